@@ -66,6 +66,7 @@ class _Walk:
         self.start = dict(enumerate(self.where))
         self.copy: dict[int, str] = {}
         self.kept: set[int] = set()
+        self.copied_at_start: dict[int, str] = {}
         self.elsewhere: dict[int, OnHost | InPlace] = {}
         self.tier_bytes = TierBytes(step, machine)
         self.until: dict[int, int] = {}
@@ -288,8 +289,12 @@ class _Walk:
         if self.start[move.tensor] != DEVICE or self.where[move.tensor] != DEVICE:
             self._say(move, f"{self._name(move.tensor)} is {self._state(move.tensor)} already")
             return
-        self.where[move.tensor] = self.start[move.tensor] = move.tier
         self._copy_on(move.tensor, move.tier, move)
+        if move.copy:
+            self.kept.add(move.tensor)
+            self.copied_at_start[move.tensor] = move.tier
+        else:
+            self.where[move.tensor] = self.start[move.tensor] = move.tier
 
     def _algorithm(self, move: moves.Algorithm) -> None:
         if move.at >= len(self.step.ops) or move.seconds < 0 or move.workspace < 0:
@@ -320,3 +325,6 @@ class _Walk:
                 self.complaints.append(
                     f"{self._name(tensor)} begins on {self.start[tensor]} and ends {self.where[tensor]}"
                 )
+        for tensor, tier in self.copied_at_start.items():
+            if tensor not in self.kept or self.copy[tensor] != tier:
+                self.complaints.append(f"{self._name(tensor)} begins with a copy on {tier} and ends without")

@@ -88,7 +88,8 @@ class Prefetch(MemoryMove):
 class WaitForCopy(MemoryMove):
     """Stall compute until the copy of ``tensor`` in flight, out or in, has ended.
 
-    A prefetch that has found no space yet is not in flight.
+    A prefetch that has found no space yet is not in flight; after the last op, where nothing else asks for
+    space, it takes what there is first. For what an op on the host writes it is that op that is waited for.
     """
 
     action: ClassVar[str] = "wait"
@@ -148,12 +149,14 @@ class Decompress(MemoryMove):
 class PlaceTensor(MemoryMove):
     """Have the persistent ``tensor`` resident on ``tier`` when the step begins, and when it ends.
 
-    ``at`` is 0.
+    ``at`` is 0. With ``copy`` it is on the device then, and ``tier`` has a copy that is as good, which stays
+    as after a ``Prefetch`` with ``keep``.
     """
 
     action: ClassVar[str] = "place"
     tensor: int
     tier: str = "host"
+    copy: bool = False
 
 
 @dataclass(frozen=True)

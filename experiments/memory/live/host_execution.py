@@ -20,7 +20,9 @@ from experiments.memory.live.values import Values, call, map_parts, over, parts
 
 
 class HostExecution:
-    """``placed`` are the device storages of persistent tensors that begin and end a step off the device."""
+    """``placed`` are the device storages of persistent tensors that begin and end a step with a copy off the
+    device.
+    """
 
     def __init__(self, values: Values, lineage: Lineage) -> None:
         self.values, self.lineage = values, lineage
@@ -33,7 +35,10 @@ class HostExecution:
         for place in places:
             storage = self.values.homes[place.tensor]
             self.copies.offload(place.tensor, storage, place.tier)
-            self.copies.release(place.tensor, storage)
+            if place.copy:
+                self.copies.kept.add(place.tensor)
+            else:
+                self.copies.release(place.tensor, storage)
             self.placed[place.tensor] = storage
         self.copies.finish()
         self.copies.bytes_out = 0
@@ -49,7 +54,9 @@ class HostExecution:
     def bring_home(self) -> None:
         """Placed tensors return to the device, and their copies off it are let go."""
         for tensor, storage in self.placed.items():
-            if tensor in self.copies.away:
+            if tensor in self.copies.kept:
+                self.copies.forget(tensor)
+            elif tensor in self.copies.away:
                 self.copies.prefetch(tensor, storage)
                 self.copies.need(tensor)
         self.copies.finish()

@@ -17,8 +17,9 @@ from experiments.memory.interface import (
     Offload,
     OnHost,
     PlaceTensor,
+    WaitForCopy,
 )
-from experiments.workloads.step import KINDS, PHASES, Step
+from experiments.workloads.step import KINDS, PHASES, Floats, Step
 
 #: Seconds per parameter of Adam on the host: 1, 4 and 10 billion parameters took 0.22, 1.03 and 2.57 s with
 #: the authors' vectorized kernel (ZeRO-Offload, ATC 2021, table 4), 1.39, 5.71 and 14.76 s with torch's own.
@@ -75,17 +76,35 @@ def traffic(step: Step, update: Update) -> int:
 def update_moves(step: Step, update: Update, seconds: float, late: bool = False) -> list[MemoryMove]:
     """States placed on the host, gradients sent there as they are made, every op of the update run there.
 
-    ``seconds`` is the whole update's time, spread over its ops by the bytes they move; ``late`` as in
-    ``OnHost``.
+    ``seconds`` is the whole update's time; ``late`` as in ``OnHost``: no later step waits for it then.
+    Otherwise the next step begins when the update has ended.
     """
     moves: list[MemoryMove] = [PlaceTensor(0, tensor) for tensor in update.states]
     moves += [Offload(last + 1, tensor, last) for tensor, last in update.gradients]
-    weight = np.where(step.ops.view, 0.0, np.maximum(step.ops.bytes_moved, 0.0))[list(update.ops)]
-    share = weight / weight.sum() if weight.sum() > 0 else np.full(len(weight), 1 / len(weight))
-    moves += [
-        OnHost(op, seconds * float(part), late=late) for op, part in zip(update.ops, share, strict=True)
-    ]
+    for op, part in zip(update.ops, shares(step, update), strict=True):
+        moves.append(OnHost(op, seconds * float(part), late=late))
+    if not late:
+        moves += [WaitForCopy(len(step.ops), tensor) for tensor in (*update.states, *update.parameters)]
     return moves
+
+
+def last_writes(step: Step, update: Update) -> dict[int, int]:
+    """Return the op with which the update of each parameter ends."""
+    wanted = set(update.parameters)
+    return {t: op for op in update.ops for t in step.outputs[op].tolist() if t in wanted}
+
+
+def shares(step: Step, update: Update) -> Floats:
+    """Return the part of the update's time that each of its ops takes.
+
+    The host's kernel does all of a parameter's update at once, one parameter after another: a parameter takes
+    its share of the bytes, and all of it counts for the op that writes the parameter last.
+    """
+    place = {op: i for i, op in enumerate(update.ops)}
+    weight = np.zeros(len(update.ops))
+    for tensor, op in last_writes(step, update).items():
+        weight[place[op]] += step.tensors.bytes[tensor]
+    return weight / weight.sum() if weight.sum() > 0 else np.full(len(weight), 1 / len(weight))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 Nothing of the model's state stays on the device. A parameter is fetched ``ahead`` layers before each pass
 uses it and given up right after; a gradient leaves as it is made; the update runs on the host, streaming what
 is resident on storage through host memory in chunks, so that it takes the longest of the processor, of
-reading and of writing, and does not overlap with the passes of its own step. A layer is a stretch of a pass
+reading and of writing, and overlaps with the passes of no step. A layer is a stretch of a pass
 that uses one parameter. One device: the partition of each parameter over many devices, which multiplies the
 host's bandwidth, enters by the closed forms of ``estimates.zero``. Left open by the paper: what to do when
 all fits; by default nothing moves then.

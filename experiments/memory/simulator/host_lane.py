@@ -25,8 +25,9 @@ from experiments.memory.simulator.tier_copies import (
 class HostLane:
     """``free`` is when the host has done all that was asked of it so far, ``spans`` when it was busy.
 
-    ``ops`` are the ops that run here; ``next_version`` when what a late op wrote, which holds from the next
-    step on, is complete. Where the host is the device itself (a synchronous machine), compute stalls for it.
+    ``ops`` are the ops that run here; ``next_version`` when what late ops wrote, which holds from the next
+    step on, is complete, and ``this_version`` when that of this step is, once it is being replaced. Where the
+    host is the device itself (a synchronous machine), compute stalls for it.
     """
 
     def __init__(self, prepared: Prepared, copies: TierCopies, clock: StepClock) -> None:
@@ -35,12 +36,14 @@ class HostLane:
         self.spans: Spans = []
         self.ops: dict[int, OnHost] = {}
         self.next_version: dict[int, float] = {}
+        self.this_version: dict[int, float] = {}
 
     def restart(self, done: float) -> None:
         """Ops in flight go on in the new step, which begins where the old one was ``done``."""
         self.free = max(0.0, self.free - done)
         self.spans = [(max(0.0, start - done), end - done) for start, end in self.spans if end > done]
         self.next_version = {tensor: time - done for tensor, time in self.next_version.items()}
+        self.this_version = {}
 
     def owe_updates(self, seconds: Sequence[float]) -> None:
         """Many steps with late ops: what two steps before the first left to the host is still to be done.
@@ -50,12 +53,15 @@ class HostLane:
         """
         copies = self.copies
         late = sorted(op for op, move in self.ops.items() if move.late)
-        for op in (*late, *late):
-            self.spans.append((self.free, self.free + seconds[op]))
-            self.free += seconds[op]
-            for tensor in self.s.lineage.writes[op]:
-                copies.copied[tensor] = copies.host_made[tensor] = self.next_version.get(tensor, 0.0)
-                self.next_version[tensor] = self.free
+        for _ in range(2):
+            self.this_version = {}
+            for op in late:
+                self.spans.append((self.free, self.free + seconds[op]))
+                self.free += seconds[op]
+                for tensor in self.s.lineage.writes[op]:
+                    before = self._replace_version(tensor, self.free)
+                    copies.copied[tensor] = copies.host_made[tensor] = before
+        self.this_version = {}
 
     def run(self, op: int, seconds: float, workspace: int) -> None:
         """Queue op ``op`` on the host's processor; the device goes on at once."""
@@ -84,10 +90,17 @@ class HostLane:
 
     def _version_after(self, tensor: int, tier: str, end: float) -> float:
         """When the version before the one of a late op, good for one more step, is complete."""
-        before = self.next_version.get(tensor, self.clock.now)
-        self.next_version[tensor] = end
+        before = self._replace_version(tensor, end)
         if self.copies.state[tensor] in (DEVICE, COMING):
             self.copies.hold_until(end, self.copies.memory.size[tensor], tier)
+        return before
+
+    def _replace_version(self, tensor: int, end: float) -> float:
+        """Have the next version complete at ``end``; return when the one of this step is, however often
+        late ops write the tensor in one step.
+        """
+        before = self.this_version.setdefault(tensor, self.next_version.get(tensor, self.clock.now))
+        self.next_version[tensor] = end
         return before
 
     def _copied_since(self, tensor: int, through: str) -> float:

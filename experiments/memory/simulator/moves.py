@@ -61,10 +61,15 @@ def prefetch(run: StepRun, move: Prefetch) -> Process:
 def wait(run: StepRun, move: WaitForCopy) -> Process:
     """Only for a copy in flight: a prefetch that still lacks space is not waited for, it might never come."""
     copies, tensor, clock = run.copies, move.tensor, run.clock
+    if move.at == len(run.seconds):
+        copies.admit()
     ends = copies.arrival if copies.state[tensor] == COMING else copies.copied
     if copies.state[tensor] == QUEUED or ends[tensor] <= clock.now:
         yield from run.lane.settle(clock.now)
         return
+    made = min(copies.host_made.get(tensor, 0.0), ends[tensor])
+    if made > clock.now:
+        yield from run.lane.stall_until(made, "host")
     while ends[tensor] > clock.now:
         yield from run.lane.stall_until(ends[tensor], "synchronization")
 
@@ -193,7 +198,7 @@ def set_algorithm(run: StepRun, move: Algorithm) -> None:
 
 def set_place(run: StepRun, move: PlaceTensor) -> None:
     """The step begins with the tensor on its tier."""
-    run.placed[move.tensor] = move.tier
+    run.placed[move.tensor] = move
 
 
 def set_on_host(run: StepRun, move: OnHost) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from experiments.memory.interface.plan import InPlace, MemoryMove, MemoryPlan
+from experiments.memory.interface.plan import InPlace, MemoryMove, MemoryPlan, PlaceTensor
 from experiments.memory.interface.policy import ReactiveMemoryPolicy
 from experiments.memory.interface.space import MemoryPool
 from experiments.memory.simulator.channels import TierChannels
@@ -34,7 +34,7 @@ class StepRun:
     - ``seconds``, ``workspace``: of each op under the plan.
     - ``touched``: the tensors that each op needs on the device; ``in_place``: the ops that use others where
       they lie.
-    - ``placed``: the tier of persistent tensors that are not on the device when the step begins.
+    - ``placed``: where persistent tensors are that are not on the device alone when the step begins.
     - ``until``: the tensors that leave when an op has ended, by op.
     - ``logged``: what logs take on their tiers until the step ends.
     - ``first``: the first of several steps in a row.
@@ -61,7 +61,7 @@ class StepRun:
         self.seconds, self.workspace = list(prepared.seconds), list(prepared.workspace)
         self.touched = list(prepared.touched)
         self.in_place: dict[int, InPlace] = {}
-        self.placed: dict[int, str] = {}
+        self.placed: dict[int, PlaceTensor] = {}
         self.until: dict[int, list[int]] = defaultdict(list)
         self.logged: list[tuple[float, str]] = []
         self.recompute_time = self.recompute_flops = self.codec_time = 0.0
@@ -102,9 +102,12 @@ class StepRun:
         """A persistent tensor is resident where the step begins with it."""
         memory, copies = self.memory, self.copies
         if tensor in self.placed:
-            copies.store(tensor, self.placed[tensor], 1.0)
-            copies.state[tensor] = AWAY
-            return
+            place = self.placed[tensor]
+            copies.store(tensor, place.tier, 1.0)
+            if not place.copy:
+                copies.state[tensor] = AWAY
+                return
+            copies.kept.add(tensor)
         if memory.pool:
             address = memory.find(tensor)
             if address is None:
@@ -148,6 +151,8 @@ class StepRun:
 
     def _op_on_host(self, op: int) -> Process:
         self.clock.at = op
+        if self.copies.queue:
+            self.copies.admit()
         self.host.run(op, self.seconds[op], self.workspace[op])
         if self.synchronous and self.host.free > self.clock.now:
             yield from self.lane.stall_until(self.host.free, "host")

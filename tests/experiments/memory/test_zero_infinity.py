@@ -9,7 +9,7 @@ import pytest
 from experiments.core.progress import silent
 from experiments.core.spec import load_workload
 from experiments.hardware import resolve
-from experiments.memory.interface import CopyRate, MemoryMachine, Recompute, machine_of, violations
+from experiments.memory.interface import CopyRate, MemoryMachine, OnHost, Recompute, machine_of, violations
 from experiments.memory.planning.host_update import update_of
 from experiments.memory.policies.zero_infinity import ZeroInfinity, stretches
 from experiments.memory.simulator import MemorySimulation, Simulator
@@ -61,6 +61,17 @@ def test_slow_storage_bounds_the_update() -> None:
     notes = plan_of(policy, STEP, slow).notes
     assert notes["update_seconds"] == pytest.approx(2 * LAYERS * SIZE / 500.0)
     assert carried_out(policy, slow).step_time == pytest.approx(8 + 16, abs=0.5)
+
+
+@pytest.mark.parametrize("optimizer_on", ["host", "storage"])
+def test_the_update_hides_behind_no_pass(optimizer_on: str) -> None:
+    slow = replace(FAST, read=CopyRate(2e3), write=CopyRate(2e3))
+    plan = plan_of(ZeroInfinity(optimizer_on=optimizer_on, always=True), STEP, slow)
+    seconds = sum(move.seconds for move in plan.moves if isinstance(move, OnHost))
+    assert (seconds > 1) == (optimizer_on == "storage")
+    for iterations in (1, 4):
+        seen = Simulator(STEP, slow).run(plan, iterations=iterations)
+        assert 8 + seconds <= seen.step_time <= 8 + seconds + 0.1
 
 
 @pytest.mark.torch

@@ -12,15 +12,16 @@ from experiments.core.errors import BadInput
 from experiments.hardware import library
 
 
-def positive(value: Any, name: str, where: str) -> float:
+def positive(value: Any, name: str, where: str, or_zero: bool = False) -> float:
     """Sizes are whole bytes, everything else is a float."""
     whole = name.endswith("_bytes")
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number and 0 < value <= sys.float_info.max and not (whole and value < 1):
         return int(value) if whole else float(value)
-    raise BadInput(
-        f"{value!r:.80} is not usable", where, "a positive finite number" + (" of bytes" if whole else "")
-    )
+    if is_number and value == 0 and or_zero:
+        return 0
+    expected = "a positive finite number" + (" of bytes" if whole else "") + (" or 0" if or_zero else "")
+    raise BadInput(f"{value!r:.80} is not usable", where, expected)
 
 
 def count(row: Mapping[str, Any], name: str, most: int, where: str) -> int:

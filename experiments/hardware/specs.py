@@ -125,10 +125,15 @@ OVERRIDES: Mapping[str, tuple[str, ...]] = {
 }
 
 
+#: Capacities that a machine may lack altogether.
+ABSENT_AT_ZERO = ("host_memory_bytes", "storage_bytes")
+
+
 def override(node: Node, overrides: Any, where: str) -> Node:
     """``node`` with the named figures replaced; every value must be a positive finite number.
 
-    ``peak_flops`` becomes the rate of every type that the device has.
+    Host memory and storage may be 0: a machine without them. ``peak_flops`` becomes the rate of every type
+    that the device has.
     """
     if not isinstance(overrides, Mapping):
         raise BadInput(
@@ -137,7 +142,7 @@ def override(node: Node, overrides: Any, where: str) -> Node:
     for name, given in overrides.items():
         if name not in OVERRIDES:
             raise BadInput(f"unknown override {name!r:.80}", where, library.nearest(name, OVERRIDES))
-        value: Any = positive(given, name, f"{where}.{name}")
+        value: Any = positive(given, name, f"{where}.{name}", or_zero=name in ABSENT_AT_ZERO)
         if name == "peak_flops":
             value = Peaks(dict.fromkeys(node.device.peak_flops, value))
         node = _replaced(node, OVERRIDES[name], value)

@@ -223,7 +223,7 @@ class _Walk:
     def _copy_on(self, tensor: int, tier: str, move: MemoryMove, ratio: float = 1.0) -> None:
         self._void(tensor)
         if self.machine.tier_bytes(tier) <= 0:
-            self._say(move, f"there is no {tier}")
+            self.complaints.append(f"{FULL}{move.action} before op {move.at}: there is no {tier}")
         elif overfull := self.tier_bytes.put(tensor, tier, ratio):
             self.complaints.append(f"{FULL}{move.action} before op {move.at}: {overfull}")
         self.copy[tensor] = tier

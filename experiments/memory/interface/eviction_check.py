@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from experiments.memory.interface.machine import MemoryMachine
 from experiments.memory.interface.plan import TIERS
 from experiments.memory.interface.policy import Eviction, Resident
 
 
-def eviction_faults(
-    chosen: Sequence[Eviction], resident: Sequence[Resident], machine: MemoryMachine
-) -> list[str]:
+def eviction_faults(chosen: Sequence[Eviction], resident: Sequence[Resident]) -> list[str]:
     """Return complaints about what ``chosen`` sends away, when only ``resident`` may leave, each once."""
-    return list(_faults(chosen, resident, machine))
+    return list(_faults(chosen, resident))
 
 
-def _faults(
-    chosen: Sequence[Eviction], resident: Sequence[Resident], machine: MemoryMachine
-) -> Iterator[str]:
+def _faults(chosen: Sequence[Eviction], resident: Sequence[Resident]) -> Iterator[str]:
     allowed = {entry.tensor for entry in resident}
     for eviction in chosen:
         if eviction.tensor not in allowed:
@@ -26,5 +21,3 @@ def _faults(
         allowed.discard(eviction.tensor)
         if eviction.tier not in TIERS:
             yield f"the policy evicts to {eviction.tier!r}, which is none of {', '.join(TIERS)}"
-        elif machine.tier_bytes(eviction.tier) <= 0:
-            yield f"the policy evicts to {eviction.tier}, and there is no {eviction.tier}"

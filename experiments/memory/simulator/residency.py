@@ -6,7 +6,6 @@ from collections.abc import Generator, Sequence
 
 from experiments.core.errors import ImpossiblePlan, Infeasible
 from experiments.memory.interface.eviction_check import eviction_faults
-from experiments.memory.interface.machine import MemoryMachine
 from experiments.memory.interface.policy import ReactiveMemoryPolicy, Resident
 from experiments.memory.simulator.compute_lane import ComputeLane, Process
 from experiments.memory.simulator.device_memory import lacking
@@ -21,10 +20,8 @@ class Residency:
     tensor when it was ``last_used`` and ``produced``, and its ``cost``.
     """
 
-    def __init__(
-        self, machine: MemoryMachine, lane: ComputeLane, policy: ReactiveMemoryPolicy | None, reactive: bool
-    ) -> None:
-        self.machine, self.lane, self.reactive = machine, lane, reactive
+    def __init__(self, lane: ComputeLane, policy: ReactiveMemoryPolicy | None, reactive: bool) -> None:
+        self.lane, self.reactive = lane, reactive
         self.policy = policy if reactive else None
         self.copies, self.memory, self.clock = lane.copies, lane.memory, lane.clock
         count = len(self.memory.size)
@@ -95,7 +92,7 @@ class Residency:
             return False
         resident = self._evictable(locked)
         chosen = list(self.policy.evict(needed, resident, self.clock.now))
-        faults = eviction_faults(chosen, resident, self.machine)
+        faults = eviction_faults(chosen, resident)
         if faults:
             raise ImpossiblePlan([f"{self.clock.place()}: {fault}" for fault in faults])
         for eviction in chosen:

@@ -56,7 +56,7 @@ class StepRun:
         channels = channels or TierChannels(prepared.machine)
         self.copies = TierCopies(prepared, self.memory, channels, self.clock)
         self.lane = ComputeLane(self.copies, self.clock, recorder)
-        self.residency = Residency(prepared.machine, self.lane, policy, plan.reactive)
+        self.residency = Residency(self.lane, policy, plan.reactive)
         self.host = HostLane(prepared, self.copies, self.clock)
         self.seconds, self.workspace = list(prepared.seconds), list(prepared.workspace)
         self.touched = list(prepared.touched)

@@ -25,6 +25,7 @@ from experiments.memory.interface import (
     violations,
 )
 from experiments.memory.interface.check import FULL
+from experiments.memory.interface.microbatch import in_microbatches
 from experiments.memory.interface.plan import PLAN_LAWS
 from experiments.memory.interface.transform import transformed
 from experiments.memory.simulator import MemorySimulation, Simulator
@@ -245,3 +246,19 @@ def test_an_exception_of_a_plan_names_a_law_and_a_reason(name: str, source: str,
     exceptions = plan_of(name, source, share).exceptions
     assert set(exceptions) <= set(PLAN_LAWS)
     assert all(len(reason) > 15 for reason in exceptions.values())
+
+
+@every_policy
+@every_step
+def test_without_host_memory_a_policy_plans_for_that_or_says_that_it_cannot(name: str, source: str) -> None:
+    step = step_named(source)
+    on = replace(machine(int(0.6 * step.live_peak)), host_bytes=0)
+    try:
+        plan = make_plan(step, on, policy_named(name), 0)
+    except Infeasible:
+        return
+    step = step if plan.splits == 1 else in_microbatches(step, plan.splits)
+    assert [fault for fault in violations(plan, step, on) if not fault.startswith(FULL)] == []
+    seen = carried_out(name, step, on, plan)
+    if not isinstance(seen, str):
+        assert seen.host_peak == 0

@@ -63,6 +63,16 @@ def test_every_override_lands_in_its_figure_alone(name, value):
     assert [FIGURES[other](after) for other in others] == [FIGURES[other](before) for other in others]
 
 
+@pytest.mark.parametrize("name", ["host_memory_bytes", "storage_bytes"])
+def test_a_machine_may_lack_host_memory_or_storage_and_nothing_else(name):
+    node = hardware.resolve({"device": "v100-32g", "overrides": {name: 0}}).node
+    assert FIGURES[name](node) == 0
+    with pytest.raises(BadInput, match=f"{name}: -1 is not usable .*or 0"):
+        hardware.resolve({"device": "v100-32g", "overrides": {name: -1}})
+    with pytest.raises(BadInput, match="memory_bytes: 0 is not usable"):
+        hardware.resolve({"device": "v100-32g", "overrides": {"memory_bytes": 0}})
+
+
 def test_a_cluster_is_what_its_five_fields_say():
     cluster = hardware.resolve(
         {

@@ -193,6 +193,16 @@ def test_other_bandwidths(trace, name, workload, storage, cycles):
     assert found.step_time == pytest.approx(cycles / 1.2e9, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("workload", "cycles"), [("BERT_Base_256", 12_341_928_800), ("BERT_Base_384", 31_123_000_008)]
+)
+def test_without_host_memory_pages_go_to_storage_alone(trace, workload, cycles):
+    on = machine_of(resolve({"device": "g10-a100", "overrides": {"host_memory_bytes": 0}}))
+    _, found = carried_out(trace(workload), "g10", on, preset="artifact")
+    assert found.step_time == pytest.approx(cycles / 1.2e9, rel=1e-3)
+    assert found.host_peak == 0
+
+
 @pytest.mark.parametrize("name", ["flashneuron", "g10", "g10-gds", "g10-host", "uvm", "deepum"])
 def test_under_real_capacities_no_policy_beats_the_ideal_or_the_capacity(trace, name):
     _, found = carried_out(trace("BERT_Base_256"), name, machine())

@@ -135,5 +135,5 @@ def test_a_tensor_that_is_leaving_can_be_neither_dropped_nor_offloaded_again():
 def test_a_tier_that_does_not_exist():
     plan = MemoryPlan((Offload(2, X0, 1, "storage"), Prefetch(10, X0)))
     assert violations(plan, five_layers(), machine(storage_bytes=0)) == [
-        "offload before op 2: there is no storage"
+        "capacity: offload before op 2: there is no storage"
     ]

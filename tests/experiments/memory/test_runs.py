@@ -89,6 +89,13 @@ def test_a_host_too_small_for_what_leaves_is_infeasible_not_a_wrong_plan(bert):
     assert done.status == "infeasible" and "host do not fit" in done.reason
 
 
+def test_a_machine_without_host_memory_is_one_that_nothing_can_leave_for(bert):
+    hardware = {"device": "a100-40g", "overrides": {"host_memory_bytes": 0}}
+    done = outcome("swap_all", bert, hardware)
+    assert done.status == "infeasible" and "host do not fit" in done.reason
+    assert outcome("checkpoint", bert, hardware).status == "ok"
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("policy", ["swap_all", "vdnn-all", "checkpoint"])
 def test_a_forward_pass_alone_saves_nothing_and_moves_nothing(policy):

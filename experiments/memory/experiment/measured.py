@@ -47,7 +47,7 @@ def measure_in(session: Any, spec: RunSpec, policy: MemoryPolicy, progress: Prog
     overrides = spec.hardware.get("overrides") if isinstance(spec.hardware, Mapping) else None
     hardware = session.hardware(overrides)
     machine = session.machine(overrides)
-    split = splitter(step, source, lambda parts: model_step(parts, hardware.device))
+    split = splitter(step, source, hardware.device, lambda parts: model_step(parts, hardware.device))
     plan = make_plan(step, machine, policy, spec.seed, split)
     live.refuse(plan)
     whole = session

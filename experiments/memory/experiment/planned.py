@@ -14,6 +14,7 @@ from experiments.core.errors import Infeasible
 from experiments.core.progress import Progress, silent
 from experiments.core.spec import Result
 from experiments.core.units import human
+from experiments.hardware.parts import Device
 from experiments.memory.interface import DeviceView, MemoryMachine, MemoryPlan, MemoryPolicy
 from experiments.memory.interface.machine import PlanEstimate, Split
 from experiments.memory.interface.microbatch import in_microbatches
@@ -59,11 +60,13 @@ def view_of(
     return DeviceView(machine, estimate, np.random.default_rng(seed), simulator.split, progress)
 
 
-def splitter(step: Step, value: Any, capture: Callable[[ModelSource], Step]) -> Split:
-    """How ``step`` is had in micro-batches: a model is captured anew by ``capture``, a trace is cut."""
+def splitter(step: Step, value: Any, device: Device, capture: Callable[[ModelSource], Step]) -> Split:
+    """How ``step`` is had in micro-batches: a model is captured anew by ``capture``, a trace is cut, and its
+    parts timed by the roofline of ``device``.
+    """
     if isinstance(value, ModelSource):
         return functools.lru_cache(maxsize=4)(lambda parts: capture(replace(value, micro_batches=parts)))
-    return functools.partial(in_microbatches, step)
+    return functools.partial(in_microbatches, step, device=device)
 
 
 def infeasible_result(error: Infeasible, plan: MemoryPlan, step: Step, sha256: str) -> Result:

@@ -44,7 +44,10 @@ def simulate(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
     reactive = policy if isinstance(policy, ReactiveMemoryPolicy) else None
     plan = MemoryPlan()
     split = splitter(
-        step, loaded.value, lambda source: model_step(source, hardware.device, part(progress, 0.5, 0.8))
+        step,
+        loaded.value,
+        hardware.device,
+        lambda source: model_step(source, hardware.device, part(progress, 0.5, 0.8)),
     )
     try:
         if isinstance(policy, SharedLinkPolicy):

@@ -4,8 +4,7 @@ gradients.
 No single paper: frameworks have it under this name, GPipe (2019) calls the parts micro-batches. Activations
 shrink with the part, parameters, gradients and optimizer state do not. The same gradients, but for batch
 normalization, whose statistics are then a part's own; the plan's notes say where a model has it. A model is
-captured anew with its batch cut; a trace is cut by rule (see ``microbatch``), with an op's time in part
-fixed.
+captured anew with its batch cut; a trace is cut by rule (see ``microbatch``), its parts timed by roofline.
 """
 
 from __future__ import annotations

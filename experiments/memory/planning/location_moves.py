@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from experiments.memory.interface import InPlace, MemoryMove, Offload, PlaceTensor, Prefetch, WaitForCopy
 from experiments.memory.planning.locations import BETWEEN, LocationProgram, Stretch, access_seconds
 from experiments.memory.planning.milp import MixedIntegerSolution
+from experiments.memory.planning.swaps import Gap
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Step
 
@@ -92,6 +93,11 @@ def _lasting(program: LocationProgram, op: int, tensors: list[int]) -> float:
         access_seconds(step, program.machine, op, int(sizes[t]), t in program.writes[op]) for t in tensors
     ]
     return max(program.seconds[op], sum(access))
+
+
+def absent_gaps(program: LocationProgram, solution: MixedIntegerSolution) -> list[Gap]:
+    """The gaps for which the solution has a tensor away from the device, in the program's order."""
+    return [stretch.gap for stretch in program.stretches if not solution.chosen(stretch.here)]
 
 
 def absent_ops(program: LocationProgram, solution: MixedIntegerSolution) -> dict[int, list[tuple[int, int]]]:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from experiments.core import registry
 from experiments.core.errors import Infeasible
+from experiments.core.progress import silent
+from experiments.core.spec import load_workload
+from experiments.hardware import resolve
 from experiments.memory.interface import (
     CopyRate,
     InPlace,
@@ -13,11 +19,13 @@ from experiments.memory.interface import (
     PlaceTensor,
     Prefetch,
     WaitForCopy,
+    machine_of,
     violations,
 )
 from experiments.memory.planning.offsets import Overflow
 from experiments.memory.policies.autotm import AutoTM, lowered
 from experiments.memory.simulator import Simulator
+from experiments.sources import step_of
 from tests.experiments.memory.steps import MS, chain, five_layers, machine, make_step, plan_of
 
 MB = 10**6
@@ -65,7 +73,25 @@ def test_an_asynchronous_write_hides_beside_a_kernel_of_120_ms():
 def test_a_copy_longer_than_its_kernel_prolongs_it_by_the_difference():
     step = five_layers()
     plan, done = planned(step, machine(step.live_peak - 1))
-    assert done.step_time == pytest.approx(step.seconds + plan.notes["objective"])
+    assert done.step_time <= step.seconds + plan.notes["objective"] + 1e-12
+    assert plan.notes["carried_out"]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("name", "batch"), [("resnet18", 32), ("gpt2-tiny", 16)])
+def test_times_known_it_is_never_slower_than_rules_that_know_none(name, batch):
+    pytest.importorskip("torch")
+    hardware = resolve("v100-16g")
+    workload = load_workload({"source": f"zoo:{name}", "options": {"batch": batch}})
+    step, _ = step_of(workload, hardware.device, silent)
+    for share in (0.85, 0.7, 0.5):
+        on = replace(machine_of(hardware), capacity=int(share * step.live_peak))
+        times = {}
+        for policy in ("autotm", "tflms", "autoswap"):
+            plan = plan_of(registry.create("memory", policy, {}), step, on)
+            assert violations(plan, step, on) == []
+            times[policy] = Simulator(step, on).estimate(plan).step_time
+        assert times["autotm"] == min(times.values()), (share, times)
 
 
 def with_remote(capacity: int, bandwidth: float = 4.0):
@@ -79,8 +105,10 @@ def test_every_freedom_makes_the_objective_no_worse(capacity):
     found = {mode: planned(step, on, mode=mode) for mode in ("static", "synchronous", "asynchronous")}
     objectives = [plan.notes["objective"] for plan, _ in found.values()]
     assert objectives == sorted(objectives, reverse=True)
-    for plan, done in found.values():
-        assert done.step_time == pytest.approx(step.seconds + plan.notes["objective"])
+    for mode, (plan, done) in found.items():
+        counted = step.seconds + plan.notes["objective"]
+        assert done.step_time <= counted + 1e-9
+        assert mode == "asynchronous" or done.step_time == pytest.approx(counted)
 
 
 def test_static_places_for_life_and_never_copies():

@@ -5,10 +5,11 @@ it moves.
 ``asynchronous`` also overlapped with an op within 15 positions of a use. Where the machine has memory that
 ops can use in place (``remote``), an op that does so lasts as long as that memory takes; elsewhere (the
 paper's GPU form) every op needs its tensors on the device, and nothing can be static. The objective is the
-time by which ops and copies between them prolong the step; the plan makes the step wait for its copies as the
-objective counts them. If an allocator with addresses would pass the limit, the limits of ops within 10
-positions of the uses of what did not fit are lowered, limit *= max(0.90, 1 - (worst / limit - 1) / 2), and
-the program is solved again.
+time by which ops and copies between them prolong the step, where a copy hides behind one op at most. The
+solution is carried out as the objective counts, and where copies may overlap in other ways too, of which the
+fastest in a trial is kept (``candidates``; the notes name it). If an allocator with addresses would pass the
+limit, the limits of ops within 10 positions of the uses of what did not fit are lowered, limit *= max(0.90, 1
+- (worst / limit - 1) / 2), and the program is solved again.
 
 Left open by the paper or ours: the time of an op on remote memory is max(its time, bytes / bandwidth) instead
 of a profile of each combination; every departure pays for its copy in the objective, though copies that are
@@ -36,10 +37,11 @@ from experiments.memory.interface import (
     MemoryPolicy,
     MemoryPool,
 )
-from experiments.memory.planning.location_moves import absent_ops, load_of, moves_of
+from experiments.memory.planning.location_moves import absent_ops, load_of
 from experiments.memory.planning.locations import LocationProgram, LocationRules
 from experiments.memory.planning.milp import MixedIntegerSolution, NodeBound
 from experiments.memory.planning.offsets import Overflow, overflow
+from experiments.memory.policies.autotm.candidates import fastest
 from experiments.workloads.step import Floats, Step
 
 #: Positions around the uses of a tensor that did not fit within which limits are lowered.
@@ -81,18 +83,18 @@ class AutoTM(MemoryPolicy):
             if over is None or attempt == self.rounds:
                 break
             limits = lowered(limits, step, over, device.capacity)
-        return MemoryPlan(
-            moves_of(program, solution),
-            notes={
-                "objective": solution.objective,
-                "binaries": len(program.program),
-                "proven": solution.proven,
-                "solutions": attempt,
-                "address_end": None if over is None else over.end,
-                **bound.caveat(),
-            },
-            space=CountedBytes() if self.allocator == "none" else MemoryPool(self.allocator),
-        )
+        space = CountedBytes() if self.allocator == "none" else MemoryPool(self.allocator)
+        way, moves = fastest(program, solution, lambda moves: device.estimate(MemoryPlan(moves, space=space)))
+        notes = {
+            "objective": solution.objective,
+            "binaries": len(program.program),
+            "proven": solution.proven,
+            "solutions": attempt,
+            "carried_out": way,
+            "address_end": None if over is None else over.end,
+            **bound.caveat(),
+        }
+        return MemoryPlan(moves, notes=notes, space=space)
 
     def _rules(self, machine: MemoryMachine) -> LocationRules:
         remote = machine.remote_bytes > 0

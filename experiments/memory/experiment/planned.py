@@ -15,7 +15,8 @@ from experiments.core.progress import Progress, silent
 from experiments.core.spec import Result
 from experiments.core.units import human
 from experiments.hardware.parts import Device
-from experiments.memory.interface import DeviceView, MemoryMachine, MemoryPlan, MemoryPolicy
+from experiments.memory.interface import DeviceView, MemoryMachine, MemoryPlan, MemoryPolicy, Recompute
+from experiments.memory.interface.in_place import in_place_ops, out_of_place
 from experiments.memory.interface.machine import PlanEstimate, Split
 from experiments.memory.interface.microbatch import in_microbatches
 from experiments.memory.simulator import Simulator
@@ -31,8 +32,56 @@ def make_plan(
     split: Split | None = None,
     progress: Progress = silent,
 ) -> MemoryPlan:
-    """The policy's plan; ``Infeasible`` at once where some op's own tensors exceed the device."""
-    return policy.plan(step, view_of(step, machine, policy, seed, split, progress))
+    """The policy's plan; ``Infeasible`` at once where some op's own tensors exceed the device.
+
+    Where it recomputes, or finds no plan, it plans again with activations that write elsewhere instead of in
+    place, as frameworks have them under checkpointing: what is not written over can be made again by itself.
+    The faster of the two plans is taken.
+    """
+    view = view_of(step, machine, policy, seed, split, progress)
+    ops = in_place_ops(step)
+    plan: MemoryPlan | None = None
+    reason: Infeasible | None = None
+    try:
+        plan = policy.plan(step, view)
+    except Infeasible as error:
+        reason = error
+    if ops and (plan is None or (recomputes(plan) and plan.splits == 1)):
+        again = view_of(step, machine, policy, seed, split, progress)
+        plan = _faster(plan, _plan_out_of_place(step, ops, policy, again), view)
+    if plan is None:
+        assert reason is not None
+        raise reason
+    return plan
+
+
+def recomputes(plan: MemoryPlan) -> bool:
+    """Return whether ``plan`` runs ops again."""
+    return any(isinstance(move, Recompute) for move in plan.moves)
+
+
+def _plan_out_of_place(
+    step: Step, ops: tuple[int, ...], policy: MemoryPolicy, view: DeviceView
+) -> MemoryPlan | None:
+    """The policy's plan for ``step`` with ``ops`` out of place; ``None`` where none recomputes."""
+
+    def estimate(plan: MemoryPlan) -> PlanEstimate:
+        return view.estimate(replace(plan, out_of_place=ops if plan.splits == 1 else ()))
+
+    try:
+        plan = policy.plan(out_of_place(step, ops), replace(view, estimate=estimate))
+    except Infeasible:
+        return None
+    return replace(plan, out_of_place=ops) if recomputes(plan) and plan.splits == 1 else None
+
+
+def _faster(plan: MemoryPlan | None, other: MemoryPlan | None, view: DeviceView) -> MemoryPlan | None:
+    """The plan whose trial is faster, or as fast in less memory; the first where neither fits."""
+    if plan is None or other is None:
+        return plan or other
+    ours, theirs = view.estimate(plan), view.estimate(other)
+    better = (theirs.step_time, theirs.peak_memory) < (ours.step_time, ours.peak_memory)
+    return other if better and theirs.fits else plan
 
 
 def view_of(

@@ -266,12 +266,14 @@ class MemoryPlan:
     ``moves`` are in the order of ``at`` (sorted, stable, on construction).
 
     ``reactive``: the runner asks the policy's ``evict`` when an allocation does not fit, and fetches on
-    demand what an op lacks. ``notes`` is what the policy wants to be read with the plan (JSON). ``splits`` >
-    1 cuts the batch into that many micro-batches and ``order`` (a permutation of the ops, empty: as they are)
-    reorders the result; each of ``overlays`` lets a new tensor take over the memory of one that dies when it
-    is made: (new, old). Ops and tensors of the moves are those of the step so transformed, see
-    ``transform.transformed``. ``space`` says how the device's memory is managed: bytes counted, addresses
-    from a pool, a cache of pages, or the rules of a published release instead of the simulator's own.
+    demand what an op lacks. ``notes`` is what the policy wants to be read with the plan (JSON).
+    ``splits`` > 1 cuts the batch into that many micro-batches and ``order`` (a permutation of the ops,
+    empty: as they are) reorders the result; each of ``overlays`` lets a new tensor take over the memory
+    of one that dies when it is made: (new, old); the in-place ops of ``out_of_place`` (indices before
+    ``order``) write new tensors instead. Ops and tensors of the moves are those of the step so
+    transformed, see ``transform.transformed``. ``space`` says how the device's memory is managed: bytes
+    counted, addresses from a pool, a cache of pages, or the rules of a published release instead of the
+    simulator's own.
     """
 
     moves: tuple[MemoryMove, ...] = ()
@@ -280,6 +282,7 @@ class MemoryPlan:
     splits: int = 1
     order: tuple[int, ...] = ()
     overlays: tuple[tuple[int, int], ...] = ()
+    out_of_place: tuple[int, ...] = ()
     space: Space = field(default_factory=CountedBytes)
 
     def __post_init__(self) -> None:
@@ -311,6 +314,8 @@ class MemoryPlan:
             data["order"] = list(self.order)
         if self.overlays:
             data["overlays"] = [list(pair) for pair in self.overlays]
+        if self.out_of_place:
+            data["out_of_place"] = list(self.out_of_place)
         if self.space != CountedBytes():
             data["space"] = space_json(self.space)
         return data
@@ -328,6 +333,7 @@ def load_plan(data: Mapping[str, Any]) -> MemoryPlan:
         moves,
         order=tuple(data.get("order", ())),
         overlays=frozen(data.get("overlays", ())),
+        out_of_place=tuple(data.get("out_of_place", ())),
         space=load_space(data),
         **values,
     )

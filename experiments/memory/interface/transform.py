@@ -1,5 +1,5 @@
-"""What a plan changes of the step itself before its moves are carried out: the order of the ops, shared
-memory.
+"""What a plan changes of the step itself before its moves are carried out: ops that write elsewhere, the
+order of the ops, shared memory.
 
 ``transformed`` gives the step whose ops and tensors the plan's moves name; whoever carries a plan out does so
 once. Micro-batches (``MemoryPlan.splits``) come first: a model is captured anew for them and its step says so
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from experiments.core.errors import BadInput
+from experiments.memory.interface.in_place import out_of_place
 from experiments.memory.interface.lineage import Lineage
 from experiments.memory.interface.microbatch import in_microbatches
 from experiments.memory.interface.plan import MemoryPlan
@@ -24,17 +25,21 @@ from experiments.workloads.step import Step
 
 def changes_step(plan: MemoryPlan, step: Step) -> bool:
     """Return whether ``plan`` is one for another step than ``step`` itself."""
-    return bool(plan.order or plan.overlays) or plan.splits != step.facts.get("micro_batches", 1)
+    return bool(plan.order or plan.overlays or plan.out_of_place) or plan.splits != step.facts.get(
+        "micro_batches", 1
+    )
 
 
 def transformed(step: Step, plan: MemoryPlan) -> Step:
-    """Return ``step`` in the plan's micro-batches and order and with its overlays.
+    """Return ``step`` in the plan's micro-batches and order, with its overlays and ops that write elsewhere.
 
-    It is ``step`` itself where the plan changes nothing. ``BadInput`` says why the plan's order or overlays
-    would compute something else.
+    It is ``step`` itself where the plan changes nothing. ``BadInput`` says why what the plan changes would
+    compute something else.
     """
     if plan.splits != step.facts.get("micro_batches", 1):
         step = in_microbatches(step, plan.splits)
+    if plan.out_of_place:
+        step = out_of_place(step, plan.out_of_place)
     if plan.order:
         step = reordered(step, plan.order)
     if plan.overlays:

@@ -18,6 +18,7 @@ from torch import Tensor, fx
 from experiments.memory.interface.lineage import Lineage
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.memory.interface.transform import reordered
+from experiments.memory.live.elsewhere import writing_elsewhere
 from experiments.memory.live.host_execution import HostExecution
 from experiments.memory.live.moves import Moves, generator_state
 from experiments.memory.live.schedule import in_order, refuse, schedule
@@ -35,6 +36,8 @@ class StepRunner:
 
     def __init__(self, traced: Traced, plan: MemoryPlan) -> None:
         refuse(plan)
+        if plan.out_of_place:
+            traced = writing_elsewhere(traced, plan.out_of_place)
         if plan.order:
             traced = replace(traced, step=reordered(traced.step, plan.order))
         self.traced, self.lineage = traced, Lineage(traced.step)

@@ -80,7 +80,7 @@ class Simulator:
         """What is simulated: the step as the plan changes it; the latest such step is kept."""
         if not changes_step(plan, self.prepared.step):
             return self.prepared
-        key = (plan.splits, plan.order, plan.overlays)
+        key = (plan.splits, plan.out_of_place, plan.order, plan.overlays)
         if self._latest[0] != key:
             step = self.prepared.step if plan.splits == 1 else self.split(plan.splits)
             step = transformed(step, plan)

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.core import registry
 from experiments.core.budget import ENDED_AT
+from experiments.core.errors import BadInput
 from experiments.core.progress import silent
 from experiments.core.spec import load_workload
 from experiments.hardware import resolve
@@ -198,3 +200,8 @@ def test_a_step_either_fits_with_each_op_run_once_more_at_most_or_not_at_all():
         seen = Simulator(step, on).estimate(plan)
         assert not seen.fits or seen.step_time < 1.4 * step.seconds
         assert seen.fits or share < 0.6  # the logits alone
+
+
+def test_a_stored_spec_with_the_knob_of_before_is_told_what_to_do():
+    with pytest.raises(BadInput, match="as in torch"):
+        registry.create("memory", "torch_knapsack", {"reruns": "each"})

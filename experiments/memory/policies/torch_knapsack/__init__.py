@@ -233,6 +233,9 @@ class TorchKnapsack(MemoryPolicy):
 
     name: ClassVar[str] = "torch_knapsack"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
+    retired: ClassVar[Mapping[str, str]] = {
+        "reruns": "it left out: an op runs again once at most, as in torch (regions: what is compiled alone)"
+    }
 
     budget: float | None = knob(
         None, "share of the default saved bytes; empty: the largest that fits", low=0.0, high=1.0

@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from experiments.core.errors import BadInput  # noqa: E402
-from experiments.core.precision import PRECISIONS, describe_states, state_bytes  # noqa: E402
-from experiments.core.spec import load_spec  # noqa: E402
-from experiments.run import run  # noqa: E402
+from experiments.core.errors import BadInput
+from experiments.core.precision import PRECISIONS, describe_states, state_bytes
+from experiments.core.spec import load_spec
+from experiments.run import run
 
 pytestmark = pytest.mark.torch
 

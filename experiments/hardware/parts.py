@@ -203,6 +203,10 @@ class ComputeUnits:
         return dataclasses.asdict(self)
 
 
+#: The source of efficiencies where none are assumed.
+FULL_PEAK = "none: times from the peaks are lower bounds"
+
+
 @dataclass(frozen=True)
 class Device:
     """One accelerator (or a CPU seen as one).
@@ -224,9 +228,14 @@ class Device:
     source: str
     compute_efficiency: float = 1.0
     memory_efficiency: float = 1.0
-    efficiency_source: str = "none: times from the peaks are lower bounds"
+    efficiency_source: str = FULL_PEAK
     kernels: KernelRates = USUAL_KERNELS
     units: ComputeUnits | None = None
+
+    @property
+    def at_full_peak(self) -> bool:
+        """Whether times by roofline are lower bounds: nothing says what real kernels reach."""
+        return self.compute_efficiency == self.memory_efficiency == 1.0
 
     def peak(self, dtype: str) -> float:
         """Peak FLOP/s for ``dtype``, or of the next wider type the device has (see ``WIDER``)."""

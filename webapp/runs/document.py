@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,9 @@ from webapp.runs.plan_topology import Topology, topology_of
 from webapp.runs.planner_notes import Notes, notes_of
 
 #: Parts of the provenance that have a place of their own on the page.
-TOLD_APART = ("hardware", "timing", "timed_on", "timeline", "states")
+TOLD_APART = ("hardware", "timing", "timed_on", "timeline", "states", "full_peak")
+#: Model FLOPs utilization above which a figure is doubted.
+BELIEVABLE_MFU = 0.7
 #: Units of figures in the provenance, by the name or by how it begins.
 UNITS = {
     "seconds": "s",
@@ -81,6 +83,7 @@ class RunView:
     tables: tuple[PlanTable, ...]
     plan_facts: tuple[tuple[str, Any], ...]
     violations: tuple[str, ...]
+    doubts: tuple[str, ...]
     provenance: tuple[tuple[str, Any], ...]
     sheets: str
     timing: str
@@ -121,6 +124,7 @@ def view_of(run: Run) -> RunView:
         tables=_tables(plan, elsewhere),
         plan_facts=_facts(plan, elsewhere),
         violations=tuple(outcome.get("violations") or ()),
+        doubts=tuple(_doubts(values)),
         provenance=tuple(_flat({n: v for n, v in provenance.items() if n not in TOLD_APART})),
         timing=_timing(provenance),
         states=describe_states(provenance["states"]) if "states" in provenance else "",
@@ -134,7 +138,16 @@ def _timing(provenance: Mapping[str, Any]) -> str:
     timing, device = str(provenance.get("timing", "")), str(provenance.get("timed_on", ""))
     if not device:
         return timing
-    return f"{timing} {'on' if timing == 'measured' else 'of'} {device}"
+    bound = " at full peak: a lower bound on time" if provenance.get("full_peak") else ""
+    return f"{timing} {'on' if timing == 'measured' else 'of'} {device}{bound}"
+
+
+def _doubts(values: Mapping[str, float]) -> Iterator[str]:
+    """What a reader should not believe as it stands."""
+    if values.get("mfu", 0.0) > BELIEVABLE_MFU:
+        yield (
+            f"An MFU of {values['mfu']:.0%} is more than training reaches: the times are those of ideal kernels."
+        )
 
 
 def _plots(

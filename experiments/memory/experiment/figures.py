@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from experiments.core.precision import states_of
-from experiments.hardware import Hardware
+from experiments.hardware import Device, Hardware
 from experiments.memory.experiment.bound import swapping_bound
 from experiments.memory.interface import MemoryMachine
 from experiments.memory.simulator import MemorySimulation
@@ -84,11 +84,14 @@ def model_state_bytes(step: Step) -> float:
     return float(parameters * sum(known["states"]["bytes_per_parameter"].values()))
 
 
-def notes_of(simulation: MemorySimulation, step: Step, machine: MemoryMachine) -> dict[str, Any]:
+def notes_of(
+    simulation: MemorySimulation, step: Step, machine: MemoryMachine, device: Device
+) -> dict[str, Any]:
     """What a run reports besides its figures."""
     return {
         "timing": step.timing,
         "timed_on": step.timed_on,
+        **({"full_peak": True} if step.timing == "roofline" and device.at_full_peak else {}),
         "stall_by_cause": simulation.stalls,
         "bytes_by_channel": simulation.moved_bytes,
         "peak_by_tier": {"device": simulation.peak_bytes, **simulation.peaks},

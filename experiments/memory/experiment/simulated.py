@@ -75,7 +75,7 @@ def simulate(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
         series=curves(simulation, machine.capacity) | lanes(simulation),
         plan=plan.to_json(),
         workload_sha256=loaded.sha256,
-        notes={**notes_of(simulation, step, machine), "timeline": drawn},
+        notes={**notes_of(simulation, step, machine, hardware.device), "timeline": drawn},
     )
 
 
@@ -122,7 +122,7 @@ def simulate_together(
         plan=plan.to_json(),
         workload_sha256=sha256,
         notes={
-            **notes_of(simulation, step, machine),
+            **notes_of(simulation, step, machine, hardware.device),
             "step_time_by_device": times,
             "link": shared.discipline,
             "timeline": timeline(recording, changed, plan),

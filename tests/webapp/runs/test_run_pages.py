@@ -13,7 +13,7 @@ from tests.webapp.cast import Cast, experiment_with, finished, ready, run_in, si
 from webapp.runs import figures, live
 from webapp.runs.figures import figures_of, outline
 from webapp.runs.lanes import lanes_of
-from webapp.runs.models import Run
+from webapp.runs.models import Run, RunMetric
 
 
 def test_time_left_comes_from_measured_progress(cast: Cast) -> None:
@@ -94,6 +94,22 @@ def test_a_search_that_ended_at_its_bound_says_so_above_the_figures(cast: Cast) 
     run.document.save()
     page = signed_in(cast.vera).get(cast.url(f"runs/{run.pk}/")).content.decode()
     assert "Not searched to the end:</strong> the search ended at its bound of 7 plans." in page
+
+
+def test_a_page_says_what_training_keeps_and_whether_its_times_are_lower_bounds(cast: Cast) -> None:
+    """Times from a card's peaks are those of ideal kernels; an MFU that nobody reaches is doubted aloud."""
+    run = finished(experiment_with(cast.project, ready(cast.project), succeeded=1).runs.get())
+    parts = {"weights": 2, "gradients": 2, "master weights": 4, "optimizer state": 8}
+    run.document.outcome["provenance"] |= {
+        "states": {"precision": "bf16-mixed", "bytes_per_parameter": parts},
+        **{"timing": "roofline", "timed_on": "h200", "full_peak": True},
+    }
+    run.document.save()
+    RunMetric.objects.create(run=run, name="mfu", value=0.83)
+    page = signed_in(cast.vera).get(cast.url(f"runs/{run.pk}/")).content.decode()
+    assert "2 weights + 2 gradients + 4 master weights + 8 optimizer state = 16 bytes a parameter" in page
+    assert "roofline of h200 at full peak: a lower bound on time" in page
+    assert "An MFU of 83% is more than training reaches" in page
 
 
 def test_parts_are_stacked_under_their_total_beside_the_capacity(cast: Cast) -> None:

@@ -2,7 +2,8 @@
 
 The program counts a copy as hidden by the one op that it is overlapped with, and the step waits for it there.
 The same tensors may also leave and return without that wait, concurrent with as many ops as a copy takes; and
-each may leave right after its use and return earlier, as far as free bytes allow.
+each may leave right after its use and return earlier, as far as free bytes allow. Where ops use memory beyond
+the device's in place, the processor that computes also copies: the program's own way is the only one.
 """
 
 from __future__ import annotations
@@ -43,14 +44,13 @@ def ways_of(program: LocationProgram, solution: MixedIntegerSolution) -> Iterato
     """Each way to carry out the solution, and what it is called; only the first where no copy may overlap."""
     counted = moves_of(program, solution)
     yield "waits as the program counts", counted
-    if not program.rules.window:
+    if not program.rules.window or program.rules.in_place:
         return
     yield "waits for no copy", tuple(move for move in counted if not isinstance(move, WaitForCopy))
-    if not program.rules.in_place:
-        gaps = absent_gaps(program, solution)
-        for lead in LEADS:
-            name = "as early as it fits" if lead is None else f"{lead:g} copies ahead"
-            yield f"returns {name}", _returning(program, gaps, lead)
+    gaps = absent_gaps(program, solution)
+    for lead in LEADS:
+        name = "as early as it fits" if lead is None else f"{lead:g} copies ahead"
+        yield f"returns {name}", _returning(program, gaps, lead)
 
 
 def _returning(program: LocationProgram, gaps: Sequence[Gap], lead: float | None) -> Moves:

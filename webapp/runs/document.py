@@ -145,9 +145,8 @@ def _timing(provenance: Mapping[str, Any]) -> str:
 def _doubts(values: Mapping[str, float]) -> Iterator[str]:
     """What a reader should not believe as it stands."""
     if values.get("mfu", 0.0) > BELIEVABLE_MFU:
-        yield (
-            f"An MFU of {values['mfu']:.0%} is more than training reaches: the times are those of ideal kernels."
-        )
+        share = f"{values['mfu']:.0%}"
+        yield f"An MFU of {share} is more than training reaches: the times are those of ideal kernels."
 
 
 def _plots(

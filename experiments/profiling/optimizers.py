@@ -7,7 +7,8 @@ parameter (torch's single-tensor form, its default on a CPU): updates in float32
 form, whose rounding differs. Two temporaries of a parameter's size live at once in Adam.
 
 A float32 master copy, where the precision has one, is what the optimizer updates; the parameter is rounded
-from it.
+from it. ``torch.optim`` scales the mean inside its last operation, by a Python number; here that is an
+operation of its own, into a temporary that is no longer needed.
 """
 
 from __future__ import annotations
@@ -81,8 +82,9 @@ def _adam(name: str, rate: float, decay: float, beta1: float, beta2: float, eps:
             denominator = (square.sqrt() / scale).add_(eps / prepared["rate"])
             parameter.addcdiv_(mean, denominator)
         else:
-            denominator = (square.sqrt() / prepared["root"]).add_(eps)
-            parameter.addcdiv_(mean * prepared["rate"], denominator)
+            scratch = square.sqrt()
+            denominator = (scratch / prepared["root"]).add_(eps)
+            parameter.addcdiv_(torch.mul(mean, prepared["rate"], out=scratch), denominator)
 
     return Optimizer(name, ("mean", "square"), ("step",), prepare, update)
 

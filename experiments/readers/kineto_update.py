@@ -32,6 +32,7 @@ ADAPTIVE = {
     ("lerp_", True): ("gs", 0),
     ("addcmul_", True): ("gs", 0),
     ("mul_", False): ("ps", 0),
+    ("mul", True): ("s", 1),
     ("sqrt", False): ("s", 0),
     ("div", False): ("", 1),
     ("div_", False): ("", 1),

@@ -92,7 +92,7 @@ def _lasting(program: LocationProgram, op: int, tensors: list[int]) -> float:
     access = [
         access_seconds(step, program.machine, op, int(sizes[t]), t in program.writes[op]) for t in tensors
     ]
-    return max(program.seconds[op], sum(access))
+    return max(float(program.step.ops.seconds[op]), sum(access))
 
 
 def absent_gaps(program: LocationProgram, solution: MixedIntegerSolution) -> list[Gap]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from experiments.memory.interface import Lineage, MemoryMachine
 from experiments.memory.planning.milp import MixedIntegerProgram, MixedIntegerSolution, NodeBound, Term
@@ -62,8 +62,10 @@ class LocationProgram:
     ) -> None:
         self.step, self.machine, self.rules = step, machine, rules
         self.program = MixedIntegerProgram()
-        self.seconds: list[float] = step.ops.seconds.tolist()
-        # Memory is counted in units that keep coefficients between one and a thousand, or in bytes.
+        # Time and memory are counted in units that keep coefficients between about one and a thousand, as the
+        # solver's tolerances expect.
+        self.tick = float(step.ops.seconds.max(initial=0)) / 1000 or 1.0
+        self.ticks: list[float] = (step.ops.seconds / self.tick).tolist()
         self.unit = max(1.0, float(step.tensors.bytes[list(tensors)].max(initial=0)) / 1000)
         self.excess: list[float] = (step.live_bytes - limits).tolist()
         self.overlapped: dict[int, list[Term]] = defaultdict(list)
@@ -88,7 +90,8 @@ class LocationProgram:
             if relaxed is None:
                 return None
             self.program.fix(relaxed)
-        return self.program.solve(bound, gap)
+        solution = self.program.solve(bound, gap)
+        return solution and replace(solution, objective=solution.objective * self.tick)
 
     def _tensor(self, tensor: int) -> None:
         uses = self.step.uses[tensor].tolist()
@@ -111,12 +114,12 @@ class LocationProgram:
         return [self.program.binary() for _ in uses]
 
     def _access(self, op: int, tensor: int, here: int, size: int) -> None:
-        """What the op takes to use the tensor where it is resident: nothing of ``seconds`` when
+        """What the op takes to use the tensor where it is resident: nothing of ``ticks`` when
         it is here.
         """
-        seconds = access_seconds(self.step, self.machine, op, size, tensor in self.writes[op])
-        if seconds:
-            self.accessed[op] += [(self.always, seconds), (here, -seconds)]
+        ticks = access_seconds(self.step, self.machine, op, size, tensor in self.writes[op]) / self.tick
+        if ticks:
+            self.accessed[op] += [(self.always, ticks), (here, -ticks)]
 
     def _stretch(self, gap: Gap) -> None:
         """Here at the use before is: stays here or leaves. Here at the use after is: stayed or came back."""
@@ -135,12 +138,13 @@ class LocationProgram:
     def _movable(self, gap: Gap, inside: Sequence[int], first: int, last: int) -> Stretch:
         add, tier = self.program.binary, self.rules.tier
         sends, fetches = self._places(gap, inside)
-        away, home = self.machine.out_time(gap.bytes, tier), self.machine.back_time(gap.bytes, tier)
+        away = self.machine.out_time(gap.bytes, tier) / self.tick
+        home = self.machine.back_time(gap.bytes, tier) / self.tick
         here, out, back = add(), {BETWEEN: add(away)}, {BETWEEN: add(home)}
-        for places, copies, seconds in ((sends, out, away), (fetches, back, home)):
+        for places, copies, ticks in ((sends, out, away), (fetches, back, home)):
             for op in places:
                 copies[op] = add()
-                self.overlapped[op].append((copies[op], seconds))
+                self.overlapped[op].append((copies[op], ticks))
         for copies, end in ((out, first), (back, last)):
             self.program.row([(here, 1.0), (end, -1.0), *((c, 1.0) for c in copies.values())], 0.0, 0.0)
         return Stretch(gap, here, out, back)
@@ -159,7 +163,7 @@ class LocationProgram:
 
     def _longest(self, ops: Sequence[int]) -> list[int]:
         """The longest of ``ops``, in the order given; those without duration hide nothing."""
-        timed = sorted((op for op in ops if self.seconds[op] > 0), key=lambda op: -self.seconds[op])
+        timed = sorted((op for op in ops if self.ticks[op] > 0), key=lambda op: -self.ticks[op])
         kept = set(timed[: self.rules.places])
         return [op for op in ops if op in kept]
 
@@ -191,7 +195,7 @@ class LocationProgram:
             extra = self.program.number(cost=1.0)
             for terms in (self.overlapped.get(op), self.accessed.get(op)):
                 if terms:
-                    self.program.row([*terms, (extra, -1.0)], at_most=self.seconds[op])
+                    self.program.row([*terms, (extra, -1.0)], at_most=self.ticks[op])
 
     def _room(self) -> None:
         """What of the tensors is here leaves the op's limit to all the others."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiments.core.budget import caveat
+from experiments.core.errors import LabError
 from experiments.core.progress import Progress, run_reporting, silent
 from experiments.workloads.step import Floats
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 #: In HiGHS's message where it ended at its nodes, which scipy hands on as a status that it does not know.
 LIMIT = "limit reached"
+#: scipy's status for all that is neither a solution nor a proof that there is none.
+FAILED = 4
 #: A term of a row: the coefficient of a variable.
 Term = tuple[int, float]
 
@@ -140,6 +143,8 @@ class MixedIntegerProgram:
     ) -> MixedIntegerSolution | None:
         """The best solution found within ``bound``; ``None`` where there is none, or none was found.
 
+        ``LabError`` where the solver itself fails, as it may on coefficients far from one.
+
         ``relaxed`` lets binaries be fractions.
         """
         bound = bound or NodeBound()
@@ -161,6 +166,8 @@ class MixedIntegerProgram:
             found = run_reporting(solver, lambda: bound.progress(0.0, ""))
         bound.ended_early |= LIMIT in found.message
         if found.x is None:
+            if found.status == FAILED and LIMIT not in found.message:
+                raise LabError(f"the solver failed on an integer program: {found.message.strip()}")
             return None
         return MixedIntegerSolution(np.asarray(found.x, np.float64), float(found.fun), found.status == 0)
 

@@ -111,6 +111,21 @@ def test_every_freedom_makes_the_objective_no_worse(capacity):
         assert mode == "asynchronous" or done.step_time == pytest.approx(counted)
 
 
+@pytest.mark.parametrize("share", [0.95, 0.85, 0.7, 0.5])
+def test_copies_that_may_overlap_are_never_worse_than_copies_between_ops_of_microseconds(share):
+    pytest.importorskip("torch")
+    hardware = resolve("local")
+    options = {"batch": 8, "sequence": 64}
+    step, _ = step_of(load_workload({"source": "zoo:gpt2-tiny", "options": options}), hardware.device, silent)
+    on = replace(machine_of(hardware), capacity=int(share * step.live_peak))
+    knobs = {"least_bytes": 1024, "gap": 0.0, "nodes": 1000}
+    between, overlapped = (
+        plan_of(AutoTM(mode=mode, **knobs), step, on).notes["objective"]
+        for mode in ("synchronous", "asynchronous")
+    )
+    assert overlapped <= between * (1 + 1e-6)
+
+
 def test_static_places_for_life_and_never_copies():
     step, on = chain(8), with_remote(5, bandwidth=0.5)
     plan, done = planned(step, on, mode="static")

@@ -55,7 +55,7 @@ def checkmate(step: Step, on: MemoryMachine, nodes: int) -> MemoryPlan:
 
 
 #: Planner, the seed of its step, the tenths of its peak that the device has, and bytes a second of the link.
-CASES = [(autotm, 6, 4, 1e4), (tmof, 1, 4, 1e4), (checkmate, 1, 6, 1e4)]
+CASES = [(autotm, 0, 4, 1e4), (tmof, 0, 4, 1e4), (checkmate, 1, 6, 1e4)]
 
 
 @pytest.mark.parametrize(("planner", "seed", "tenths", "bandwidth"), CASES)

@@ -97,6 +97,11 @@ def describe_states(note: Mapping[str, Any]) -> str:
     return f"{sizes} = {sum(parts.values()):g} bytes a parameter ({note['precision']})"
 
 
+def states_in_words(provenance: Mapping[str, Any]) -> str:
+    """Return what a run's provenance says of its model states, empty where it says nothing."""
+    return describe_states(provenance["states"]) if "states" in provenance else ""
+
+
 def default_precision(dtype: str, fp32_gradients: bool = False) -> str:
     """Return what a training step of ``dtype`` keeps unless it is told: 16-bit types are mixed.
 

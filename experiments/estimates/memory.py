@@ -8,36 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from experiments.core.errors import BadInput
+from experiments.core.precision import FULL, MIXED, MIXED_FP32_GRADS, PURE
 from experiments.estimates.estimate import MEGATRON_DOCS, NOTES, ZERO
 
-# Bytes per parameter that training in mixed precision with Adam keeps, by what is counted.
-MIXED_PRECISION: Mapping[str, Mapping[str, int]] = {
-    "16 bytes": {
-        "fp16 weight": 2,
-        "fp16 gradient": 2,
-        "fp32 weight": 4,
-        "fp32 momentum": 4,
-        "fp32 variance": 4,
-    },
-    "18 bytes": {
-        "fp16 weight": 2,
-        "fp32 gradient": 4,
-        "fp32 weight": 4,
-        "fp32 momentum": 4,
-        "fp32 variance": 4,
-    },
-    "20 bytes": {
-        "fp16 weight": 2,
-        "fp32 weight": 4,
-        "fp16 gradient": 2,
-        "fp32 gradient": 4,
-        "fp32 momentum": 4,
-        "fp32 variance": 4,
-    },
+#: Where the bytes that a precision keeps for a parameter were published.
+STATE_SOURCES: Mapping[str, str] = {
+    FULL: NOTES,
+    PURE: NOTES,
+    MIXED: ZERO,
+    MIXED_FP32_GRADS: MEGATRON_DOCS,
 }
-
-
-MIXED_PRECISION_SOURCES = {"16 bytes": ZERO, "18 bytes": MEGATRON_DOCS, "20 bytes": NOTES}
 
 
 #: How much of a transformer layer runs again in the backward pass.
@@ -52,11 +32,6 @@ def weight_bytes(parameters: int, dtype_bytes: int) -> int:
 def adam_bytes(parameters: int) -> int:
     """Gradient, first and second moment in 4 bytes each: 12 bytes per parameter, 2,100 GB for GPT-3 175B."""
     return 3 * 4 * parameters
-
-
-def mixed_precision_bytes(parameters: int, counted: str) -> int:
-    """16, 18 or 20 bytes per parameter, by what is counted (see ``MIXED_PRECISION``)."""
-    return parameters * sum(MIXED_PRECISION[counted].values())
 
 
 def boundary_activation_bytes(batch: int, sequence: int, hidden: int, dtype_bytes: int) -> int:

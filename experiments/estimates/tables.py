@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from experiments.core.precision import FULL, state_bytes
 from experiments.estimates.estimate import KAPLAN, KORTHIKANTI, MEGATRON_2021, NOTES, PALM, Estimate
 from experiments.estimates.memory import (
-    MIXED_PRECISION,
-    MIXED_PRECISION_SOURCES,
+    STATE_SOURCES,
     adam_bytes,
     boundary_activation_bytes,
     layer_activation_bytes,
-    mixed_precision_bytes,
     weight_bytes,
 )
 from experiments.estimates.parameters import attention_parameters, llm_parameters, mlp_parameters
@@ -23,11 +22,7 @@ def estimate_model(parameters: int, tokens: int | None = None) -> tuple[Estimate
         Estimate("weights in 4 bytes", weight_bytes(parameters, 4), "bytes", NOTES, "4 N"),
         Estimate("gradients and Adam moments", adam_bytes(parameters), "bytes", NOTES, "12 N"),
     ]
-    for counted, parts in MIXED_PRECISION.items():
-        size, source = mixed_precision_bytes(parameters, counted), MIXED_PRECISION_SOURCES[counted]
-        rows.append(
-            Estimate(f"mixed precision, {counted}", size, "bytes", source, f"N x ({' + '.join(parts)})")
-        )
+    rows += [_training_state(parameters, precision) for precision in STATE_SOURCES]
     if tokens is not None:
         rows.append(
             Estimate("forward pass", inference_flops(parameters, tokens), "FLOP", KAPLAN, "2 N tokens")
@@ -36,6 +31,14 @@ def estimate_model(parameters: int, tokens: int | None = None) -> tuple[Estimate
             Estimate("training step", training_flops(parameters, tokens), "FLOP", KAPLAN, "6 N tokens")
         )
     return tuple(rows)
+
+
+def _training_state(parameters: int, precision: str) -> Estimate:
+    """What a step with AdamW keeps, as every family counts it."""
+    states = state_bytes("float32" if precision == FULL else "bfloat16", "adamw", precision)
+    parts = " + ".join(f"{size:g} {part}" for part, size in states.parts.items())
+    name, size = f"training state, {precision}", parameters * states.total
+    return Estimate(name, size, "bytes", STATE_SOURCES[precision], f"N x ({parts})")
 
 
 def estimate_llm(

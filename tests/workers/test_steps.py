@@ -109,6 +109,22 @@ def test_a_policy_gets_the_model_where_it_asks_for_it_and_else_its_step(
         assert carry_out(run).state == "succeeded"
 
 
+def test_a_finished_run_says_what_training_keeps_for_a_parameter(cast: Cast) -> None:
+    artifact = ready(cast.project, name="mlp")
+    spec = {
+        "family": "memory", "policy": "baseline", "knobs": {}, "mode": "simulated", "hardware": "v100",
+        "seed": 0, "workload": {"source": "zoo:mlp", "options": {"batch": 4, "optimizer": "adam"}},
+    }  # fmt: skip
+    run = Run.objects.create(
+        project=cast.project, artifact=artifact, kind=Run.Kind.POLICY, family="memory", policy="baseline",
+        mode="simulated", spec=spec,
+    )  # fmt: skip
+    Supervisor(register(1, [CPU]), [CPU], sandbox.best_tier(), 2**32, threads=1).drain()
+    run.refresh_from_db()
+    assert (run.state, run.outcome_status) == ("succeeded", "ok")
+    assert run.model_states == ("4 weights + 4 gradients + 8 optimizer state = 16 bytes a parameter (fp32)")
+
+
 def test_a_model_that_is_not_there_ends_rejected_and_leaves_no_step(cast: Cast) -> None:
     model = ready(cast.project, name="no-such-model")
     key = derivation.derive_key(Run.Kind.CAPTURE, OPTIONS, torch_version())

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from experiments.core.metrics import METRICS
 from webapp.compare.choice import METRIC, Choice
-from webapp.compare.parameters import SEED, label_of, parameters_of, shown_value
+from webapp.compare.parameters import SEED, STATES, label_of, parameters_of, shown_value
 from webapp.compare.statistics import Estimate, difference, estimate, is_better
 from webapp.runs.models import Run
 
@@ -219,8 +219,8 @@ def _entry(group: Sequence[tuple[Run, dict[str, Any]]], unfold: bool) -> Entry:
 def _split(entries: Sequence[Entry]) -> tuple[dict[str, Any], list[str]]:
     """Parameters equal wherever they exist, and those that differ.
 
-    A knob that only some policies have is no difference between policies; an option that only some runs set
-    is one. A folded line has no seed of its own.
+    A knob that only some policies have is no difference between policies, nor are model states that only runs
+    with an answer tell; an option that only some runs set is one. A folded line has no seed of its own.
     """
     keys = list(dict.fromkeys(key for entry in entries for key in entry.parameters))
     constants: dict[str, Any] = {}
@@ -229,7 +229,7 @@ def _split(entries: Sequence[Entry]) -> tuple[dict[str, Any], list[str]]:
         having = [entry.parameters[key] for entry in entries if key in entry.parameters]
         equal = len({repr(value) for value in having}) == 1
         everywhere = len(having) == len(entries)
-        if equal and (everywhere or key.startswith(KNOB)):
+        if equal and (everywhere or key.startswith(KNOB) or key == STATES):
             constants[key] = having[0]
         elif not (equal and key == SEED):
             differing.append(key)

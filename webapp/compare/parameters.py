@@ -12,6 +12,8 @@ from webapp.runs.models import Run
 
 #: What makes repeats of one run: they are folded over it.
 SEED = "seed"
+#: What training keeps for a parameter: of the runs that got as far as a step.
+STATES = "model_states"
 WORKLOAD = "workload"
 
 
@@ -31,6 +33,7 @@ def parameters_of(run: Run) -> dict[str, Any]:
         SEED: run.seed,
         **{f"option.{name}": value for name, value in options.items() if value is not None},
         **{f"knob.{name}": value for name, value in (spec.get("knobs") or {}).items()},
+        **({STATES: run.model_states} if run.model_states else {}),
     }
 
 

@@ -12,7 +12,7 @@ from django.http import Http404
 from experiments.core import trace_events
 from experiments.core.budget import ENDED_AT
 from experiments.core.metrics import METRICS
-from experiments.core.precision import describe_states
+from experiments.core.precision import states_in_words
 from experiments.core.units import human
 from webapp.presentation import pretty
 from webapp.runs.compilation_figure import CompilationView, compilation_view
@@ -127,7 +127,7 @@ def view_of(run: Run) -> RunView:
         doubts=tuple(_doubts(values)),
         provenance=tuple(_flat({n: v for n, v in provenance.items() if n not in TOLD_APART})),
         timing=_timing(provenance),
-        states=describe_states(provenance["states"]) if "states" in provenance else "",
+        states=states_in_words(provenance),
         ended_at=str(plan.get(ENDED_AT) or (plan.get("notes") or {}).get(ENDED_AT) or ""),
         sheets=json.dumps(provenance["hardware"], indent=2) if "hardware" in provenance else "",
     )

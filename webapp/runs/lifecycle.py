@@ -18,6 +18,7 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
+from experiments.core.precision import states_in_words
 from experiments.core.spec import Outcome
 from webapp.artifacts.models import Artifact, Blob
 from webapp.hosts.models import Host
@@ -124,6 +125,7 @@ def finish(claim: Claim, ending: Ending) -> bool:
         changes["progress"] = 1.0
     if ending.outcome is not None:
         changes["spec_id"] = ending.outcome.spec_id
+        changes["model_states"] = states_in_words(ending.outcome.provenance)
     if claim.mine.update(**changes) != 1:
         return False
     if ending.outcome is not None:

@@ -135,6 +135,9 @@ class Run(models.Model):
     exit_code = models.IntegerField(null=True, blank=True)
     signal = models.CharField(max_length=20, blank=True)
     peak_rss_bytes = models.BigIntegerField(null=True, blank=True)
+    model_states = models.TextField(
+        blank=True, help_text="what training keeps for a parameter, by part, in words"
+    )
     sandbox_tier = models.CharField(max_length=40, blank=True)
     log_tail = models.TextField(blank=True)
 

@@ -22,9 +22,14 @@ def test_gpt3_weights_and_adam():
     assert memory.adam_bytes(GPT3) == 2100 * GB
 
 
-@pytest.mark.parametrize(("counted", "each"), [("16 bytes", 16), ("18 bytes", 18), ("20 bytes", 20)])
-def test_mixed_precision_takes_as_many_bytes_as_its_name_says(counted, each):
-    assert memory.mixed_precision_bytes(1000, counted) == 1000 * each
+def test_training_keeps_what_its_precision_says():
+    rows = {row.name: row for row in tables.estimate_model(GPT3)}
+    each = {"fp32": 16, "bf16-pure": 8, "bf16-mixed": 16, "bf16-mixed-fp32-grads": 18}
+    assert {name: rows[f"training state, {name}"].value for name in each} == {
+        name: size * GPT3 for name, size in each.items()
+    }
+    formula = rows["training state, bf16-mixed-fp32-grads"].formula
+    assert formula == "N x (2 weights + 4 gradients + 4 master weights + 8 optimizer state)"
 
 
 def test_the_parameters_of_gpt2_small():

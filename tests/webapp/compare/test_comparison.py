@@ -72,6 +72,20 @@ def test_what_is_equal_everywhere_is_said_once(memory: Experiment) -> None:
     assert [column.key for column in found.parameters] == []
 
 
+def test_model_states_stand_with_what_is_equal_and_as_a_column_where_they_differ(ada: Place) -> None:
+    made = cast.experiment(ada.project)
+    mixed, pure = "2 weights = 16 bytes a parameter (bf16-mixed)", "2 weights = 8 bytes (bf16-pure)"
+    for policy in ("baseline", "vdnn-all"):
+        cast.run(made, policy, model_states=mixed)
+    cast.run(made, "checkpoint", outcome_status="infeasible")
+    found = compare(runs_of(made), Choice())
+    assert ("model states", mixed) in found.constants
+    assert [column.key for column in found.parameters] == []
+    cast.run(made, "swap-all", model_states=pure)
+    found = compare(runs_of(made), Choice())
+    assert [column.key for column in found.parameters] == ["model_states"]
+
+
 def test_an_option_that_only_some_runs_set_is_a_difference(ada: Place) -> None:
     made = cast.experiment(ada.project)
     cast.run(made, options={"batch": 8})

@@ -46,6 +46,7 @@ MODEL_TYPES: Mapping[str, ModelType] = {
         ModelType("mistral", _CAUSAL),
         ModelType("mixtral", _CAUSAL, dtype="bfloat16"),
         ModelType("qwen2", _CAUSAL),
+        ModelType("starcoder2", _CAUSAL),
         ModelType("bert", _MASKED, sequence=512),
         ModelType("roberta", _MASKED, reserved=2, sequence=512),
         ModelType("distilbert", _MASKED, sequence=512),

@@ -2,7 +2,9 @@
 
 Sizes: Narayanan et al., SC'21, table 1 (1.7B to 1T; 175B: section 5.2) and Korthikanti et al., MLSys'23,
 table 3 (22B; its 175B, 530B and 1T are those of SC'21); Llama 3.1 8B from its model card. The GPTs train with
-dropout, 51,200 words and sequences of 2,048.
+dropout, 51,200 words and sequences of 2,048. ``megatron-core-7b`` is the model of Megatron-Core's own nightly
+measurements (NVIDIA/Megatron-LM, tests/functional_tests/test_cases/gpt/gpt3_7b_*_memory_speed): a GPT with
+8 key-value heads for 32 heads, whose learned positions (0.5 % of its parameters) are rotary here.
 """
 
 from __future__ import annotations
@@ -53,6 +55,23 @@ _LLAMA = {
 }
 
 
+_MEGATRON_CORE = {
+    "model_type": "starcoder2",
+    "hidden_size": 4096,
+    "intermediate_size": 16384,
+    "max_position_embeddings": 8192,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "residual_dropout": 0.1,
+    "embedding_dropout": 0.1,
+    "attention_dropout": 0.1,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 131072,
+}
+
+
 @dataclass(frozen=True)
 class Published:
     """A configuration and what its published runs had where a spec leaves it open."""
@@ -77,6 +96,7 @@ PUBLISHED: Mapping[str, Published] = MappingProxyType(
             f"megatron-{name}": Published(_gpt(*row), 2048, "fused", "math")
             for name, row in _MEGATRON.items()
         },
+        "megatron-core-7b": Published(_MEGATRON_CORE, 8192, "fused", "flash"),
         "llama3.1-8b": Published(_LLAMA, 8192, "eager", "flash"),
     }
 )

@@ -14,7 +14,7 @@ from typing import Any
 from experiments.core.errors import BadInput
 
 #: Families of Hugging Face configurations that are decoder-only transformers of these operators.
-FAMILIES = ("gpt2", "gpt_neox", "opt", "llama", "mistral", "qwen2")
+FAMILIES = ("gpt2", "gpt_neox", "opt", "llama", "mistral", "qwen2", "starcoder2")
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def from_config(name: str, config: Mapping[str, Any], sequence: int) -> Transfor
     divide.
     """
     family = config["model_type"]
-    build = {"gpt2": _gpt2, "gpt_neox": _neox, "opt": _opt}.get(family, _llama)
+    build = {"gpt2": _gpt2, "gpt_neox": _neox, "opt": _opt, "starcoder2": _starcoder}.get(family, _llama)
     try:
         found = build(name, config, sequence)
     except KeyError as error:
@@ -129,7 +129,7 @@ def _biased_llama(config: Mapping[str, Any]) -> bool:
 
 def _dropout(config: Mapping[str, Any]) -> bool:
     """Whether the configuration itself asks for dropout on activations."""
-    names = ("resid_pdrop", "dropout", "hidden_dropout", "attention_dropout", "attn_pdrop")
+    names = ("resid_pdrop", "dropout", "hidden_dropout", "residual_dropout", "attention_dropout", "attn_pdrop")
     return any(float(config.get(name) or 0) > 0 for name in names)
 
 
@@ -181,6 +181,19 @@ def _opt(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
     sized = _from_sizes(name, config, sequence, feedforward="ffn_dim", tied=True)
     positions = config.get("max_position_embeddings", 2048) + 2
     return replace(sized, positions=positions, fused_qkv=False, dropout=_dropout(config))
+
+
+def _starcoder(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
+    """A GPT with grouped-query attention and rotary positions."""
+    sized = _from_sizes(name, config, sequence, feedforward="intermediate_size", tied=True)
+    return replace(
+        sized,
+        kv_heads=config.get("num_key_value_heads") or 2,
+        rotary=True,
+        bias="all" if config.get("use_bias", True) else "none",
+        fused_qkv=False,
+        dropout=_dropout(config),
+    )
 
 
 def _llama(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:

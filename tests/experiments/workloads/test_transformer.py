@@ -26,6 +26,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "opt": {**_SIZES, "ffn_dim": 64, "max_position_embeddings": 16, "word_embed_proj_dim": 32},
     "llama": {**_SIZES, "intermediate_size": 48, "num_key_value_heads": 2, "max_position_embeddings": 16},
     "mistral": {**_SIZES, "intermediate_size": 48, "num_key_value_heads": 2, "max_position_embeddings": 16},
+    "starcoder2": {**_SIZES, "intermediate_size": 128, "num_key_value_heads": 2, "use_bias": True},
     "qwen2": {**_SIZES, "intermediate_size": 48, "num_key_value_heads": 2, "tie_word_embeddings": True},
 }
 
@@ -95,5 +96,7 @@ def test_published_sizes_have_their_published_parameters() -> None:
         graph, _ = layers_of(Workload(f"zoo:megatron-{name}"), None, lambda *_: None, OPERATORS)
         assert graph.transformer is not None and graph.transformer.sequence == 2048
         assert graph.transformer.parameters / 1e9 == pytest.approx(billions, abs=0.06)
+    core, _ = layers_of(Workload("zoo:megatron-core-7b"), None, lambda *_: None, OPERATORS)
+    assert core.transformer is not None and core.transformer.parameters == 6_712_401_920
     llama, _ = layers_of(Workload("zoo:llama3.1-8b"), None, lambda *_: None, OPERATORS)
     assert llama.transformer is not None and llama.transformer.parameters == 8_030_261_248

@@ -129,7 +129,14 @@ def _biased_llama(config: Mapping[str, Any]) -> bool:
 
 def _dropout(config: Mapping[str, Any]) -> bool:
     """Whether the configuration itself asks for dropout on activations."""
-    names = ("resid_pdrop", "dropout", "hidden_dropout", "residual_dropout", "attention_dropout", "attn_pdrop")
+    names = (
+        "resid_pdrop",
+        "dropout",
+        "hidden_dropout",
+        "residual_dropout",
+        "attention_dropout",
+        "attn_pdrop",
+    )
     return any(float(config.get(name) or 0) > 0 for name in names)
 
 

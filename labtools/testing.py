@@ -91,9 +91,11 @@ def _tests(layout: Layout, fast: bool, extra: Sequence[str]) -> Result:
 
 def in_processes(cores: int) -> list[str]:
     """Options of pytest: a process for each of so many cores. A file's tests stay together, for what they
-    share.
+    share; files begin in the order in which they were collected.
     """
-    return ["-n", str(min(cores, MOST_PROCESSES)), "--dist", "loadfile"] if cores > 1 else []
+    if cores == 1:
+        return []
+    return ["-n", str(min(cores, MOST_PROCESSES)), "--dist", "loadfile", "--no-loadscope-reorder"]
 
 
 def cores() -> int:

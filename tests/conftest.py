@@ -18,6 +18,12 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = Path(os.environ.get("LAB_SHARED_DATA", ROOT.parent / "shared" / "data"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with long tests begin first: shared out among processes, none is left to run alone at the end."""
+    long = {item.path for item in items if any(item.get_closest_marker(mark) for mark in ("slow", "browser"))}
+    items.sort(key=lambda item: item.path not in long)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real traces beside the project; tests that need it are skipped where it is absent."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy.optimize import nnls
 
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
@@ -112,6 +111,8 @@ def _of_text(text: str) -> list[Measurement]:
 
 def fit(rows: Sequence[Measurement], ranks: int) -> Fit:
     """Least squares of relative errors of messages x alpha + bytes x beta, neither below zero."""
+    from scipy.optimize import nnls  # here, because loading it takes longer than most commands
+
     traffic = [TRAFFIC[row.kind](ranks, row.size) for row in rows]
     seconds = np.array([row.seconds for row in rows])
     terms = np.array([[float(one.messages), one.sent] for one in traffic]) / seconds[:, None]

@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from experiments.core.progress import Progress, run_reporting, silent
+
+if TYPE_CHECKING:
+    from scipy.optimize import LinearConstraint
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -102,6 +102,10 @@ class _Program(Generic[Name]):
         self.roots = sorted(set(roots))
 
     def _components(self, needed: Sequence[int]) -> Mapping[int, int]:
+        # Here and below, because loading it takes longer than most runs.
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
         place = {owner: n for n, owner in enumerate(needed)}
         pairs = [(place[owner], place[source]) for owner, choice in self.flat for source in choice.reads]
         rows, columns = zip(*pairs, strict=True) if pairs else ((), ())
@@ -111,6 +115,9 @@ class _Program(Generic[Name]):
 
     def _constraints(self) -> LinearConstraint:
         """Return all of the form: sum of coefficients times columns >= bound."""
+        from scipy.optimize import LinearConstraint
+        from scipy.sparse import coo_array
+
         rows: list[tuple[dict[int, float], float]] = [
             (dict.fromkeys(self.of[root], 1.0), 1.0) for root in self.roots
         ]
@@ -134,6 +141,8 @@ class _Program(Generic[Name]):
         )
 
     def solve(self, nodes: int) -> _Result | None:
+        from scipy.optimize import Bounds, milp
+
         columns = len(self.flat) + len(self.rank)
         cost = np.zeros(columns)
         cost[: len(self.flat)] = [choice.cost for _, choice in self.flat]

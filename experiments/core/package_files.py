@@ -15,16 +15,13 @@ from experiments.core.errors import BadInput
 
 PREFIX = "package:"
 FOLDER = Path(__file__).resolve().parent.parent / "suites" / "traces"
-#: How the names of files begin that say where others come from, and are no workload.
-DOCUMENTS = ("LICENSE", "README")
 
 
 @functools.cache
 def package_files() -> Mapping[str, Path]:
     """Return every file that the package brings, by its name."""
     files = (path for path in sorted(FOLDER.rglob("*")) if path.is_file())
-    brought = (path for path in files if not path.name.startswith(DOCUMENTS))
-    return MappingProxyType({path.relative_to(FOLDER).as_posix(): path for path in brought})
+    return MappingProxyType({path.relative_to(FOLDER).as_posix(): path for path in files})
 
 
 def is_package_file(reference: str) -> bool:

@@ -1,4 +1,4 @@
-"""Precision of a training step: what is kept for each parameter beside activations of the step's ``dtype``.
+"""Precision of a training step: what is kept for each parameter, where activations have the step's ``dtype``.
 
 Sources: Micikevicius et al., "Mixed Precision Training", ICLR'18 (a float32 master copy of 16-bit weights);
 Rajbhandari et al., "ZeRO", SC'20, section 3.1 (2 + 2 + 12 bytes with Adam) and figure 1 (bytes by stage);
@@ -15,13 +15,15 @@ from typing import Any
 from experiments.core.errors import BadInput
 from experiments.core.units import DTYPE_BYTES
 
-#: Everything in one type; 16-bit weights, gradients and moments; 16-bit weights and gradients beside float32
+#: Everything in one type; 16-bit weights, gradients and moments; 16-bit weights and gradients with float32
 #: master weights and moments; the same with gradients kept and reduced in float32. The names say bf16, the
 #: 16-bit type is the step's ``dtype``.
 FULL, PURE, MIXED, MIXED_FP32_GRADS = "fp32", "bf16-pure", "bf16-mixed", "bf16-mixed-fp32-grads"
 PRECISIONS = (FULL, PURE, MIXED, MIXED_FP32_GRADS)
 #: Of them, those whose optimizer updates a float32 master copy of the weights.
 WITH_MASTER = (MIXED, MIXED_FP32_GRADS)
+#: What the bytes of a parameter are for.
+PARTS = ("weights", "gradients", "master weights", "optimizer state")
 #: Tensors of a parameter's shape that an optimizer keeps.
 OPTIMIZER_MOMENTS: Mapping[str, int] = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
 
@@ -45,13 +47,8 @@ class StateBytes:
     @property
     def parts(self) -> dict[str, float]:
         """Bytes of a parameter by what they are for, without the parts that it does not have."""
-        found = {
-            "weights": self.weight,
-            "gradients": self.gradient,
-            "master weights": self.master,
-            "optimizer state": self.optimizer - self.master,
-        }
-        return {name: size for name, size in found.items() if size}
+        sizes = (self.weight, self.gradient, self.master, self.optimizer - self.master)
+        return {name: size for name, size in zip(PARTS, sizes, strict=True) if size}
 
     def on_device(self, parameters: float, zero: int, degree: int) -> float:
         """Return the bytes of model states on each of ``degree`` devices: ZeRO's figure 1.
@@ -98,8 +95,18 @@ def describe_states(note: Mapping[str, Any]) -> str:
 
 
 def states_in_words(provenance: Mapping[str, Any]) -> str:
-    """Return what a run's provenance says of its model states, empty where it says nothing."""
-    return describe_states(provenance["states"]) if "states" in provenance else ""
+    """Return what a run's provenance says of its model states.
+
+    Empty where it says nothing, or nothing that a run of ours says: outcomes come from a sandbox.
+    """
+    note = provenance.get("states")
+    if not isinstance(note, Mapping) or note.get("precision") not in PRECISIONS:
+        return ""
+    parts = note.get("bytes_per_parameter")
+    if not isinstance(parts, Mapping) or not set(parts) <= set(PARTS):
+        return ""
+    sized = all(isinstance(size, int | float) for size in parts.values())
+    return describe_states(note) if sized else ""
 
 
 def default_precision(dtype: str, fp32_gradients: bool = False) -> str:

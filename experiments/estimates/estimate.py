@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 NOTES = "course notes on ML systems"
+TORCH = "torch.optim, whose state has the type of the parameter"
 
 
 PALM = "Chowdhery et al., PaLM, 2022, appendix B"

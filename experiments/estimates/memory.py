@@ -9,12 +9,12 @@ from collections.abc import Mapping
 
 from experiments.core.errors import BadInput
 from experiments.core.precision import FULL, MIXED, MIXED_FP32_GRADS, PURE
-from experiments.estimates.estimate import MEGATRON_DOCS, NOTES, ZERO
+from experiments.estimates.estimate import MEGATRON_DOCS, NOTES, TORCH, ZERO
 
 #: Where the bytes that a precision keeps for a parameter were published.
 STATE_SOURCES: Mapping[str, str] = {
     FULL: NOTES,
-    PURE: NOTES,
+    PURE: TORCH,
     MIXED: ZERO,
     MIXED_FP32_GRADS: MEGATRON_DOCS,
 }

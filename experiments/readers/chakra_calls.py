@@ -65,10 +65,10 @@ def _told_apart(rows: Sequence[Node]) -> list[Node]:
                 current[storage] = count
                 count += 1
         out.append(
-            replace(node, inputs=_renamed(node.inputs, current), outputs=_renamed(node.outputs, current))
+            replace(node, inputs=_rename(node.inputs, current), outputs=_rename(node.outputs, current))
         )
     return out
 
 
-def _renamed(uses: Sequence[TensorUse], current: dict[int, int]) -> tuple[TensorUse, ...]:
+def _rename(uses: Sequence[TensorUse], current: dict[int, int]) -> tuple[TensorUse, ...]:
     return tuple(replace(use, storage=current[use.storage]) for use in uses)

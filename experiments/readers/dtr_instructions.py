@@ -89,7 +89,7 @@ class _Lines:
 
     def __init__(self, data: bytes, name: str) -> None:
         self.name, self.place = name, name
-        self._rows = self._parsed(data)
+        self._rows = self._parse(data)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return self._rows
@@ -102,7 +102,7 @@ class _Lines:
             raise BadInput(f"{found} where {tensor} needs its {word}", self.place, f"{word} of {tensor}")
         return row
 
-    def _parsed(self, data: bytes) -> Iterator[dict[str, Any]]:
+    def _parse(self, data: bytes) -> Iterator[dict[str, Any]]:
         count = 0
         for number, line in enumerate(data.split(b"\n"), 1):
             if not line.strip():

@@ -51,15 +51,15 @@ def _recognizes(head: bytes, name: str) -> bool:
 
 def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
     log = _Log()
-    for place, instruction in _recorded(data, name):
+    for place, instruction in _last_run(data, name):
         log.carry_out(instruction, place)
     log.use_what_is_named()
     if not log.rows:
         raise BadInput("holds no operator", name, "at least one CALL or MUTATE")
-    return Reading(_step(name, log, options), _assumed(log), _warnings(log))
+    return Reading(_step(name, log, options), _assumptions(log), _warnings(log))
 
 
-def _recorded(data: bytes, name: str) -> Iterable[tuple[str, Instruction]]:
+def _last_run(data: bytes, name: str) -> Iterable[tuple[str, Instruction]]:
     """The instructions behind the last START; all of them where there is none."""
     found: list[tuple[str, Instruction]] = []
     for place, instruction in instructions(data, name):
@@ -154,7 +154,7 @@ class _Log:
         writes = []
         for result in call.results:
             shares = result.alias >= 0
-            number = reads[result.alias] if shares else self._made(result.name, result.bytes)
+            number = reads[result.alias] if shares else self._add_value(result.name, result.bytes)
             self.storages[number].names += shares
             self._name(result.name, number, place)
             if not shares:
@@ -167,7 +167,9 @@ class _Log:
     def _mutate(self, mutate: Mutate, place: str) -> None:
         reads = self._meant(mutate.arguments, place)
         phase = self._phase(mutate.operator)
-        fresh = [self._made(mutate.arguments[at], self.storages[reads[at]].bytes) for at in mutate.changed]
+        fresh = [
+            self._add_value(mutate.arguments[at], self.storages[reads[at]].bytes) for at in mutate.changed
+        ]
         self.rows.append(_Row(mutate.operator, phase, mutate.nanoseconds, reads, tuple(fresh)))
         self.changes += 1
         for at, number in zip(mutate.changed, fresh, strict=True):
@@ -200,7 +202,7 @@ class _Log:
         self.backward |= "backward" in operator
         return PHASES.index("backward" if self.backward else "forward")
 
-    def _made(self, name: str, size: int) -> int:
+    def _add_value(self, name: str, size: int) -> int:
         return self._new(name, size, "temporary" if self.backward else "activation")
 
     def _new(self, name: str, size: int, kind: str) -> int:
@@ -272,7 +274,7 @@ def _tensors(log: _Log, sizes: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Te
     )
 
 
-def _assumed(log: _Log) -> tuple[str, ...]:
+def _assumptions(log: _Log) -> tuple[str, ...]:
     told = ["constants never leave"]
     if log.loaded:
         told.append(f"{len(log.loaded)} constants that appear after the first op are loaded then")

@@ -114,10 +114,10 @@ class _Longer:
             )
             for found in (self.short.inputs, self.short.outputs)
         )
-        names = _numbered([self.short.ops.name[row.op] for row in self.rows])
-        ops = _taken(self.short.ops, [row.op for row in self.rows])
+        names = _count_anew([self.short.ops.name[row.op] for row in self.rows])
+        ops = _take_rows(self.short.ops, [row.op for row in self.rows])
         ops |= {"name": names, "module": self._modules()}
-        tensors = _taken(self.short.tensors, [self._original(place) for place in numbers])
+        tensors = _take_rows(self.short.tensors, [self._original(place) for place in numbers])
         tensors |= {"name": self._tensor_names(numbers, names)}
         return replace(
             self.short,
@@ -129,7 +129,7 @@ class _Longer:
         )
 
     def _rows(self) -> Iterator[_Row]:
-        """Every op in order: those of later blocks moved on, the pattern's copies beside the pattern."""
+        """Every op in order: those of later blocks moved on, the pattern's copies after the pattern."""
         of_op, phase = self.blocks.of_op, self.short.ops.phase.tolist()
         ends = {op for op in self.blocks.pattern if op + 1 == len(of_op) or of_op[op + 1] != PATTERN}
         starts = {op for op in self.blocks.pattern if not op or of_op[op - 1] != PATTERN}
@@ -165,12 +165,12 @@ class _Longer:
         """Every tensor's number: first what the step is given, each block's after the one before, then as
         made.
         """
-        places = list(self._given())
+        places = list(self._persistent_places())
         for row in self.rows:
             places += (self._place(tensor, row.by) for tensor in self.short.outputs[row.op].tolist())
         return {place: number for number, place in enumerate(dict.fromkeys(places))}
 
-    def _given(self) -> Iterator[Place]:
+    def _persistent_places(self) -> Iterator[Place]:
         run: list[int] = []
         for tensor in np.nonzero(self.short.persistent)[0].tolist():
             block = self.blocks.of(self.short.tensors.name[tensor])
@@ -216,7 +216,7 @@ class _Longer:
         return float(step.ops.flops[self.blocks.pattern].sum()) - again
 
 
-def _taken(table: Any, rows: list[int]) -> dict[str, Any]:
+def _take_rows(table: Any, rows: list[int]) -> dict[str, Any]:
     """Every column of ``table`` at these rows."""
     columns = {field.name: getattr(table, field.name) for field in fields(table)}
     return {
@@ -225,7 +225,7 @@ def _taken(table: Any, rows: list[int]) -> dict[str, Any]:
     }
 
 
-def _numbered(names: list[str]) -> tuple[str, ...]:
+def _count_anew(names: list[str]) -> tuple[str, ...]:
     """Names of ops counted anew, as tracing counts them: ``add``, ``add_1`` ... (``sum``, a word of Python,
     from ``sum_1``).
     """

@@ -98,11 +98,11 @@ class ScheduleSpace:
         return self.listed if self.listed is not None else range(self.combinations)
 
     @functools.cached_property
-    def _listed(self) -> frozenset[int]:
+    def _members(self) -> frozenset[int]:
         return frozenset(self.listed or ())
 
     def __contains__(self, index: int) -> bool:
-        return 0 <= index < self.combinations and (self.listed is None or index in self._listed)
+        return 0 <= index < self.combinations and (self.listed is None or index in self._members)
 
     @property
     def is_small(self) -> bool:

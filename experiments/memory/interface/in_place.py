@@ -83,14 +83,14 @@ def out_of_place(step: Step, ops: Sequence[int]) -> Step:
         outputs.append(list(dict.fromkeys(latest[t] for t in step.outputs[op].tolist())))
     return replace(
         step,
-        ops=_renamed(step.ops, changing),
+        ops=_rename(step.ops, changing),
         tensors=_with_copies(step.tensors, replaced, [step.ops.name[op] for op in ops]),
         inputs=Ragged.of(inputs),
         outputs=Ragged.of(outputs),
     )
 
 
-def _renamed(ops: Ops, changing: Collection[int]) -> Ops:
+def _rename(ops: Ops, changing: Collection[int]) -> Ops:
     targets = tuple(elsewhere(t) if op in changing else t for op, t in enumerate(ops.target))
     return replace(ops, target=targets)
 

@@ -2,7 +2,7 @@
 
 The fixed cut: parameters are on the device for both passes, their gradients leave as the backward pass makes
 them, and the host holds the optimizer's state and the parameters' own copy, which it updates and sends back
-before the next step begins (it updates nothing beside the passes); a parameter's way back begins when its
+before the next step begins (it updates nothing during the passes); a parameter's way back begins when its
 update has ended, while the next one is updated. The update takes the time of the authors' CPU Adam by default
 (0.257 ns a parameter), or what its bytes take at the host's bandwidth. The paper trains in mixed precision
 with a 32-bit copy of 16-bit parameters; a step has one copy in its own type, so its bytes differ (the

@@ -23,7 +23,7 @@ from experiments.compilation.interface.blocks import (
 )
 from experiments.compilation.planning.blocks import operator_of
 from experiments.compilation.policies.rammer import Rammer
-from experiments.compilation.policies.rammer.fusion import fused
+from experiments.compilation.policies.rammer.fusion import fuse
 from experiments.compilation.policies.rammer.grouping import THRESHOLD, Grouping
 from experiments.compilation.policies.rammer.layout import laid_out, waves
 from experiments.compilation.simulator.rtasks import busy_units, lanes, play
@@ -175,13 +175,13 @@ def test_elementwise_ops_join_what_makes_their_input() -> None:
     twice is kept.
     """
     one = [work("p", "aten.mm.default", 64), work("b", "aten.add.Tensor", 64, "p")]
-    (kernel,) = fused([*one, work("r", "aten.relu.default", 64, "b")])
+    (kernel,) = fuse([*one, work("r", "aten.relu.default", 64, "b")])
     assert (kernel.name, kernel.target, kernel.parts) == ("r", "aten.mm.default", 3)
     assert kernel.bytes == 3 * 8 * 64 - 2 * 2 * 4 * 64
     two = [work("p", "aten.mm.default", 64), work("q", "aten.mm.default", 64)]
-    assert [entry.name for entry in fused([*two, work("s", "aten.add.Tensor", 64, "p", "q")])] == ["q", "s"]
+    assert [entry.name for entry in fuse([*two, work("s", "aten.add.Tensor", 64, "p", "q")])] == ["q", "s"]
     twice = [*one, work("c", "aten.tanh.default", 64, "p")]
-    assert len(fused(twice)) == 3
+    assert len(fuse(twice)) == 3
 
 
 def test_a_product_alone_is_cut_small_and_in_company_large() -> None:

@@ -28,7 +28,7 @@ PATHS = [
     "zoo:../../etc/passwd",
     "package:../../../etc/passwd",
     "package:/etc/passwd",
-    "package:LICENSE.nnfusion-MIT.txt",
+    "package:no-such-list.txt",
     "artifact:../1",
     "artifact:99999999",
     "sha256:" + "0" * 64,

@@ -28,7 +28,7 @@ from experiments.compilation.interface.blocks import (
     VirtualDevice,
 )
 from experiments.compilation.planning.blocks import operator_of
-from experiments.compilation.policies.rammer.fusion import fused
+from experiments.compilation.policies.rammer.fusion import fuse
 from experiments.compilation.policies.rammer.grouping import SHORTER, THRESHOLD, Grouping
 from experiments.compilation.policies.rammer.layout import alone, waves
 from experiments.core.knobs import knob
@@ -57,7 +57,7 @@ class Rammer(SchedulingPolicy):
 
     def plan(self, works: Sequence[OperatorWork], unit: UnitShare, launch: float) -> BlockSchedule:
         """Return what is launched, in order, and where each block runs."""
-        kernels = works if self.schedule == KERNELS else fused(works)
+        kernels = works if self.schedule == KERNELS else fuse(works)
         operators = tuple(operator_of(work, unit) for work in kernels)
         machine = VirtualDevice(unit.count, self.sync, launch)
         if self.schedule == RTASKS:

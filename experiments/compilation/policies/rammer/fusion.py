@@ -20,7 +20,7 @@ def is_elementwise(work: OperatorWork) -> bool:
     return work.target.rsplit(".", 1)[0] in ELEMENTWISE
 
 
-def fused(works: Sequence[OperatorWork]) -> list[OperatorWork]:
+def fuse(works: Sequence[OperatorWork]) -> list[OperatorWork]:
     """Element-wise ops computed by the kernel that makes their input, where nothing else reads it.
 
     A kernel holds at most one op that is not element-wise. What passes between two fused ops is neither

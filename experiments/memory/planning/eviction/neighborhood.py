@@ -1,4 +1,4 @@
-"""The evicted neighborhood of a storage (section 3 of the paper): what its absence would cost beside itself.
+"""The evicted neighborhood of a storage (section 3 of the paper): what its absence would cost others.
 
 - ``Local`` counts none;
 - ``Full`` every evicted ancestor and descendant reachable through evicted ones;
@@ -23,7 +23,7 @@ from experiments.workloads.step import Floats, Step
 GRAIN = 2.0**-40
 
 
-def grained(seconds: Floats) -> Floats:
+def round_to_grain(seconds: Floats) -> Floats:
     """``seconds`` as whole multiples of the grain."""
     rounded: Floats = np.round(seconds / GRAIN) * GRAIN
     return rounded
@@ -33,7 +33,7 @@ class Relations:
     """Of every tensor the seconds that its ops took, the tensors it was made from and those made from it."""
 
     def __init__(self, step: Step, lineage: Lineage) -> None:
-        seconds: list[float] = grained(step.ops.seconds).tolist()
+        seconds: list[float] = round_to_grain(step.ops.seconds).tolist()
         count = len(step.tensors)
         self.cost: list[float] = [sum(seconds[op] for op in makers) for makers in lineage.writers]
         self.parents: list[list[int]] = [[] for _ in range(count)]

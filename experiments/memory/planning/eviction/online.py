@@ -1,7 +1,7 @@
 """A step run op by op in a fixed budget, without looking ahead: what does not fit makes others leave, what is
 missing is recomputed, with what that in turn is missing first. The run is recorded as a plan.
 
-Two things are known beforehand, because the plan must be right: tensors that could not be made again by their
+Two things are known beforehand, because the plan must be right: tensors that could not be recomputed by their
 last use (a parameter that they come from will have been updated, as for gradients) never leave; and before a
 source of something that has left is overwritten or freed for good, that something is recomputed.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from experiments.core.errors import Infeasible
 from experiments.memory.interface import MemoryMove, MemoryPlan
 from experiments.memory.planning.eviction.journal import Departure, Journal, Rerun, Use
-from experiments.memory.planning.eviction.neighborhood import Relations, grained
+from experiments.memory.planning.eviction.neighborhood import Relations, round_to_grain
 from experiments.memory.planning.eviction.storages import Storages, Valuation
 from experiments.memory.planning.rematerialize import Rematerializer
 from experiments.workloads.step import Step
@@ -42,7 +42,7 @@ class EvictionRules:
     - ``valuation``: what the absence of a tensor costs.
     - ``small``: storages below this share of the mean size leave only when no other can.
     - ``limit``: most time of a step, in units of its own compute.
-    - ``stay``: what was made again for others and nobody refers to any more is evicted as anything else is;
+    - ``stay``: what was recomputed for others and nobody refers to any more is evicted as anything else is;
       without, it leaves as soon as it has been read.
     """
 
@@ -69,7 +69,7 @@ class OnlineRun:
         self.storages = Storages(step, rules.valuation(self.relations), least)
         self.resident, self.size = self.storages.resident, self.storages.size
         self.seconds: list[float] = step.ops.seconds.tolist()
-        self.ticks: list[float] = grained(step.ops.seconds).tolist()
+        self.ticks: list[float] = round_to_grain(step.ops.seconds).tolist()
         self.workspace: list[int] = step.ops.workspace.tolist()
         self.first: list[int] = step.first_use.tolist()
         self.last: list[int] = step.last_use.tolist()
@@ -120,7 +120,7 @@ class OnlineRun:
     # --- recomputing ----------------------------------------------------------------------------------------
 
     def _gather(self, reads: Sequence[int], at: int) -> None:
-        """Have ``reads`` resident and locked. What is missing is made again, each with what it reads itself
+        """Have ``reads`` resident and locked. What is missing is recomputed, each with what it reads itself
         first.
         """
         stack = [self._begin(-1, (), reads)]

@@ -28,7 +28,7 @@ class Storages:
     """The storages of ``step``. Those of at most ``least`` bytes leave only when no other can.
 
     ``clock`` is the compute so far; a storage was last accessed when an op that reads it began, or when the
-    op that first made it ended. A locked one is in use and stays; a fixed one could not be made again.
+    op that first made it ended. A locked one is in use and stays; a fixed one could not be recomputed.
     """
 
     def __init__(self, step: Step, valuation: Valuation, least: float) -> None:

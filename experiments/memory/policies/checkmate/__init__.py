@@ -13,7 +13,7 @@ coarsened: the cheapest of all its schedules is found (``every_schedule``), reru
 of the backward pass among them. The program on groups has neither, and plans each group for the whole of what
 it holds, so a plan may take less than it was allowed: it is made once more for a budget that is larger by as
 much. The better ways to checkpoint (Chen et al. 2016) and to evict online (Kirisame et al. 2021), which act
-on single ops, are tried beside it: the fastest plan that fits is the answer.
+on single ops, are tried as well: the fastest plan that fits is the answer.
 
 Left open by the paper: the coarsening.
 """

@@ -3,7 +3,7 @@ is proved.
 
 A state is the next op and what is resident. From it an earlier op may run again, the next op may run, or,
 where one of these finds no room, something may leave. Rerunning costs an op's seconds, everything else
-nothing. Ops of the backward pass may run again as well. A tensor that several ops write is not made again and
+nothing. Ops of the backward pass may run again as well. A tensor that several ops write is not recomputed and
 leaves only for good.
 """
 
@@ -60,7 +60,7 @@ class _Search:
             [s for s in self.lineage.external((op,)) if not persistent[s]] for op in range(len(self.touched))
         ]
         self.single = [len(makers) == 1 for makers in self.lineage.writers]
-        self.wanted = self._wanted()
+        self.wanted = self._needed_later()
 
     def run(self) -> Schedule | None:
         start: State = (0, frozenset())
@@ -85,8 +85,8 @@ class _Search:
                     heapq.heappush(queue, (cost + price, -after[0], next(ticket), after))
         return Schedule(None, float("inf"))
 
-    def _wanted(self) -> list[frozenset[int]]:
-        """For each op the tensors that it or a later one uses, with all that those can be made again from."""
+    def _needed_later(self) -> list[frozenset[int]]:
+        """For each op the tensors that it or a later one uses, with all that those can be recomputed from."""
         found: list[frozenset[int]] = [frozenset()]
         for op in reversed(range(len(self.touched))):
             now = set(found[-1])
@@ -110,7 +110,7 @@ class _Search:
             fits = used + sum(self.size[t] for t in new) + self.workspace[op] <= self.room
             crowded = not fits
             if fits:
-                yield (op + 1, self._left(op, resident | set(new))), 0.0, Use(self.step.touched[op].tolist())
+                yield (op + 1, self._leave(op, resident | set(new))), 0.0, Use(self.step.touched[op].tolist())
         for again in range(op):
             new = [
                 t for t in self.makes[again] if self.single[t] and t not in resident and t in self.wanted[op]
@@ -132,7 +132,7 @@ class _Search:
         there = all(source in resident for source in self.reads[again])
         return there and not self.remake.is_fixed(again, resident.__contains__, op)
 
-    def _left(self, op: int, resident: frozenset[int]) -> frozenset[int]:
+    def _leave(self, op: int, resident: frozenset[int]) -> frozenset[int]:
         """What is there behind ``op``: less what nobody holds and nothing can come from any more."""
         wanted = self.wanted[op + 1]
         return frozenset(t for t in resident if t in wanted or self.death[t] > op)

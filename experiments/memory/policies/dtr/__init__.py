@@ -43,7 +43,7 @@ class Dtr(MemoryPolicy):
 
     unreferenced: str = knob(
         "stay",
-        "what was made again for others and nobody refers to: evicted like others, or leaves once read",
+        "what was recomputed for others and nobody refers to: evicted like others, or leaves once read",
         choices=("stay", "leave"),
     )
 

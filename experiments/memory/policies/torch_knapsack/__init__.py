@@ -61,7 +61,7 @@ GRID = [i / 20 for i in range(20, -1, -1)]
 class Region:
     """A graph that is compiled by itself; what it reads of others is saved.
 
-    - ``hard``: values that cannot be made again; ``heavy``: those of products and the like.
+    - ``hard``: values that cannot be recomputed; ``heavy``: those of products and the like.
     - ``cuts``: the values to save, with fewer bans each.
     """
 

@@ -23,7 +23,7 @@ def compiled_regions(step: Step, forward: Sequence[int], is_heavy: Callable[[int
     members = _members(step, forward)
     blocks = {path: ops for path, ops in members.items() if sum(map(is_heavy, ops)) > 1}
     for sizes in (True, False):
-        patterns = _repeated(step, blocks, sizes)
+        patterns = _find_repeated(step, blocks, sizes)
         if patterns:
             break
     home = {op: _block(step.ops.module[op], blocks, patterns) for op in forward}
@@ -38,12 +38,12 @@ def _members(step: Step, forward: Sequence[int]) -> Mapping[str, list[int]]:
     """The ops of every module of a list, by its path."""
     found: dict[str, list[int]] = defaultdict(list)
     for op in forward:
-        for path in _listed(step.ops.module[op]):
+        for path in _numbered_paths(step.ops.module[op]):
             found[path].append(op)
     return found
 
 
-def _listed(module: str) -> list[str]:
+def _numbered_paths(module: str) -> list[str]:
     """The paths of ``module`` and its parents that end in a number, the outermost first."""
     names = module.split(".")
     return [".".join(names[: i + 1]) for i, name in enumerate(names) if name.isdigit()]
@@ -53,7 +53,7 @@ def _pattern(path: str) -> str:
     return re.sub(r"\d+", "#", path)
 
 
-def _repeated(step: Step, blocks: Mapping[str, list[int]], sizes: bool) -> set[str]:
+def _find_repeated(step: Step, blocks: Mapping[str, list[int]], sizes: bool) -> set[str]:
     """The patterns of paths of which two modules do the same."""
     seen: set[tuple[str, Signature]] = set()
     found = set()
@@ -72,4 +72,6 @@ def _signature(step: Step, ops: Sequence[int], sizes: bool) -> Signature:
 
 def _block(module: str, blocks: Mapping[str, list[int]], patterns: set[str]) -> str:
     """The outermost block that ``module`` is part of; empty where there is none."""
-    return next((path for path in _listed(module) if path in blocks and _pattern(path) in patterns), "")
+    return next(
+        (path for path in _numbered_paths(module) if path in blocks and _pattern(path) in patterns), ""
+    )

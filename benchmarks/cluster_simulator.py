@@ -20,7 +20,7 @@ import numpy as np
 from experiments.cluster.interface import ClusterPolicy
 from experiments.cluster.simulator import figures, simulate
 from experiments.core import registry
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers.base import open_file
 from experiments.workloads.jobs import JobTrace
 

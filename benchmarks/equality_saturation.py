@@ -30,8 +30,8 @@ from experiments.compilation.planning.substitutions.search import SearchLimits
 from experiments.compilation.planning.substitutions.standard import standard_verdicts
 from experiments.compilation.policies.egglog.optimize import saturate_graph
 from experiments.compilation.policies.egglog.saturate import Bounds
+from experiments.core.options import WorkloadOptions
 from experiments.core.progress import silent
-from experiments.core.spec import WorkloadOptions
 from experiments.hardware import resolve
 from experiments.workloads.model import ModelSource
 

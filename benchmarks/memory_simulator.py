@@ -22,7 +22,8 @@ import numpy as np
 
 from benchmarks import g10_artifact
 from experiments.core import registry
-from experiments.core.spec import Workload, WorkloadOptions
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import Workload
 from experiments.hardware import resolve
 from experiments.memory.interface import DeviceView, MemoryMachine, MemoryPlan, MemoryPool, machine_of
 from experiments.memory.interface.transform import order_fault

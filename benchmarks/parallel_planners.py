@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from experiments.core import registry
 from experiments.core.errors import BadInput, Infeasible
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.hardware import Hardware, resolve
 from experiments.parallel.interface import PlanningEstimate, model_estimate, violations
 from experiments.parallel.simulator import evaluate, simulate

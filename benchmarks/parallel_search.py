@@ -23,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from experiments.core.spec import Workload, WorkloadOptions
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import Workload
 from experiments.hardware import resolve
 from experiments.parallel.interface import PlanningEstimate, model_estimate
 from experiments.parallel.planning.transformers.plan import Degrees

@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.parallel.planning.stages.cuts import cuts_of
 from experiments.parallel.planning.stages.stage_search import ClusterLevel, StageSearchRules, search
 from experiments.readers.base import open_file

@@ -19,8 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from experiments.core.options import WorkloadOptions
 from experiments.core.package_files import FOLDER
-from experiments.core.spec import WorkloadOptions
 from experiments.readers.base import Opened, open_file
 from experiments.readers.operator_times import MILLISECOND, operator_times
 from experiments.readers.step_file import ORIGIN

@@ -43,7 +43,7 @@ from experiments.compilation.policies.roller.construction import construct
 from experiments.compilation.policies.roller.micro_model import estimate
 from experiments.compilation.policies.roller.tiled_form import tiled_form
 from experiments.compilation.simulator.listed_operators import expression
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.hardware.specs import resolve
 from experiments.readers.base import open_file
 from experiments.workloads.operator_list import Operator

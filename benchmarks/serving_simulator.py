@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from experiments.core import registry
-from experiments.core.spec import RunSpec, Workload, WorkloadOptions
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import RunSpec, Workload
 from experiments.readers.base import open_file
 from experiments.serving.experiment import deploy
 from experiments.serving.interface import CostModel, Load, ServingPolicy

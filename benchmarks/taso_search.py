@@ -21,8 +21,9 @@ from experiments.compilation.live.costs import Bench, Roofline
 from experiments.compilation.live.preparation import prepare
 from experiments.compilation.live.types import Inference
 from experiments.compilation.policies.taso import Taso
+from experiments.core.options import WorkloadOptions
 from experiments.core.progress import Bar
-from experiments.core.spec import Workload, WorkloadOptions
+from experiments.core.spec import Workload
 from experiments.hardware import resolve
 from experiments.sources import load
 from experiments.workloads.model import ModelSource

@@ -32,8 +32,9 @@ from experiments.compilation.planning.tuning.random_search import RandomTuner
 from experiments.compilation.planning.tuning.session import SHARES, History, Measure, trials_to, tune
 from experiments.compilation.policies.ansor import Ansor
 from experiments.compilation.policies.autotvm import AutoTvm
+from experiments.core.options import WorkloadOptions
 from experiments.core.progress import Bar, Progress, silent
-from experiments.core.spec import WorkloadOptions, load_workload
+from experiments.core.spec import load_workload
 from experiments.readers.base import open_file
 from experiments.sources import load
 

@@ -85,6 +85,7 @@ def step_of(workload: Workload, device: Device | None, progress: Progress = sile
         return model_step(loaded.value, device, progress), loaded
     if not isinstance(loaded.value, Step):
         raise refusal(loaded.kind, ("model", "step"), workload.source)
+    workload.options.refuse_changes(workload.source, "a recorded step is what it is")
     return _timed_for(device, loaded.value), loaded
 
 
@@ -132,6 +133,7 @@ def layers_of(
     operators are wanted).
     """
     loaded = load(workload)
+    workload.options.refuse_changes(workload.source, "for steps on one device, not for parallel plans")
     value = loaded.value
     if isinstance(value, ModelSource) and granularity != CAPTURED:
         config = value.config or (zoo_model(value.zoo).config if value.zoo else {})

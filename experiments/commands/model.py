@@ -10,7 +10,8 @@ from experiments.commands.output import json_option, progress_of, progress_optio
 from experiments.commands.run import read_text
 from experiments.core import jsonio, knobs
 from experiments.core.errors import BadInput
-from experiments.core.spec import Workload, WorkloadOptions
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import Workload
 from experiments.core.units import human
 from experiments.sources import model_of
 from experiments.summaries import summary

@@ -22,9 +22,13 @@ def knob(
     high: float | None = None,
     choices: tuple[Any, ...] | None = None,
     unit: str = "",
+    words: bool = False,
 ) -> Any:
-    """A dataclass field with its bounds (inclusive), choices, unit and meaning."""
-    metadata = {"help": help, "low": low, "high": high, "choices": choices, "unit": unit}
+    """A dataclass field with its bounds (inclusive), choices, unit and meaning.
+
+    ``words``: the value is itself a list, of words with commas between them.
+    """
+    metadata = {"help": help, "low": low, "high": high, "choices": choices, "unit": unit, "words": words}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -46,6 +50,7 @@ class Knob:
     high: float | None
     choices: tuple[Any, ...] | None
     unit: str
+    words: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

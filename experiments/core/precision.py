@@ -84,14 +84,19 @@ def states_of(facts: Mapping[str, Any]) -> dict[str, Any]:
     dtype, optimizer, precision = (facts.get(name) for name in ("dtype", "optimizer", "precision"))
     if dtype not in DTYPE_BYTES or optimizer not in OPTIMIZER_MOMENTS or precision not in PRECISIONS:
         return {}
-    return states_note(state_bytes(str(dtype), str(optimizer), str(precision)), str(precision))
+    note = states_note(state_bytes(str(dtype), str(optimizer), str(precision)), str(precision))
+    if "trained_parameters" in facts:
+        note["states"]["trained"] = facts["trained_parameters"] / facts["parameters"]
+    return note
 
 
 def describe_states(note: Mapping[str, Any]) -> str:
     """Return states in words: ``4 weights + 4 gradients + 8 optimizer state = 16 bytes a parameter``."""
     parts: Mapping[str, float] = note["bytes_per_parameter"]
     sizes = " + ".join(f"{size:g} {name}" for name, size in parts.items())
-    return f"{sizes} = {sum(parts.values()):g} bytes a parameter ({note['precision']})"
+    whole = f"{sizes} = {sum(parts.values()):g} bytes a parameter ({note['precision']})"
+    trained = note.get("trained")
+    return f"{whole}; {trained:.2%} of them trained, the others weights alone" if trained else whole
 
 
 def states_in_words(provenance: Mapping[str, Any]) -> str:
@@ -105,7 +110,7 @@ def states_in_words(provenance: Mapping[str, Any]) -> str:
     parts = note.get("bytes_per_parameter")
     if not isinstance(parts, Mapping) or not set(parts) <= set(PARTS):
         return ""
-    sized = all(isinstance(size, int | float) for size in parts.values())
+    sized = all(isinstance(size, int | float) for size in (*parts.values(), note.get("trained", 1)))
     return describe_states(note) if sized else ""
 
 

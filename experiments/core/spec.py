@@ -9,54 +9,11 @@ from typing import Any
 
 from experiments.core import jsonio, knobs
 from experiments.core.errors import BadInput
-from experiments.core.knobs import knob
 from experiments.core.metrics import metric
+from experiments.core.options import WorkloadOptions
 from experiments.core.policy import FAMILIES, MODES
-from experiments.core.precision import PRECISIONS
 
 STATUSES = ("ok", "infeasible", "rejected", "failed")
-DTYPES = ("float64", "float32", "float16", "bfloat16")
-
-
-@dataclass(frozen=True)
-class WorkloadOptions:
-    """How a workload is read or a model is built. ``None`` means: the workload's own default."""
-
-    batch: int | None = knob(None, "samples per step", low=1, high=2**24)
-    sequence: int | None = knob(None, "tokens per sample", low=1, high=2**22)
-    image: int | None = knob(None, "pixels per side of an input image", low=8, high=4096)
-    dtype: str | None = knob(None, "parameter and activation type", choices=DTYPES)
-    precision: str | None = knob(
-        None,
-        "what training keeps for each parameter; 16-bit types are mixed unless told",
-        choices=PRECISIONS,
-    )
-    optimizer: str | None = knob(None, "optimizer of the step", choices=("sgd", "momentum", "adam", "adamw"))
-    training: bool = knob(True, "a training step; false: one forward pass")
-    attention: str = knob("auto", "attention backend", choices=("auto", "math", "flash"))
-    steps: int | None = knob(None, "steps of the whole training job, for jct", low=1, high=10**9)
-    limit: int | None = knob(None, "keep only the first jobs or requests", low=1, high=10**8)
-    rate: float | None = knob(None, "scale arrivals to this many per second", low=1e-9, high=1e9, unit="1/s")
-    model: str | None = knob(None, "the model that serves a request trace, as a source")
-    vocabulary: int | None = knob(
-        None,
-        "words of a transformer whose sheet has none (adds embedding, logits and loss)",
-        low=1,
-        high=2**24,
-    )
-    kernels: str = knob(
-        "auto",
-        "element-wise kernels of a transformer that is not captured: fused by hand, one for each operation, "
-        "compiled, compiled with products in float8",
-        choices=("auto", "fused", "eager", "compiled", "float8"),
-    )
-    extra: str | None = knob(
-        None, "a side file of the workload (g10_extra, throughput table, substitution rules)"
-    )
-
-
-#: Options that say nothing about the step itself: steps that differ in no other option are one capture.
-NOT_OF_THE_STEP = ("steps", "limit", "rate", "model", "vocabulary", "kernels", "extra")
 
 
 @dataclass(frozen=True)

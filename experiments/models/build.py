@@ -13,10 +13,11 @@ from typing import Any
 import torch
 
 from experiments.core.errors import BadInput
+from experiments.core.options import WorkloadOptions
 from experiments.core.precision import default_precision, dtype_for
-from experiments.core.spec import WorkloadOptions
 from experiments.models.catalog import ZooModel, zoo_model
 from experiments.models.model import Geometry, Model
+from experiments.models.parts import freeze
 from experiments.workloads.model import ModelSource
 
 DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "float16", "bfloat16")}
@@ -81,6 +82,7 @@ def build(source: ModelSource, weights: bool = True) -> Model:
         raise BadInput(
             "has no parameters to train", source.name, "options.training false, or a model with some"
         )
+    freeze(model.module, source.options.frozen)
     model.module.train(source.options.training)
     return model
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
+from experiments.core.options import NOT_OF_THE_STEP
 from experiments.core.progress import Progress, silent
-from experiments.core.spec import NOT_OF_THE_STEP
 from experiments.workloads import storage
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step

@@ -107,8 +107,11 @@ def capture(source: ModelSource, device: str = "cpu", progress: Progress = silen
 
 
 def few_blocks(source: ModelSource) -> tuple[ModelSource, dict[str, int]]:
-    """Return ``source`` with no more equal blocks than a pattern needs, and how many each module lacks."""
-    entry = zoo_model(source.zoo) if source.zoo else None
+    """Return ``source`` with no more equal blocks than a pattern needs, and how many each module lacks.
+
+    Blocks of which some may be frozen are not equal.
+    """
+    entry = zoo_model(source.zoo) if source.zoo and not source.options.frozen else None
     repeats = entry.repeats if entry else {}
     sizes = {**entry.arguments, **source.sizes} if entry else {}
     few = {size: FEWEST for size in repeats if sizes[size] > FEWEST}
@@ -141,9 +144,16 @@ def _facts(source: ModelSource, program: Program, lowering: Lowering) -> dict[st
         "dropout": 0.0,
         "model_flops": lowering.model_flops,
         "torch": torch.__version__,
+        **_tuning_facts(source, program),
         **({"micro_batches": program.micro_batches} if program.micro_batches > 1 else {}),
         **program.model.facts,
     }
+
+
+def _tuning_facts(source: ModelSource, program: Program) -> dict[str, Any]:
+    """Return what fine-tuning changes, and how many parameters it trains where those are not all."""
+    frozen = {"trained_parameters": program.trained_parameters} if program.frozen else {}
+    return {**frozen, **source.options.changes}
 
 
 def attention_backend(targets: list[str]) -> str:

@@ -63,7 +63,7 @@ class Program:
 
     Parameters, optimizer state and buffers are updated in place, as an eager step does. With
     ``micro_batches`` the batch is cut along its samples; the loss is the mean over the parts, and their
-    gradients are added up.
+    gradients are added up. ``frozen`` parameters have neither gradient nor state.
     """
 
     model: Model
@@ -73,6 +73,7 @@ class Program:
     state: dict[str, Tensor]
     buffers: dict[str, Tensor]
     micro_batches: int = 1
+    frozen: frozenset[str] = frozenset()
 
     def __call__(self, *tensors: Tensor, observer: Observer | None = None) -> Tensor:
         watcher = observer or Unobserved()
@@ -82,7 +83,7 @@ class Program:
                 return self._forward(parameters, buffers, batch, watcher)
         losses: list[Tensor] = []
         gradients: Sequence[Tensor | None] | None = None
-        kept = self._gradient_buffers(parameters, state)
+        kept = self._gradient_buffers(state)
         for share in self._shares(batch):
             loss, found = self._backward(parameters, buffers, share, watcher, kept, not losses)
             losses.append(loss)
@@ -107,7 +108,8 @@ class Program:
         first: bool,
     ) -> tuple[Tensor, Sequence[Tensor | None]]:
         """This micro-batch's part of the loss, and its gradients: the sums so far where they are ``kept``."""
-        leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
+        leaves = {name: value.detach() for name, value in parameters.items()}
+        trained = [leaves[name].requires_grad_() for name in self._trained]
         for name, buffer in kept.items():
             leaf: Any = leaves[name]
             leaf.register_hook(functools.partial(_accumulate, buffer, first))
@@ -117,7 +119,7 @@ class Program:
         if self.micro_batches > 1:
             loss = loss / self.micro_batches
         watcher.loss(loss)
-        gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+        gradients = torch.autograd.grad(loss, trained, allow_unused=True)
         loss = loss.detach()
         _touch(held)
         if kept:
@@ -125,13 +127,21 @@ class Program:
             return loss, [None if gradient is None else buffer for buffer, gradient in made]
         return loss, gradients
 
-    def _gradient_buffers(
-        self, parameters: Mapping[str, Tensor], state: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]:
+    @property
+    def _trained(self) -> list[str]:
+        """Names of the parameters that have gradients, in order."""
+        return [name for name in self.parameters if name not in self.frozen]
+
+    @property
+    def trained_parameters(self) -> int:
+        """The number of weights that the step updates."""
+        return sum(self.parameters[name].numel() for name in self._trained)
+
+    def _gradient_buffers(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The float32 buffers that each backward pass adds to; empty where gradients are the pass's own."""
         if self.options.precision != MIXED_FP32_GRADS:
             return {}
-        return {name: state[f"{name}.{GRADIENT}"] for name in parameters}
+        return {name: state[f"{name}.{GRADIENT}"] for name in self._trained}
 
     @contextlib.contextmanager
     def _holding(self, outputs: list[Any]) -> Iterator[None]:
@@ -179,7 +189,8 @@ class Program:
         """A parameter without a gradient (an unused head) is left alone, as ``torch.optim`` does."""
         watcher.phase("optimizer")
         prepared = self.optimizer.prepare({name: state[name] for name in self.optimizer.shared})
-        for (name, value), gradient in zip(parameters.items(), gradients, strict=True):
+        for name, gradient in zip(self._trained, gradients, strict=True):
+            value = parameters[name]
             if gradient is None:
                 continue
             watcher.parameter(name)
@@ -223,12 +234,14 @@ def program(source: ModelSource, device: str = "cpu", weights: bool = True) -> P
     parameters = {name: _moved(value, device, dtype) for name, value in given.items()}
     buffers = {name: _moved(value, device, dtype) for name, value in model.module.named_buffers()}
     optimizer = OPTIMIZERS[options.optimizer]
-    state = initial_state(optimizer, parameters, given, options.precision) if options.training else {}
+    frozen = frozenset(name for name, value in given.items() if not value.requires_grad)
+    trained = {name: value for name, value in parameters.items() if name not in frozen}
+    state = initial_state(optimizer, trained, given, options.precision) if options.training else {}
     batch = options.geometry.batch
     if batch % source.micro_batches:
         what = f"a batch of {batch} is not {source.micro_batches} equal micro-batches"
         raise BadInput(what, source.name, "a divisor of the batch")
-    return Program(model, options, optimizer, parameters, state, buffers, source.micro_batches)
+    return Program(model, options, optimizer, parameters, state, buffers, source.micro_batches, frozen)
 
 
 def _moved(value: Tensor, device: str, dtype: torch.dtype) -> Tensor:

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
+from experiments.models.parts import strip_wrappers
+
 
 @dataclass(frozen=True)
 class Label:
@@ -60,14 +62,14 @@ class Recorder:
         self._switch(name, "")
 
     def parameter(self, name: str) -> None:
-        self._switch("optimizer", _strip_wrappers(name.rpartition(".")[0] or "body"))
+        self._switch("optimizer", _module_of(name.rpartition(".")[0] or "body"))
 
     @contextlib.contextmanager
     def watch(self, module: nn.Module) -> Iterator[None]:
         """Follow the forward pass of ``module`` and of everything inside it."""
         handles: list[Any] = []
         for path, part in module.named_modules(remove_duplicate=False):
-            handles += self._hooks(_strip_wrappers(path), part)
+            handles += self._hooks(_module_of(path), part)
         try:
             yield
         finally:
@@ -106,16 +108,9 @@ class Recorder:
         self.gradient_storages = [value.untyped_storage() for value in gradients if value is not None]
 
 
-def _strip_wrappers(path: str) -> str:
-    """Module paths without the wrappers around a model (``body`` adds the loss, ``inner`` holds a library's
-    module); what the outermost computes itself is "loss".
-    """
-    if not path:
-        return "loss"
-    parts = path.split(".")
-    while parts and parts[0] in ("body", "inner"):
-        parts.pop(0)
-    return ".".join(parts)
+def _module_of(path: str) -> str:
+    """Return a module's path without wrappers; what the outermost computes itself is "loss"."""
+    return strip_wrappers(path) if path else "loss"
 
 
 def _next_sequence_number() -> int:

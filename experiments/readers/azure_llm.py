@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers.base import Reader, Reading
 from experiments.readers.csv_table import Table, header_of, read_table
 from experiments.readers.request_rows import request_reading

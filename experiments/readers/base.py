@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers import archive
 from experiments.readers.archive import Member
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers.base import Reader, Reading
 from experiments.workloads.transformer import Transformer
 from experiments.workloads.transformer_layers import transformer_layers

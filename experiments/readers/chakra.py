@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers import chakra_json, chakra_protobuf
 from experiments.readers.base import HEAD, Reader, Reading
 from experiments.readers.chakra_calls import select_calls

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers.base import Reader, Reading
 from experiments.readers.dtr_instructions import (
     Annotate,

@@ -6,7 +6,7 @@ Two spellings exist: ``submission_time, num_iteration, deadline`` in the publish
 
 from __future__ import annotations
 
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers.base import Reader, Reading
 from experiments.readers.csv_table import header_of, read_table
 from experiments.readers.job_rows import JobColumns, job_reading, merge_jobs

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers import g10_doubts
 from experiments.readers.base import Reader, Reading
 from experiments.workloads.ragged import Ragged

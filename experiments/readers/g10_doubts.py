@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers import archive
 from experiments.readers.base import HEAD, Reader
 from experiments.readers.plausibility import low_utilization

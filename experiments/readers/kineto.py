@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers import kineto_events
 from experiments.readers.base import Reader, Reading
 from experiments.readers.kineto_events import Trace

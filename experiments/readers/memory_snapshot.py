@@ -23,7 +23,7 @@ import numpy as np
 
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers import plain_pickle
 from experiments.readers.base import Reader, Reading
 from experiments.readers.snapshot_events import Event, Segment, events_of, segments_of

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Any
 
 from experiments.core.errors import BadInput, LabError
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers.base import Reader, Reading
 from experiments.readers.onnx_check import check, check_inferred_shapes, refuse_large
 from experiments.readers.onnx_graph import program_of

@@ -22,7 +22,7 @@ import re
 from pathlib import Path
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import DTYPES, WorkloadOptions
+from experiments.core.options import DTYPES, WorkloadOptions
 from experiments.readers.base import Reader, Reading
 from experiments.readers.operator_times import operator_times
 from experiments.workloads.operator_list import OPERATOR_KINDS, SINGLE, Operator, OperatorList

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers.base import Reader, Reading
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.ragged import Ragged

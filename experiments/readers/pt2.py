@@ -13,7 +13,7 @@ import hashlib
 from pathlib import PurePath
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers.base import Reader, Reading
 from experiments.readers.pt2_archive import Archive, open_archive
 from experiments.readers.pt2_graph import program_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers.base import Reading
 from experiments.readers.csv_table import Table
 from experiments.workloads.ragged import Ints

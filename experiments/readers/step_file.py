@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers.base import Reader, Reading
 from experiments.workloads import storage
 

@@ -14,7 +14,7 @@ import functools
 from typing import Any
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers.base import Reader, Reading
 from experiments.workloads.substitutions import (
     MOST_INPUTS,

@@ -18,7 +18,7 @@ import numpy as np
 
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers.base import Reader, Reading
 from experiments.readers.tvm_records import Record, record_of
 from experiments.workloads.tuning_log import LoggedKnob, LoggedTask, TuningLog, Value

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from experiments.core.errors import BadInput, Infeasible
+from experiments.core.options import WorkloadOptions
 from experiments.core.policy import Policy
 from experiments.core.progress import Progress, part
-from experiments.core.spec import Result, RunSpec, Workload, WorkloadOptions
+from experiments.core.spec import Result, RunSpec, Workload
 from experiments.core.units import DTYPE_BYTES, human
 from experiments.hardware import Hardware, resolve
 from experiments.models.served import DEFAULT, ServedModel, served_model

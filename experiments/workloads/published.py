@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 
 #: name: layers, hidden size, heads.
 _MEGATRON = {

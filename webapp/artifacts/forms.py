@@ -11,8 +11,8 @@ from django.core.files.uploadedfile import UploadedFile
 
 from experiments import hardware
 from experiments.core import knobs
+from experiments.core.options import WorkloadOptions
 from experiments.core.reading import KINDS
-from experiments.core.spec import WorkloadOptions
 from experiments.core.units import human
 from experiments.models.catalog import NAMES
 from webapp.artifacts.models import Artifact

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
-from experiments.core.spec import NOT_OF_THE_STEP
+from experiments.core.options import NOT_OF_THE_STEP
 from experiments.hardware import resolve
 from webapp.artifacts.models import Artifact
 from webapp.runs.models import Run

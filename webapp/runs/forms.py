@@ -13,14 +13,15 @@ from django import forms
 from experiments import hardware
 from experiments.core import knobs, registry
 from experiments.core.errors import BadInput
+from experiments.core.options import FineTuning, WorkloadOptions
 from experiments.core.policy import FAMILIES, MODES, Policy
-from experiments.core.spec import WorkloadOptions
 from webapp.accounts.models import Project
 from webapp.artifacts.models import Artifact
 from webapp.runs import references
 from webapp.runs.grid import MOST_RUNS, ON_CLUSTERS, Expansion, Grid, expand
 from webapp.runs.grid_fields import USUAL_OPTIONS, GridField, QuantitiesField, SeedsField
 
+FINE_TUNING = tuple(option.name for option in knobs.describe(FineTuning))
 OVERRIDE_HELP = {
     "bytes": "for example 12 GiB",
     "bandwidth": "for example 12 GB/s",
@@ -131,8 +132,11 @@ class ExperimentForm(forms.Form):
         return [self[f"option:{name}"] for name in USUAL_OPTIONS]
 
     def more_options(self) -> list[forms.BoundField]:
-        usual = {f"option:{name}" for name in USUAL_OPTIONS}
-        return [field for field in self.bound("option:") if field.name not in usual]
+        shown = {f"option:{name}" for name in (*USUAL_OPTIONS, *FINE_TUNING)}
+        return [field for field in self.bound("option:") if field.name not in shown]
+
+    def fine_tuning(self) -> list[forms.BoundField]:
+        return [self[f"option:{name}"] for name in FINE_TUNING]
 
     def overrides(self) -> list[forms.BoundField]:
         return list(self.bound("override:"))

@@ -23,9 +23,9 @@ UNIT_SIZES = {
 QUANTITY = re.compile(r"([0-9.eE+-]+?)\s*([a-zA-Zµ]+)?(?:/s)?")
 
 
-def split(text: str) -> list[str]:
+def split(text: str, mark: str = ",") -> list[str]:
     """``"1, 2,4"`` -> three words; too many are refused."""
-    words = [word.strip() for word in text.split(",") if word.strip()]
+    words = [word.strip() for word in text.split(mark) if word.strip()]
     if len(words) > MOST_VALUES:
         raise forms.ValidationError(f"{len(words)} values; at most {MOST_VALUES}")
     return words
@@ -64,7 +64,7 @@ def _convert(knob: Knob, word: str) -> Any:
 
 class GridField(forms.CharField):
     """Values of one knob, comma-separated; empty means the default. Cleans to a list, empty when nothing was
-    said.
+    said. Where a value is itself a list with commas, semicolons stand between the values.
     """
 
     def __init__(self, knob: Knob, **kwargs: Any) -> None:
@@ -74,7 +74,7 @@ class GridField(forms.CharField):
         self.widget.attrs["placeholder"] = "default" if knob.default is None else _word(knob.default)
 
     def clean(self, value: Any) -> list[Any]:
-        words = split(super().clean(value) or "")
+        words = split(super().clean(value) or "", ";" if self.knob.words else ",")
         try:
             return [check(self.knob, _convert(self.knob, word), self.knob.name) for word in words]
         except BadInput as error:
@@ -93,6 +93,8 @@ def help_of(knob: Knob) -> str:
         parts.append("one of " + ", ".join(map(str, knob.choices)))
     elif knob.type == "bool":
         parts.append("yes or no")
+    elif knob.words:
+        parts.append("semicolons between several lists")
     if knob.low is not None and knob.high is not None:
         parts.append(f"{_bound(knob.low)} to {_bound(knob.high)}")
     elif knob.low is not None:

@@ -76,10 +76,11 @@ def utilization(simulation: MemorySimulation, step: Step, hardware: Hardware) ->
 def model_state_bytes(step: Step) -> float:
     """Return the bytes of parameters, gradients and optimizer state, by what the step keeps for each.
 
-    Gradients of different parameters may lie in one storage (a batch of one); they count as what they are.
+    Gradients of different parameters may lie in one storage (a batch of one); they count as what they are
+    where all parameters are trained.
     """
     known, parameters = states_of(step.facts), step.facts.get("parameters")
-    if not known or parameters is None:
+    if not known or parameters is None or "trained_parameters" in step.facts:
         return step.state_bytes
     return float(parameters * sum(known["states"]["bytes_per_parameter"].values()))
 

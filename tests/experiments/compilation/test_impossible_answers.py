@@ -47,8 +47,9 @@ from experiments.compilation.interface.tuning import (
 from experiments.compilation.policies.rammer import Rammer
 from experiments.compilation.policies.roller import Roller
 from experiments.core.errors import ImpossiblePlan
+from experiments.core.options import WorkloadOptions
 from experiments.core.progress import Progress, silent
-from experiments.core.spec import Result, RunSpec, Workload, WorkloadOptions
+from experiments.core.spec import Result, RunSpec, Workload
 from tests.experiments.compilation.graphs import graph, kind, node
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from experiments.core.errors import BadInput
+from experiments.core.options import WorkloadOptions
 from experiments.core.package_files import FOLDER, is_package_file, package_files, path_of
-from experiments.core.spec import Workload, WorkloadOptions
+from experiments.core.spec import Workload
 from experiments.sources import load
 
 

@@ -186,7 +186,7 @@ def test_a_reader_of_a_value_that_was_overwritten_since_cannot_run_again():
 def test_bert_with_shared_constants_that_the_trace_updates_still_gives_back_half_its_memory(shared_data):
     import gzip
 
-    from experiments.core.spec import WorkloadOptions
+    from experiments.core.options import WorkloadOptions
     from experiments.readers import g10
 
     data = gzip.decompress((shared_data / "memory" / "g10" / "BERT_Base_256.json.gz").read_bytes())

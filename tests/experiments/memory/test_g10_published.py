@@ -11,7 +11,8 @@ import pytest
 
 from experiments.core import registry
 from experiments.core.errors import Infeasible
-from experiments.core.spec import Workload, WorkloadOptions
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import Workload
 from experiments.hardware import resolve
 from experiments.memory.interface import MemoryMachine, MemoryPlan, MemoryPolicy, machine_of, violations
 from experiments.memory.interface.machine import CopyRate

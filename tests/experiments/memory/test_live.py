@@ -8,7 +8,8 @@ import pytest
 
 from experiments.core import registry
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions, load_spec
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import load_spec
 from experiments.hardware import resolve
 from experiments.memory.interface import (
     Algorithm,

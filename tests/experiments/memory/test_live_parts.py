@@ -10,7 +10,8 @@ from itertools import pairwise
 import pytest
 
 from experiments.core import registry
-from experiments.core.spec import WorkloadOptions, load_spec
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import load_spec
 from experiments.hardware import resolve
 from experiments.memory.experiment import make_plan
 from experiments.memory.interface import (

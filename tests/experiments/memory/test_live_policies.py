@@ -12,7 +12,7 @@ import pytest
 
 from experiments.core import registry
 from experiments.core.errors import Infeasible
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.hardware import resolve
 from experiments.memory.experiment import make_plan
 from experiments.memory.interface import (

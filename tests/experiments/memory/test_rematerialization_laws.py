@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from experiments.core import registry
 from experiments.core.errors import Infeasible
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.memory.interface import MemoryPlan, violations
 from experiments.memory.simulator import Simulator
 from experiments.readers import g10

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from experiments.core import registry
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.hardware import resolve
 from experiments.memory.interface import machine_of, violations
 from experiments.memory.simulator import Simulator

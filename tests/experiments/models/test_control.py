@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
 
 from experiments.core.errors import BadInput  # noqa: E402
-from experiments.core.spec import WorkloadOptions  # noqa: E402
+from experiments.core.options import WorkloadOptions  # noqa: E402
 from experiments.models.build import build  # noqa: E402
 from experiments.models.control.constructs import Branch, Loop, Recursion  # noqa: E402
 from experiments.models.control.tree import balanced_children, chain  # noqa: E402

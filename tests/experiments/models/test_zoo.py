@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from experiments.core.errors import BadInput  # noqa: E402
-from experiments.core.spec import WorkloadOptions  # noqa: E402
+from experiments.core.options import WorkloadOptions  # noqa: E402
 from experiments.models.build import build, chosen  # noqa: E402
 from experiments.models.catalog import ZOO  # noqa: E402
 from experiments.profiling.capture import capture, trace  # noqa: E402

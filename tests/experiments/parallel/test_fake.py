@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from experiments.__main__ import main
-from experiments.core.spec import Workload, WorkloadOptions
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import Workload
 from experiments.hardware import resolve
 from experiments.parallel.interface import LivePolicy
 from experiments.parallel.policies.chimera import Chimera

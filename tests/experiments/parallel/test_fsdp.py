@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.core.spec import Workload, WorkloadOptions
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import Workload
 from experiments.hardware import resolve
 from experiments.parallel.interface import PlanningEstimate, model_estimate, violations
 from experiments.parallel.policies.fsdp import Fsdp

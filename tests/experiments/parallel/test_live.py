@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from experiments.core.errors import BadInput, LabError
-from experiments.core.spec import Workload, WorkloadOptions, load_spec
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import Workload, load_spec
 from experiments.hardware import resolve
 from experiments.parallel.interface import LivePolicy, ParallelPlan
 from experiments.parallel.policies.chimera import Chimera

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from experiments.core.budget import ENDED_AT
 from experiments.core.errors import BadInput, Infeasible
-from experiments.core.spec import Workload, WorkloadOptions
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import Workload
 from experiments.estimates.memory import layer_activation_bytes
 from experiments.hardware import Hardware, resolve
 from experiments.parallel.interface import ParallelPlan, PlanningEstimate, model_estimate, violations

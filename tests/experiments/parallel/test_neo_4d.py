@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from experiments.core.budget import Budget
 from experiments.core.errors import BadInput, Infeasible
-from experiments.core.spec import Workload, WorkloadOptions
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import Workload
 from experiments.hardware import resolve
 from experiments.parallel.interface import model_estimate, violations
 from experiments.parallel.policies.neo_4d import Neo4D

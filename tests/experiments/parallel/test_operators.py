@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.core.spec import Workload, WorkloadOptions
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import Workload
 from experiments.hardware import Link, resolve
 from experiments.parallel.interface import violations
 from experiments.parallel.planning.operators.operator_costs import OperatorCosts

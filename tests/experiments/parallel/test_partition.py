@@ -11,7 +11,8 @@ import math
 import pytest
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import Workload, WorkloadOptions
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import Workload
 from experiments.hardware import Hardware
 from experiments.parallel.interface import ParallelPlan, violations
 from experiments.parallel.planning.meshes import partition as part

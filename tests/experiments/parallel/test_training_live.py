@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import Workload, WorkloadOptions, load_spec
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import Workload, load_spec
 from experiments.hardware import resolve
 from experiments.parallel.interface import LivePolicy
 from experiments.parallel.interface.versions import version_trace

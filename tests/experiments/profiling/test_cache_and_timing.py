@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from experiments.core.errors import BadInput  # noqa: E402
-from experiments.core.spec import WorkloadOptions  # noqa: E402
+from experiments.core.options import WorkloadOptions  # noqa: E402
 from experiments.profiling import cache, capture, timing  # noqa: E402
 from experiments.workloads import storage  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
@@ -54,7 +54,7 @@ def test_a_cached_step_is_read_without_torch(lab_cache: Path) -> None:
     cache.capture_cached(mlp(4))
     code = (
         "import sys\n"
-        "from experiments.core.spec import WorkloadOptions\n"
+        "from experiments.core.options import WorkloadOptions\n"
         "from experiments.profiling.cache import capture_cached\n"
         "from experiments.workloads.model import ModelSource\n"
         "step = capture_cached(ModelSource('zoo:mlp', zoo='mlp', options=WorkloadOptions(batch=4)))\n"

@@ -16,7 +16,7 @@ from torch.distributed._tools.mem_tracker import MemTracker  # noqa: E402
 from torch.nn.attention import sdpa_kernel  # noqa: E402
 
 from experiments.core.errors import BadInput  # noqa: E402
-from experiments.core.spec import WorkloadOptions  # noqa: E402
+from experiments.core.options import WorkloadOptions  # noqa: E402
 from experiments.models.build import build  # noqa: E402
 from experiments.profiling.capture import Traced, capture, trace  # noqa: E402
 from experiments.profiling.program import ATTENTION  # noqa: E402

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.profiling.capture import capture, trace
 from experiments.workloads.lengthened import lengthen
 from experiments.workloads.model import ModelSource

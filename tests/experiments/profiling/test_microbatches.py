@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from experiments.core.errors import BadInput  # noqa: E402
-from experiments.core.spec import WorkloadOptions  # noqa: E402
+from experiments.core.options import WorkloadOptions  # noqa: E402
 from experiments.profiling import cache  # noqa: E402
 from experiments.profiling.capture import trace  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402

@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor  # noqa: E402
 
+from experiments.core.options import WorkloadOptions  # noqa: E402
 from experiments.core.precision import PRECISIONS, state_bytes  # noqa: E402
-from experiments.core.spec import WorkloadOptions  # noqa: E402
 from experiments.models.build import build  # noqa: E402
 from experiments.profiling.capture import capture, trace  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402

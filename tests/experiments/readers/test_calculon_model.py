@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import Workload, WorkloadOptions
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import Workload
 from experiments.hardware import resolve
 from experiments.readers.base import open_file
 from experiments.readers.calculon_model import READER

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.profiling.capture import trace
 from experiments.readers.base import Reading, open_file
 from tests.experiments.readers.chakra_traces import COMPUTE, as_graph, delimited, node, number, training
@@ -145,7 +145,7 @@ def test_protobuf_is_imported_for_protobuf_alone(tmp_path: Path) -> None:
     (tmp_path / "chakra.et").write_bytes(training())
     code = (
         "import sys; from pathlib import Path\n"
-        "from experiments.core.spec import WorkloadOptions\n"
+        "from experiments.core.options import WorkloadOptions\n"
         "from experiments.readers.base import open_file\n"
         "for name in ('chakra.json', 'chakra.et'):\n"
         "    open_file(Path(sys.argv[1]) / name, 'auto', WorkloadOptions())\n"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.memory.interface import violations
 from experiments.memory.policies.dtr import Dtr
 from experiments.memory.simulator import Simulator

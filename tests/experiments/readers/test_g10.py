@@ -10,7 +10,8 @@ import pytest
 
 from experiments.commands.inspect import inspection
 from experiments.core.errors import BadInput
-from experiments.core.spec import Workload, WorkloadOptions
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import Workload
 from experiments.readers.base import open_file
 from experiments.workloads.step import KINDS
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers.base import reader_for
 from experiments.readers.hf_config import READER
 

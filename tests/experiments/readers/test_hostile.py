@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers.base import open_file
 from tests.hostile_corpus import BAD, ODD, BadFile, OddFile
 from tests.hostile_files import gzip_bomb
@@ -53,7 +53,7 @@ def test_a_gzip_bomb_never_takes_more_memory_than_its_cap(tmp_path: Path) -> Non
     code = (
         "import resource, sys; from pathlib import Path\n"
         "from experiments.core.errors import BadInput\n"
-        "from experiments.core.spec import WorkloadOptions\n"
+        "from experiments.core.options import WorkloadOptions\n"
         "from experiments.readers.base import open_file, readers\n"
         "readers(); before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "try: open_file(Path(sys.argv[1]), 'auto', WorkloadOptions())\n"

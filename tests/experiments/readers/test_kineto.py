@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers.base import Reading, open_file
 from experiments.workloads.step import KINDS, Step
 from tests.experiments.readers.kineto_traces import (

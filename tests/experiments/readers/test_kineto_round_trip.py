@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.models.build import build, chosen
 from experiments.profiling.capture import Traced, trace
 from experiments.readers.base import Reading, open_file

@@ -16,7 +16,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers import plain_pickle
 from experiments.readers.base import Reading, open_file
 from experiments.workloads.step import KINDS, Step

@@ -19,7 +19,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from experiments.core.errors import BadInput  # noqa: E402
-from experiments.core.spec import WorkloadOptions  # noqa: E402
+from experiments.core.options import WorkloadOptions  # noqa: E402
 from experiments.models.build import build  # noqa: E402
 from experiments.profiling.capture import capture  # noqa: E402
 from experiments.readers import onnx_check  # noqa: E402

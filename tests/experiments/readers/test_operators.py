@@ -7,7 +7,7 @@ import pytest
 
 from experiments.compilation.simulator.listed_operators import expression
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers.base import open_file
 from experiments.summaries import summary
 from experiments.workloads.operator_list import OperatorList

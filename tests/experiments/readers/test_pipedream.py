@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers.base import open_file, reader_for
 from experiments.readers.pipedream import READER
 

@@ -21,7 +21,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from experiments.core.errors import BadInput  # noqa: E402
-from experiments.core.spec import WorkloadOptions  # noqa: E402
+from experiments.core.options import WorkloadOptions  # noqa: E402
 from experiments.models.build import build  # noqa: E402
 from experiments.readers.base import open_file  # noqa: E402
 from tests.experiments.readers.crafted_pt2 import CONSTANTS, GRAPH, WEIGHTS, edited, members_of, packed  # noqa: E402

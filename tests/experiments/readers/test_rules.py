@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers.base import open_file
 from experiments.workloads.substitutions import Operand, Operator, Substitution, Substitutions
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers.base import Opened, open_file
 from experiments.workloads.jobs import JobTrace
 from experiments.workloads.requests import RequestTrace

@@ -8,7 +8,8 @@ import functools
 
 import pytest
 
-from experiments.core.spec import Workload, WorkloadOptions
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import Workload
 from experiments.sources import layers_of
 from experiments.workloads.einsum import Operator
 from experiments.workloads.layers import LayerGraph

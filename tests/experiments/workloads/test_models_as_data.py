@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.workloads.hf import MODEL_TYPES, check_config, dropouts, longest_sequence, value_type
 from experiments.workloads.model import ModelSource
 from experiments.workloads.program import GraphProgram, Input, Weight

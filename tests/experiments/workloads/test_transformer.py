@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from experiments.core.spec import Workload, WorkloadOptions
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import Workload
 from experiments.estimates.memory import layer_activation_bytes
 from experiments.estimates.parameters import llm_parameters
 from experiments.profiling.capture import capture

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.core.completion import complete
-from experiments.core.knobs import Knob
+from experiments.core.knobs import Knob, describe
+from experiments.core.options import FineTuning
 from experiments.core.policy import EFFORTS, MINUTES
 from experiments.core.registry import family_policies, policy_class
 from experiments.core.spec import load_spec
@@ -76,6 +77,13 @@ def asked(artifact: Artifact, **more: Any) -> dict[str, Any]:
 def test_commas_make_a_grid() -> None:
     assert GridField(WIDTH).clean("1, 2,8") == [1, 2, 8]
     assert GridField(WIDTH).clean("") == []
+
+
+def test_a_list_of_words_is_one_value_and_semicolons_make_its_grid() -> None:
+    (frozen,) = (option for option in describe(FineTuning) if option.name == "frozen")
+    assert frozen.words
+    assert GridField(frozen).clean("wte.*, h.0.*") == ["wte.*, h.0.*"]
+    assert GridField(frozen).clean("wte.*, h.0.*; wpe.*") == ["wte.*, h.0.*", "wpe.*"]
 
 
 @pytest.mark.parametrize(

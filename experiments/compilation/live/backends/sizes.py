@@ -15,7 +15,8 @@ from experiments.compilation.live.backends import dynamo
 from experiments.compilation.live.backends.base import Inputs, Task
 from experiments.core import knobs
 from experiments.core.errors import BadInput
-from experiments.core.spec import Series, WorkloadOptions
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import Series
 from experiments.models.build import build
 from experiments.models.model import InputSpec
 from experiments.workloads.model import ModelSource

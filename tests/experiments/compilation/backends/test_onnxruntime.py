@@ -16,7 +16,8 @@ from torch import nn  # noqa: E402
 from experiments.compilation.live.backends import CompilationFailed, Task, compile_task  # noqa: E402
 from experiments.compilation.live.verify import verify  # noqa: E402
 from experiments.core.errors import BadInput, Infeasible  # noqa: E402
-from experiments.core.spec import Workload, WorkloadOptions  # noqa: E402
+from experiments.core.options import WorkloadOptions  # noqa: E402
+from experiments.core.spec import Workload  # noqa: E402
 from experiments.models.build import build  # noqa: E402
 from experiments.sources import load  # noqa: E402
 

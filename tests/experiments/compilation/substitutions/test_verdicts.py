@@ -17,7 +17,7 @@ from experiments.compilation.planning.substitutions.rule_text import parse_rule,
 from experiments.compilation.planning.substitutions.testing import EQUAL_GROUPS, UNGROUPED, examine
 from experiments.compilation.planning.substitutions.verdicts import count_labels, verdict, verdicts
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 from experiments.readers.base import open_file
 from experiments.workloads.substitutions import Operand, Operator
 

@@ -10,7 +10,8 @@ from experiments.compilation.interface.architecture import Architecture
 from experiments.compilation.policies.roller.construction import BUDGET, construct
 from experiments.compilation.policies.roller.tiled_form import tiled_form
 from experiments.compilation.simulator.listed_operators import expression
-from experiments.core.spec import RunSpec, Workload, WorkloadOptions
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import RunSpec, Workload
 from experiments.hardware.specs import resolve
 from experiments.readers.base import open_file
 from experiments.readers.operator_times import operator_times

@@ -12,8 +12,9 @@ from experiments.compilation.interface.tiles import violations
 from experiments.compilation.planning.tiles.from_graph import translate
 from experiments.compilation.policies.roller import Roller
 from experiments.compilation.policies.welder import Welder
+from experiments.core.options import WorkloadOptions
 from experiments.core.progress import silent
-from experiments.core.spec import RunSpec, Workload, WorkloadOptions
+from experiments.core.spec import RunSpec, Workload
 from experiments.hardware.specs import resolve
 from experiments.run import run
 

@@ -15,8 +15,9 @@ from experiments.compilation.planning.tuning.session import History, trials_to, 
 from experiments.compilation.policies.ansor import Ansor
 from experiments.compilation.policies.autotvm import AutoTvm
 from experiments.core.errors import BadInput
+from experiments.core.options import WorkloadOptions
 from experiments.core.progress import silent
-from experiments.core.spec import WorkloadOptions, load_spec
+from experiments.core.spec import load_spec
 from experiments.readers.base import open_file
 from experiments.run import run
 from experiments.workloads.tuning_log import TuningLog

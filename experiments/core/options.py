@@ -1,0 +1,75 @@
+"""Options of a workload: how a file is read, and what step of a model is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from experiments.core.errors import BadInput
+from experiments.core.knobs import knob
+from experiments.core.precision import PRECISIONS
+
+DTYPES = ("float64", "float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """Which part of a model a step trains, and in what form. The defaults are the plain step of all of it."""
+
+    frozen: str = knob(
+        "",
+        "parameters without gradient or state: patterns of their names by comma, * for any text",
+        words=True,
+    )
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """Return the options that are not at their default."""
+        found = {field.name: (getattr(self, field.name), field.default) for field in fields(FineTuning)}
+        return {name: value for name, (value, default) in found.items() if value != default}
+
+    def refuse_changes(self, source: str, why: str) -> None:
+        """Raise ``BadInput`` for the first option that is not at its default."""
+        for name, value in self.changes.items():
+            raise BadInput(f"{name} {value!r:.80} of {source}: {why}", f"options.{name}", "it left out")
+
+
+@dataclass(frozen=True)
+class WorkloadOptions(FineTuning):
+    """How a workload is read or a model is built. ``None`` means: the workload's own default."""
+
+    batch: int | None = knob(None, "samples per step", low=1, high=2**24)
+    sequence: int | None = knob(None, "tokens per sample", low=1, high=2**22)
+    image: int | None = knob(None, "pixels per side of an input image", low=8, high=4096)
+    dtype: str | None = knob(None, "parameter and activation type", choices=DTYPES)
+    precision: str | None = knob(
+        None,
+        "what training keeps for each parameter; 16-bit types are mixed unless told",
+        choices=PRECISIONS,
+    )
+    optimizer: str | None = knob(None, "optimizer of the step", choices=("sgd", "momentum", "adam", "adamw"))
+    training: bool = knob(True, "a training step; false: one forward pass")
+    attention: str = knob("auto", "attention backend", choices=("auto", "math", "flash"))
+    steps: int | None = knob(None, "steps of the whole training job, for jct", low=1, high=10**9)
+    limit: int | None = knob(None, "keep only the first jobs or requests", low=1, high=10**8)
+    rate: float | None = knob(None, "scale arrivals to this many per second", low=1e-9, high=1e9, unit="1/s")
+    model: str | None = knob(None, "the model that serves a request trace, as a source")
+    vocabulary: int | None = knob(
+        None,
+        "words of a transformer whose sheet has none (adds embedding, logits and loss)",
+        low=1,
+        high=2**24,
+    )
+    kernels: str = knob(
+        "auto",
+        "element-wise kernels of a transformer that is not captured: fused by hand, one for each operation, "
+        "compiled, compiled with products in float8",
+        choices=("auto", "fused", "eager", "compiled", "float8"),
+    )
+    extra: str | None = knob(
+        None, "a side file of the workload (g10_extra, throughput table, substitution rules)"
+    )
+
+
+#: Options that say nothing about the step itself: steps that differ in no other option are one capture.
+NOT_OF_THE_STEP = ("steps", "limit", "rate", "model", "vocabulary", "kernels", "extra")

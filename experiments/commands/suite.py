@@ -10,12 +10,13 @@ from pathlib import Path
 from experiments.commands.output import progress_of, progress_option, table, write_json
 from experiments.core.errors import BadInput, LabError
 from experiments.core.progress import part
+from experiments.core.published_figures import Against, mean_error
 from experiments.core.spec import Outcome
 from experiments.core.suites import (
     Suite,
+    agreement_of,
     compare_with_published,
     load_suite,
-    mean_error,
     suite_names,
     value_grid,
 )
@@ -71,16 +72,20 @@ def value_table(suite: Suite, outcomes: Mapping[str, Outcome]) -> str:
 
 
 def published_table(suite: Suite, outcomes: Mapping[str, Outcome]) -> str:
-    """What was published, ours, and the error."""
+    """What was published, ours, the error, and where there can be no verdict the reason."""
     rows = compare_with_published(suite, _values(suite, outcomes))
-    lines = [
-        (row.title, significant(row.published), *(("-", "-") if row.ours is None or row.error is None
-         else (significant(row.ours), f"{row.error:+.2%}")))
-        for row in rows
-    ]  # fmt: skip
-    mean = mean_error(rows)
-    told = "" if mean is None else f"\nmean error {mean:.2%}"
-    return table(("", suite.published_as or "published", "ours", "error"), lines) + told
+    agreement, mean = agreement_of(suite, rows), mean_error(rows)
+    header = ["", suite.published_as or "published", "ours", "error", *(["reservation"] if agreement else [])]
+    lines = [_against(row)[: len(header)] for row in rows]
+    if agreement:
+        return f"{table(header, lines)}\n{agreement.words}"
+    return table(header, lines) + ("" if mean is None else f"\nmean error {mean:.2%}")
+
+
+def _against(row: Against) -> tuple[str, ...]:
+    ours = "-" if row.ours is None else significant(row.ours)
+    error = "-" if row.error is None else f"{row.error:+.2%}"
+    return row.title, significant(row.published), ours, error, row.reservation
 
 
 def _values(suite: Suite, outcomes: Mapping[str, Outcome]) -> dict[str, float]:

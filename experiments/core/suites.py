@@ -19,7 +19,9 @@
 
 ``value`` names the metric of the table that such a grid makes. Where runs say what was published (``published
 = 0.2727`` in a run, and on top ``published = "closed form"`` what that is), the table has it next to ours
-with the error.
+with the error. Where ``within`` and ``median`` say what errors were asked for, it has a verdict for each run
+without a ``reservation``, and ``[[cited]]`` figures (title, published, reservation) that no run can be set
+against.
 """
 
 from __future__ import annotations
@@ -32,9 +34,12 @@ from pathlib import Path
 from typing import Any
 
 from experiments.core.errors import BadInput
+from experiments.core.published_figures import Against, Agreement
 from experiments.core.spec import RunSpec, load_spec
 
 FOLDER = Path(__file__).resolve().parent.parent / "suites"
+#: What a row of a suite has besides the spec of its run.
+NOT_OF_THE_RUN = ("title", "published", "reservation")
 #: How the source of a workload begins that the user has to bring.
 DATA = "data/"
 
@@ -45,7 +50,8 @@ class Suite:
 
     ``value``, ``rows`` and ``columns`` (titles) are the table that the runs of a grid make: ``cell_title`` of
     a row and a column is the title of its run. ``published`` has such figures by title, and ``published_as``
-    says what they are.
+    says what they are; ``reservations`` say of some why there is no verdict. ``within`` and ``median`` are
+    the errors asked for of the others.
     """
 
     name: str
@@ -57,6 +63,9 @@ class Suite:
     columns: tuple[str, ...] = ()
     published: Mapping[str, float] = field(default_factory=dict)
     published_as: str = ""
+    reservations: Mapping[str, str] = field(default_factory=dict)
+    within: float | None = None
+    median: float | None = None
 
     @property
     def asks_for_data(self) -> bool:
@@ -89,6 +98,7 @@ def load_suite(name: str) -> Suite:
     defaults = data.get("defaults", {})
     grid = data.get("grid", {"policies": [], "on": []})
     rows = [*data.get("run", []), *_grid(grid)]
+    cited = [*rows, *data.get("cited", [])]
     suite = Suite(
         name,
         data.get("title", name),
@@ -97,8 +107,11 @@ def load_suite(name: str) -> Suite:
         data.get("value", ""),
         tuple(entry["title"] for entry in grid["on"]),
         tuple(grid["policies"]),
-        {title_of(row): float(row["published"]) for row in rows if "published" in row},
+        {title_of(row): float(row["published"]) for row in cited if "published" in row},
         data.get("published", ""),
+        {title_of(row): row["reservation"] for row in cited if "reservation" in row},
+        data.get("within"),
+        data.get("median"),
     )
     suite.specs()
     return suite
@@ -137,28 +150,19 @@ def _file(folder: Path, name: str) -> str:
     return str(file)
 
 
-@dataclass(frozen=True)
-class Against:
-    """A published figure next to ours; ``error`` is relative to it."""
-
-    title: str
-    published: float
-    ours: float | None
-
-    @property
-    def error(self) -> float | None:
-        return None if self.ours is None or not self.published else self.ours / self.published - 1
-
-
 def compare_with_published(suite: Suite, values: Mapping[str, float]) -> list[Against]:
     """Return every published figure of the suite next to what its run gave, in the suite's order."""
-    return [Against(title, figure, values.get(title)) for title, figure in suite.published.items()]
+    return [
+        Against(title, figure, values.get(title), suite.reservations.get(title, ""))
+        for title, figure in suite.published.items()
+    ]
 
 
-def mean_error(rows: Sequence[Against]) -> float | None:
-    """Of the errors without their sign; ``None`` where a run has no answer."""
-    errors = [abs(row.error) for row in rows if row.error is not None]
-    return sum(errors) / len(errors) if errors and len(errors) == len(rows) else None
+def agreement_of(suite: Suite, rows: Sequence[Against]) -> Agreement | None:
+    """Return how well ``rows`` agree; ``None`` where the suite does not say what was asked for."""
+    if suite.within is None or suite.median is None:
+        return None
+    return Agreement(tuple(rows), suite.within, suite.median)
 
 
 MEAN = "geometric mean"
@@ -191,7 +195,7 @@ def geometric_mean(values: Sequence[float]) -> float | None:
 def _run(defaults: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     merged = {**defaults, **row}
     title = title_of(merged)
-    return title, {name: merged[name] for name in merged if name not in ("title", "published")}
+    return title, {name: merged[name] for name in merged if name not in NOT_OF_THE_RUN}
 
 
 def title_of(row: Mapping[str, Any]) -> str:

@@ -11,12 +11,12 @@ from uuid import UUID
 from django.http import Http404
 
 from experiments.core.errors import BadInput
+from experiments.core.published_figures import Against, Agreement, mean_error
 from experiments.core.suites import (
-    Against,
     Suite,
+    agreement_of,
     compare_with_published,
     load_suite,
-    mean_error,
     suite_names,
     value_grid,
 )
@@ -103,16 +103,17 @@ def _values(suite: Suite, comparison: Comparison) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Published:
-    """The suite's figures beside what was published, and the mean of the errors."""
+    """The suite's figures beside what was published, the mean of the errors, and what was asked of them."""
 
     rows: tuple[Against, ...]
     mean: float | None
+    agreement: Agreement | None
 
 
 def published_of(suite: Suite, comparison: Comparison) -> Published | None:
     """``None`` for a suite that names no published figures."""
     rows = tuple(compare_with_published(suite, _values(suite, comparison)))
-    return Published(rows, mean_error(rows)) if rows else None
+    return Published(rows, mean_error(rows), agreement_of(suite, rows)) if rows else None
 
 
 def titled_runs(found: SuiteState, project: Project) -> TitledRuns:

@@ -12,7 +12,14 @@ import pytest
 from experiments.__main__ import main
 from experiments.core import suites
 from experiments.core.errors import BadInput
-from experiments.core.suites import compare_with_published, load_suite, mean_error, suite_names, value_grid
+from experiments.core.published_figures import mean_error
+from experiments.core.suites import (
+    agreement_of,
+    compare_with_published,
+    load_suite,
+    suite_names,
+    value_grid,
+)
 
 GRID = """
 title = "Two by two"
@@ -105,6 +112,47 @@ workload = {source = "zoo:mlp"}
     assert (row.ours, row.error) == (2.2, pytest.approx(0.1))
     assert mean_error([row]) == pytest.approx(0.1)
     assert mean_error(compare_with_published(suite, {})) is None
+
+
+ROW = """
+[[run]]
+title = "{title}"
+published = {published}
+{more}
+family = "memory"
+policy = "baseline"
+hardware = "a100-40g"
+workload = {{source = "zoo:mlp"}}
+"""
+
+
+def test_figures_with_a_reservation_have_no_verdict_and_the_others_are_held_to_what_was_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Errors of 10 and 20 % where 15 and a median of 6 were asked; no answer is as far as can be."""
+    rows = [ROW.format(title=title, published=10, more="") for title in ("near", "far")]
+    doubted = ROW.format(title="doubted", published=10, more='reservation = "length not said"')
+    cited = '[[cited]]\ntitle = "on eight"\npublished = 7\nreservation = "eight devices"\n'
+    text = 'value = "peak_memory"\nwithin = 0.15\nmedian = 0.06\n' + "".join([*rows, doubted, cited])
+    (tmp_path / "one.toml").write_text(text)
+    monkeypatch.setattr(suites, "FOLDER", tmp_path)
+    suite = load_suite("one")
+    assert [title for title, _ in suite.runs] == ["near", "far", "doubted"]
+    values = {"near": 11.0, "far": 8.0, "doubted": 99.0}
+    found = compare_with_published(suite, values)
+    assert [(row.title, row.ours, row.reservation) for row in found] == [
+        ("near", 11.0, ""),
+        ("far", 8.0, ""),
+        ("doubted", 99.0, "length not said"),
+        ("on eight", None, "eight devices"),
+    ]
+    agreement = agreement_of(suite, found)
+    assert agreement is not None and not agreement.holds
+    assert agreement.words == "1 of 2 within 15%, median 15.0% (asked: 6%)"
+    better = agreement_of(suite, compare_with_published(suite, {"near": 10.0, "far": 10.5}))
+    assert better is not None and better.holds
+    without = agreement_of(suite, compare_with_published(suite, {"near": 10.0}))
+    assert without is not None and not without.holds and without.near == 1
 
 
 def test_the_bubbles_of_the_schedules_are_their_closed_forms(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,74 @@
+"""Published figures beside ours: the errors, and how many of them are as small as was asked for."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Against:
+    """A published figure next to ours; ``error`` is relative to it.
+
+    A ``reservation`` says why there can be no verdict: what the source leaves open, or does otherwise.
+    """
+
+    title: str
+    published: float
+    ours: float | None
+    reservation: str = ""
+
+    @property
+    def error(self) -> float | None:
+        return None if self.ours is None or not self.published else self.ours / self.published - 1
+
+    @property
+    def size(self) -> float:
+        """Return the error without its sign; infinite where our run has no answer."""
+        return float("inf") if self.error is None else abs(self.error)
+
+
+def mean_error(rows: Sequence[Against]) -> float | None:
+    """Of the errors without their sign; ``None`` where a run has no answer."""
+    return (
+        statistics.fmean(row.size for row in rows)
+        if rows and all(row.error is not None for row in rows)
+        else None
+    )
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How well rows without a reservation agree: each ``within`` an error, their median below ``median``."""
+
+    rows: tuple[Against, ...]
+    within: float
+    median: float
+
+    @property
+    def counted(self) -> list[Against]:
+        return [row for row in self.rows if not row.reservation]
+
+    @property
+    def near(self) -> int:
+        """The number of rows whose error is as small as asked."""
+        return sum(row.size <= self.within for row in self.counted)
+
+    @property
+    def median_error(self) -> float:
+        """Infinite where half the rows have no answer."""
+        return statistics.median(row.size for row in self.counted)
+
+    @property
+    def holds(self) -> bool:
+        return self.near == len(self.counted) and self.median_error <= self.median
+
+    @property
+    def words(self) -> str:
+        """``15 of 16 within 15 %, median 4.2 % (asked: 6 %)``."""
+        found = "none" if self.median_error == float("inf") else f"{self.median_error:.1%}"
+        return (
+            f"{self.near} of {len(self.counted)} within {self.within:.0%}, "
+            f"median {found} (asked: {self.median:.0%})"
+        )

@@ -4,9 +4,12 @@ recompute.
 ``attention`` drops the attention core of every layer (section 4.2: the scores, their softmax and dropout) and
 makes it again, from queries and keys, when the backward pass reaches it. Fused attention never stores the
 core: then there is nothing to do, and the notes say so. ``full`` keeps only what enters each transformer
-layer, and runs the whole layer again (the paper's comparison). ``ratio`` is the same idea for any step: saved
-activations that can be recomputed without a matrix product or convolution with weights, by bytes per second
-of the ops that make them, highest first, until what stays fits the device (all of them where nothing fits).
+layer, and runs the whole layer again (the paper's comparison); with ``offload`` what is kept waits on the
+host, from its last use in the forward pass until the layer above begins to run again (torchtune's
+``enable_activation_offloading``, which fetches in a stream of its own; one layer ahead is ours; the last
+layer's input is fetched when it is needed). ``ratio`` is the same idea for any step: saved activations that
+can be recomputed without a matrix product or convolution with weights, by bytes per second of the ops that
+make them, highest first, until what stays fits the device (all of them where nothing fits).
 
 The closed forms of the paper's tables (tensor and sequence parallel) are ``estimates.memory``. Left open:
 where a layer begins; here at the last place before its attention where one activation alone leads on.
@@ -15,16 +18,26 @@ where a layer begins; here at the last place before its attention where one acti
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
-from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
-from experiments.memory.interface.activations import CONV, FC, Saved, layer_type, saved_activations
+from experiments.memory.interface import DeviceView, Lineage, MemoryPlan, MemoryPolicy, Recompute
+from experiments.memory.interface.activations import (
+    CONV,
+    FC,
+    Saved,
+    last_forward_op,
+    layer_type,
+    saved_activations,
+)
 from experiments.memory.planning.attention import Core, attention_cores, fused_attention, is_product
 from experiments.memory.planning.chain import chain_of
 from experiments.memory.planning.rematerialize import Demand, Rematerializer
 from experiments.memory.planning.reversal import reverse_by_segments
+from experiments.memory.planning.swaps import Gap, TensorSwap, earliest_return, moves_of
 from experiments.workloads.step import Step
 
 FUSED = "attention is fused and never stores its core: nothing to do"
@@ -75,6 +88,27 @@ def _is_heavy(step: Step, op: int) -> bool:
     return layer_type(step.ops.target[op]) in (CONV, FC) and not is_product(step, op)
 
 
+def one_layer_ahead(
+    step: Step, lineage: Lineage, plan: MemoryPlan, tensors: Collection[int]
+) -> list[TensorSwap]:
+    """Each of ``tensors`` away between the passes, and back when the rerun before its next need begins."""
+    loss = last_forward_op(step)
+    reruns = [move for move in plan.moves if isinstance(move, Recompute)]
+    needs = {tensor: step.uses[tensor].tolist() for tensor in tensors}
+    for rerun in reruns:
+        for tensor in set(lineage.external(rerun.ops)) & set(tensors):
+            needs[tensor].append(rerun.at)
+    found = []
+    for tensor in sorted(tensors):
+        after = max(op for op in needs[tensor] if op <= loss)
+        before = min((op for op in needs[tensor] if op > loss), default=-1)
+        gap = Gap(tensor, int(step.tensors.bytes[tensor]), after, before)
+        if earliest_return(gap) <= before:
+            ahead = max((rerun.at for rerun in reruns if rerun.at < before), default=before)
+            found.append(TensorSwap(gap, max(ahead, earliest_return(gap))))
+    return found
+
+
 @dataclass(frozen=True)
 class SelectiveRecompute(MemoryPolicy):
     """Recomputes the attention core only: most of full recomputation's memory for a fraction of its time."""
@@ -87,6 +121,12 @@ class SelectiveRecompute(MemoryPolicy):
         "the attention core; whole layers; or by bytes saved per second until it fits",
         choices=("attention", "full", "ratio"),
     )
+    offload: bool = knob(False, "inputs of layers wait on the host (select full)")
+
+    def __post_init__(self) -> None:
+        if self.offload and self.select != "full":
+            what = f"offload sends inputs of whole layers away; {self.select!r} runs no whole layer again"
+            raise BadInput(what, "knobs.offload", "false, or select full")
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
         rematerializer = Rematerializer(step)
@@ -107,7 +147,12 @@ class SelectiveRecompute(MemoryPolicy):
         chain = chain_of(step)
         ends = [candidate.op for candidate in chain.forward.candidates]
         states = sorted({bisect_left(ends, first) for first in firsts} - {0})
-        return chain.plan(reverse_by_segments(chain.units, states), keep_last=False)
+        plan = chain.plan(reverse_by_segments(chain.units, states), keep_last=False)
+        if not self.offload:
+            return plan
+        entering = {t for state in states for t in chain.forward.candidates[state - 1].border}
+        swaps = one_layer_ahead(step, chain.rematerializer.lineage, plan, entering)
+        return replace(plan, moves=(*moves_of(swaps), *plan.moves))
 
     def _by_ratio(self, step: Step, device: DeviceView, rematerializer: Rematerializer) -> MemoryPlan:
         if step.live_peak <= device.capacity:

@@ -34,6 +34,7 @@ POLICIES = [
     ("checkpoint", {"variant": "optimal", "slots": 3}, 2.0),
     ("selective_recompute", {}, 2.0),
     ("selective_recompute", {"select": "full"}, 2.0),
+    ("selective_recompute", {"select": "full", "offload": True}, 2.0),
     ("torch_knapsack", {"budget": 0.5}, 2.0),
     ("capuchin", {}, 0.8),
     ("superneurons", {}, 0.7),

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from experiments.memory.interface import Drop, Lineage, MemoryPlan, Recompute, violations
+import pytest
+
+from experiments.core import registry
+from experiments.core.errors import BadInput
+from experiments.memory.interface import (
+    Drop,
+    Lineage,
+    MemoryPlan,
+    Offload,
+    Prefetch,
+    Recompute,
+    violations,
+)
 from experiments.memory.planning.attention import attention_cores
 from experiments.memory.planning.rematerialize import Rematerializer
 from experiments.memory.policies.selective_recompute import ABSENT, SelectiveRecompute, cheap_activations
@@ -80,3 +92,56 @@ def test_a_step_without_attention_says_that_there_is_nothing_to_do():
     for select in ("attention", "full"):
         plan = plan_of(SelectiveRecompute(select=select), chain(4), machine())
         assert plan == MemoryPlan(notes={"reason": ABSENT})
+
+
+def fused_layers(count: int):
+    """Layers of a fused attention between two projections and a residual; each saves its input and two larger
+    tensors.
+    """
+    rows = [("load", F, 1.0, [], ["x0"])]
+    for i in range(count):
+        rows += [
+            ("linear_in", F, 2.0, [f"x{i}", "w"], [f"q{i}"]),
+            ("scaled_dot_product", F, 2.0, [f"q{i}"], [f"a{i}"]),
+            ("linear_out", F, 2.0, [f"x{i}", f"a{i}", "w"], [f"x{i + 1}"]),
+        ]
+    rows += [("head", F, 2.0, [f"x{count}", "w"], ["l"]), ("head_backward", B, 2.0, ["l", "w"], ["g"])]
+    for i in reversed(range(count)):
+        rows += [
+            ("linear_out_backward", B, 2.0, ["g", f"a{i}", "w"], ["g"]),
+            ("scaled_dot_product_backward", B, 2.0, ["g", f"q{i}", f"a{i}"], ["g"]),
+            ("linear_in_backward", B, 2.0, ["g", f"x{i}", "w"], ["g"]),
+        ]
+    large = {f"{name}{i}": 9 for i in range(count) for name in "qa"}
+    return make_step(rows, {"w": 1, "l": 1, "g": 1, **{f"x{i}": 4 for i in range(count + 1)}, **large}, ["w"])
+
+
+def test_with_offload_a_layers_input_waits_on_the_host_and_returns_one_layer_ahead():
+    step = fused_layers(4)
+    plan = plan_of(SelectiveRecompute(select="full", offload=True), step, machine())
+    assert violations(plan, step, machine()) == []
+    reruns = [move.at for move in plan.moves if isinstance(move, Recompute)]
+    back = {step.tensors.name[m.tensor]: m.at for m in plan.moves if isinstance(m, Prefetch)}
+    out = {step.tensors.name[m.tensor]: m.at for m in plan.moves if isinstance(m, Offload)}
+    assert reruns == [14, 18, 21, 24]  # layer 3 with the head, then where the backward pass of each begins
+    assert back == {"x3": 14, "x2": 14, "x1": 18, "x0": 21}
+    assert out == {"x0": 4, "x1": 7, "x2": 10, "x3": 13}  # once the last op of their layer has read them
+
+
+def test_offload_changes_where_inputs_wait_and_not_what_runs_again():
+    step = fused_layers(6)
+    fast = machine(bandwidth=1e6)
+    kept, sent = (
+        Simulator(step, fast).run(plan_of(SelectiveRecompute(select="full", offload=offload), step, fast))
+        for offload in (False, True)
+    )
+    assert sent.recompute_time == kept.recompute_time
+    assert (sent.moved_bytes["out"], sent.moved_bytes["back"]) == (6 * 4, 6 * 4)
+    # Of six inputs all but those of the last layer and of the one before it are away at the fullest op.
+    assert kept.peak_bytes - sent.peak_bytes == 4 * 4
+
+
+@pytest.mark.parametrize("select", ["attention", "ratio"])
+def test_only_whole_layers_have_inputs_to_offload(select):
+    with pytest.raises(BadInput, match=r"offload.*full"):
+        registry.create("memory", "selective_recompute", {"select": select, "offload": True})

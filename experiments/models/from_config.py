@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -60,8 +60,26 @@ class Logits(nn.Module):
         self._names = names
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        logits: Tensor = self.inner(**dict(zip(self._names, inputs, strict=True))).logits
+        with _unpacked():
+            logits: Tensor = self.inner(**dict(zip(self._names, inputs, strict=True))).logits
         return logits
+
+
+@contextlib.contextmanager
+def _unpacked() -> Iterator[None]:
+    """Tell ``transformers`` that no sample is packed: each one's positions count up from 0.
+
+    It reads that from the positions of an eager step, and then runs causal attention without a mask; of fake
+    tensors, which it cannot read, it would assume the worst and keep a mask for each layer.
+    """
+    from transformers import masking_utils
+
+    found = masking_utils.find_packed_sequence_indices
+    masking_utils.find_packed_sequence_indices = lambda position_ids: None
+    try:
+        yield
+    finally:
+        masking_utils.find_packed_sequence_indices = found
 
 
 def from_config(config: Mapping[str, Any], geometry: Geometry, weights: bool = True) -> Model:

@@ -7,14 +7,11 @@ both papers do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from experiments.core.errors import BadInput
-
-#: Families of Hugging Face configurations that are decoder-only transformers of these operators.
-FAMILIES = ("gpt2", "gpt_neox", "opt", "llama", "mistral", "qwen2", "starcoder2")
 
 
 @dataclass(frozen=True)
@@ -24,7 +21,8 @@ class Transformer:
     ``bias`` are the biases of the linear layers: all, only those of query, key and value, or none.
     ``positions`` are learned (0: rotary or none). A model without ``vocabulary`` ends behind its last block
     and has no embedding. ``rms`` norms have a scale only. ``fused_qkv`` computes query, key and value in one
-    product. ``dropout`` keeps masks.
+    product, ``fused_gate`` both first matrices of a gated MLP. ``head_norms`` are RMS norms of each head's
+    query and key, one scale for all heads. ``dropout`` keeps masks.
     """
 
     name: str
@@ -43,6 +41,8 @@ class Transformer:
     rotary: bool = False
     bias: str = "all"
     fused_qkv: bool = True
+    fused_gate: bool = False
+    head_norms: bool = False
     final_norm: bool = True
     dropout: bool = False
 
@@ -70,7 +70,8 @@ class Transformer:
         qkv += 2 * self.linear_parameters(self.hidden, self.kv_width, "qkv")
         mlp = (2 if self.gated else 1) * self.linear_parameters(self.hidden, self.feedforward)
         mlp += self.linear_parameters(self.feedforward, self.hidden)
-        return qkv + self.linear_parameters(width, self.hidden) + mlp + 2 * self.norm_parameters
+        norms = 2 * self.norm_parameters + (2 * self.head_size if self.head_norms else 0)
+        return qkv + self.linear_parameters(width, self.hidden) + mlp + norms
 
     @property
     def parameters(self) -> int:
@@ -102,9 +103,8 @@ def from_config(name: str, config: Mapping[str, Any], sequence: int) -> Transfor
     divide.
     """
     family = config["model_type"]
-    build = {"gpt2": _gpt2, "gpt_neox": _neox, "opt": _opt, "starcoder2": _starcoder}.get(family, _llama)
     try:
-        found = build(name, config, sequence)
+        found = _BUILDERS[family](name, config, sequence)
     except KeyError as error:
         raise BadInput(f"{error.args[0]} is missing", name, f"a {family} configuration") from None
     if found.heads % found.kv_heads:
@@ -120,11 +120,31 @@ def has_closed_form(config: Mapping[str, Any]) -> bool:
     projects = config.get("word_embed_proj_dim", config.get("hidden_size")) != config.get("hidden_size")
     unusual = projects or config.get("add_cross_attention") or config.get("_remove_final_layer_norm")
     post_norm = config.get("do_layer_norm_before") is False
-    return not unusual and not post_norm and not config.get("mlp_bias") and not _biased_llama(config)
+    if unusual or post_norm or config.get("mlp_bias"):
+        return False
+    return not _biased_llama(config) and not _partly_rotated(config) and not _windowed(config)
 
 
 def _biased_llama(config: Mapping[str, Any]) -> bool:
-    return bool(config.get("attention_bias")) and config.get("model_type") in ("llama", "mistral")
+    """Whether the output of attention has a bias too."""
+    kinds = ("llama", "mistral", "gemma", "qwen3")
+    return bool(config.get("attention_bias")) and config.get("model_type") in kinds
+
+
+def _partly_rotated(config: Mapping[str, Any]) -> bool:
+    """Whether a Phi-3 turns a part of each head only."""
+    share = config.get("partial_rotary_factor", 1.0)
+    share = (config.get("rope_parameters") or {}).get("partial_rotary_factor", share)
+    return config.get("model_type") == "phi3" and share != 1.0
+
+
+def _windowed(config: Mapping[str, Any]) -> bool:
+    """Whether some layers of a Qwen3 see a window of tokens, or a Gemma sees those that follow."""
+    layers = config.get("layer_types") or ()
+    sliding = config.get("use_sliding_window") or any(kind != "full_attention" for kind in layers)
+    return bool(sliding and config.get("model_type") == "qwen3") or bool(
+        config.get("use_bidirectional_attention")
+    )
 
 
 def _dropout(config: Mapping[str, Any]) -> bool:
@@ -215,3 +235,38 @@ def _llama(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
         bias="qkv" if config["model_type"] == "qwen2" else "none",
         fused_qkv=False,
     )
+
+
+def _gemma(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
+    """A Llama whose heads are wider than hidden / heads; its norms scale by 1 + weight."""
+    kv_heads = config.get("num_key_value_heads", 16)
+    sized = _llama(name, {"head_dim": 256, **config}, sequence)
+    return replace(sized, kv_heads=kv_heads, tied=bool(config.get("tie_word_embeddings", True)))
+
+
+def _qwen3(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
+    """A Llama that normalizes every query and key."""
+    sized = _llama(name, {"head_dim": 128, "num_key_value_heads": 32, **config}, sequence)
+    return replace(sized, head_norms=True)
+
+
+def _phi3(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
+    """A Llama with two products fewer in each block, and dropout behind both of its halves."""
+    sized = _llama(name, config, sequence)
+    return replace(sized, fused_qkv=True, fused_gate=True, dropout=_dropout(config))
+
+
+_BUILDERS: Mapping[str, Callable[[str, Mapping[str, Any], int], Transformer]] = {
+    "gpt2": _gpt2,
+    "gpt_neox": _neox,
+    "opt": _opt,
+    "llama": _llama,
+    "mistral": _llama,
+    "qwen2": _llama,
+    "starcoder2": _starcoder,
+    "gemma": _gemma,
+    "qwen3": _qwen3,
+    "phi3": _phi3,
+}
+#: Families of Hugging Face configurations that are decoder-only transformers of these operators.
+FAMILIES = tuple(_BUILDERS)

@@ -168,6 +168,12 @@ class Rows:
             name, "norm", self._stream(pair, model.hidden), model.norm_parameters, width, width, (reads,)
         )
 
+    def _head_norm(self, name: str, width: int, reads: str) -> Row:
+        """Of queries or keys, head by head with one scale."""
+        values = self._values(width)
+        work = self._stream(self.traffic.rms, width)
+        return Row(name, "head_norm", work, self.model.head_size, values, values, (reads,))
+
     def _residual(self, name: str, reads: tuple[str, str]) -> Row:
         """Added to the block's input, with dropout before it where the model has any."""
         model, pair = self.model, self.traffic.residual
@@ -204,6 +210,11 @@ class Rows:
                 kept = None if part == "query" else 0.0
                 yield self._linear(f"{name}.{part}", model.hidden, width, count, before, kept)
             reads = (f"{name}.query", f"{name}.key", f"{name}.value")
+        if model.head_norms:
+            query, key, value = (reads * 3)[:3]
+            yield self._head_norm(f"{name}.query_norm", q, query)
+            yield self._head_norm(f"{name}.key_norm", kv, key)
+            reads = (f"{name}.query_norm", f"{name}.key_norm", value)
         if model.rotary:
             rotary = self._stream(self.traffic.rotary, q + kv)
             yield Row(f"{name}.rotary", "rotary", rotary, 0, self._values(q + kv), 0.0, reads)
@@ -241,12 +252,15 @@ class Rows:
     def _mlp(self, name: str) -> Iterator[Row]:
         model, before = self.model, f"{name}.norm2"
         inner = model.linear_parameters(model.hidden, model.feedforward)
-        yield self._linear(f"{name}.expand", model.hidden, model.feedforward, inner, before)
+        products = 2 if model.fused_gate else 1
+        width = products * model.feedforward
+        yield self._linear(f"{name}.expand", model.hidden, width, products * inner, before)
         reads: tuple[str, ...] = (f"{name}.expand",)
-        pair, kept = self.traffic.activation, 1
-        if model.gated:
+        if model.gated and not model.fused_gate:
             yield self._linear(f"{name}.up", model.hidden, model.feedforward, inner, before, 0.0)
             reads = (f"{name}.expand", f"{name}.up")
+        pair, kept = self.traffic.activation, 1
+        if model.gated:
             pair, kept = self.traffic.gate, self.traffic.gate_kept
         values = self._values(model.feedforward)
         work = self._stream(pair, model.feedforward)

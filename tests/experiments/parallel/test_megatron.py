@@ -313,6 +313,19 @@ def test_what_does_not_divide_is_refused() -> None:
             policy.place(estimate.model, estimate.cluster, 8, estimate)
 
 
+def test_norms_of_heads_are_divided_by_heads_and_whole_on_every_device() -> None:
+    """A Qwen3 on two devices: each norms half the heads with the one scale of 32 values."""
+    sizes = dataclasses.replace(TINY, fused_qkv=False, head_norms=True, rms=True, gated=True, bias="none")
+    cluster = a100s(2)
+    graph = transformer_layers(sizes, batch=2, dtype="float16", granularity=OPERATORS)
+    timed = timed_by_kernels(graph, cluster.device)
+    estimate = model_estimate(timed, cluster, evaluate)
+    plan = plan_of(estimate, 2, Degrees(tensor=2, micro_batch=2))
+    norm = next(s for s in plan.shardings if timed.layer[s.layer] == "blocks.0.key_norm")
+    assert (norm.axis, norm.compute, norm.parameters) == ("heads", 2, 1)
+    assert timed.parameter_bytes[norm.layer] == 32 * 2
+
+
 def test_context_parallelism_exchanges_keys_and_values_of_the_others() -> None:
     """Two devices: half the tokens each; a sample's keys and values, gathered, are 2 s a d values
     of 2 bytes.

@@ -90,6 +90,27 @@ def test_a_transformer_known_by_its_sizes_has_the_operators_of_its_paper(granula
     assert parameters == sizes.parameters * 2 + 100 * 64 * 2  # the tied table is read twice
 
 
+def test_norms_of_heads_and_a_fused_gate_are_operators_too() -> None:
+    """Two blocks of 4 heads of 16, a Qwen3's norms and a Phi-3's one product to twice the width."""
+    shape = Transformer("q", 2, 32, 4, 16, 48, 8, 2, 50, gated=True, rms=True, rotary=True, bias="none")
+    for sizes in (
+        replace(shape, fused_qkv=False, head_norms=True),
+        replace(shape, fused_gate=True),
+    ):
+        graph = transformer_layers(sizes, batch=4, dtype="float16", granularity="operators")
+        model = replace(graph, forward_seconds=np.ones(len(graph)), backward_seconds=np.ones(len(graph)))
+        found = operators_of(model)
+        assert sum(operand.bytes for o in found for operand in o.parameters) == (
+            sizes.parameters * 2 + 50 * 32 * 2
+        )
+        norms = {o.name.rpartition(".")[2]: o for o in found if o.name.startswith("blocks.1.")}
+        assert norms["expand"].size["feedforward"] == (96 if sizes.fused_gate else 48)
+        assert ("query_norm" in norms) == sizes.head_norms
+        hardware = cluster(1, 2, link=Link("fast", 1e6, 0.0, True, "test"))
+        plan = MeshTensorFlow(model_axis=2).place(model, hardware, 4, estimate(model, hardware, "float16"))
+        assert violations(plan, model, hardware) == []
+
+
 def test_replicas_divide_the_rows_that_experts_were_dealt() -> None:
     """Two samples of 16 tokens, 8 experts that take 8 rows each: on two devices an expert
     computes 4 on each.

@@ -29,6 +29,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "mistral": {**_SIZES, "intermediate_size": 48, "num_key_value_heads": 2, "max_position_embeddings": 16},
     "starcoder2": {**_SIZES, "intermediate_size": 128, "num_key_value_heads": 2, "use_bias": True},
     "qwen2": {**_SIZES, "intermediate_size": 48, "num_key_value_heads": 2, "tie_word_embeddings": True},
+    "gemma": {**_SIZES, "intermediate_size": 48, "num_key_value_heads": 1, "head_dim": 16},
+    "qwen3": {**_SIZES, "intermediate_size": 48, "num_key_value_heads": 2, "head_dim": 16},
+    "phi3": {**_SIZES, "intermediate_size": 48, "num_key_value_heads": 2, "pad_token_id": 0},
 }
 
 
@@ -57,6 +60,16 @@ def test_configurations_of_other_shapes_have_no_closed_form() -> None:
     assert not has_closed_form({"model_type": "bert"})
     assert not has_closed_form({"model_type": "opt", **CONFIGS["opt"], "do_layer_norm_before": False})
     assert not has_closed_form({"model_type": "llama", **CONFIGS["llama"], "attention_bias": True})
+    for family, field in (
+        ("gemma", {"attention_bias": True}),
+        ("gemma", {"use_bidirectional_attention": True}),
+        ("qwen3", {"use_sliding_window": True}),
+        ("qwen3", {"layer_types": ["full_attention", "sliding_attention"]}),
+        ("phi3", {"partial_rotary_factor": 0.75}),
+        ("phi3", {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}),
+    ):
+        assert has_closed_form({"model_type": family, **CONFIGS[family]})
+        assert not has_closed_form({"model_type": family, **CONFIGS[family], **field})
 
 
 def test_counts_of_a_tiny_model() -> None:

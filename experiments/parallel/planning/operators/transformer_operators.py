@@ -18,7 +18,7 @@ from experiments.workloads.transformer_rows import Row, Rows
 
 TOKENS = ("batch", "sequence")
 KINDS = {"linear": "einsum", "norm": "normalization", "residual": "elementwise", "loss": "reduce"}
-KINDS |= {"attention": "attention", "embedding": "embedding"}
+KINDS |= {"attention": "attention", "embedding": "embedding", "head_norm": "normalization"}
 #: Of a linear row by the end of its name: the dimensions that it sums and makes.
 LINEAR = {
     "qkv": (("hidden",), "heads"),
@@ -126,7 +126,7 @@ def _loops(
         "batch": batch,
         "sequence": model.sequence,
         "hidden": model.hidden,
-        "feedforward": model.feedforward,
+        "feedforward": model.feedforward * (2 if model.fused_gate and what == "expand" else 1),
         "vocabulary": model.vocabulary,
         "head_size": model.head_size,
         "heads": model.kv_heads if row.kind == "attention" or what == "projection" else model.attention_width,
@@ -145,6 +145,8 @@ def _loops(
         output, read, weight = (*TOKENS, "hidden"), [TOKENS], ("vocabulary", "hidden")
     elif row.kind == "loss":
         output, read, weight = TOKENS, [(*TOKENS, "vocabulary")], ()
+    elif row.kind == "head_norm":
+        output, read, weight = (*TOKENS, "heads"), [(*TOKENS, "heads")], ()
     else:
         made = {"activation": "feedforward", "rotary": "heads"}.get(row.kind, "hidden")
         output, read, weight = (*TOKENS, made), [(*TOKENS, made)] * max(1, len(row.reads)), (made,)

@@ -45,7 +45,7 @@ class WorkerMesh:
 _COLUMN = ("qkv", "query", "expand", "logits")
 _FOLLOWS = ("key", "value", "up")
 _ROW = ("projection", "contract")
-_INSIDE = ("rotary", "attention", "activation")
+_INSIDE = ("query_norm", "key_norm", "rotary", "attention", "activation")
 
 
 def megatron_shardings(

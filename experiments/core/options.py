@@ -21,6 +21,18 @@ class FineTuning:
         "parameters without gradient or state: patterns of their names by comma, * for any text",
         words=True,
     )
+    loss: str = knob(
+        "whole",
+        "a language model's loss: of all logits at once, of kept 16-bit logits chunk by chunk, "
+        "or head and loss chunk by chunk",
+        choices=("whole", "chunked", "fused"),
+    )
+    loss_chunks: int = knob(8, "chunks of tokens of a loss that is chunked or fused", low=1, high=2**24)
+    logits: str = knob(
+        "model",
+        "type of a whole loss's logits: the model's, or a float32 copy (chunks always have one)",
+        choices=("model", "float32"),
+    )
 
     @property
     def changes(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from experiments.core.precision import default_precision, dtype_for
 from experiments.models.catalog import ZooModel, zoo_model
 from experiments.models.model import Geometry, Model
 from experiments.models.parts import freeze
+from experiments.models.token_loss import with_loss
 from experiments.workloads.model import ModelSource
 
 DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "float16", "bfloat16")}
@@ -77,11 +78,13 @@ def build(source: ModelSource, weights: bool = True) -> Model:
     evaluation_only = zoo_model(source.zoo).evaluation_only if source.zoo else ""
     if source.options.training and evaluation_only:
         raise BadInput(f"has no training step: {evaluation_only}", source.name, "options.training false")
-    model = _build(source, chosen(source).geometry, weights)
+    geometry = chosen(source).geometry
+    model = _build(source, geometry, weights)
     if source.options.training and next(model.module.parameters(), None) is None:
         raise BadInput(
             "has no parameters to train", source.name, "options.training false, or a model with some"
         )
+    model = with_loss(model, source.options, geometry.batch * geometry.sequence // source.micro_batches)
     freeze(model.module, source.options.frozen)
     model.module.train(source.options.training)
     return model

@@ -59,6 +59,11 @@ class Logits(nn.Module):
         self.inner = inner
         self._names = names
 
+    def get_output_embeddings(self) -> nn.Module | None:
+        """The vocabulary head; none of a classifier of images."""
+        head: nn.Module | None = self.inner.get_output_embeddings()
+        return head
+
     def forward(self, *inputs: Tensor) -> Tensor:
         with _unpacked():
             logits: Tensor = self.inner(**dict(zip(self._names, inputs, strict=True))).logits

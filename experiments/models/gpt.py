@@ -58,6 +58,10 @@ class Gpt(nn.Module):
             nn.init.normal_(embedding.weight, std=0.02)
         self.head.weight = self.tokens.weight
 
+    def get_output_embeddings(self) -> nn.Module:
+        """The head, by the name that ``transformers`` use."""
+        return self.head
+
     def forward(self, ids: Tensor) -> Tensor:
         places = torch.arange(ids.shape[1], device=ids.device)
         x = self.tokens(ids) + self.positions(places)

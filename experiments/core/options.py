@@ -74,8 +74,8 @@ class WorkloadOptions(FineTuning):
     )
     kernels: str = knob(
         "auto",
-        "element-wise kernels of a transformer that is not captured: fused by hand, one for each operation, "
-        "compiled, compiled with products in float8",
+        "element-wise kernels: eager (one for each operation) or compiled (as torch.compile fuses them); "
+        "of a transformer that is not captured also fused by hand, or compiled with products in float8",
         choices=("auto", "fused", "eager", "compiled", "float8"),
     )
     extra: str | None = knob(

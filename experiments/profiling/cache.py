@@ -15,7 +15,7 @@ from experiments.core.errors import BadInput
 from experiments.core.options import NOT_OF_THE_STEP
 from experiments.core.progress import Progress, silent
 from experiments.workloads import storage
-from experiments.workloads.model import ModelSource
+from experiments.workloads.model import COMPILED, ModelSource
 from experiments.workloads.step import Step
 
 #: Raise when a capture of the same model would give another Step.
@@ -31,6 +31,8 @@ def key(source: ModelSource) -> str:
     """SHA-256 of everything that decides the step."""
     identity = source.identity()
     identity["options"] = {k: v for k, v in identity["options"].items() if k not in NOT_OF_THE_STEP}
+    if source.kernels == COMPILED:
+        identity["kernels"] = COMPILED
     return jsonio.digest({"source": identity, "torch": version("torch"), "capture": CAPTURE_VERSION})
 
 

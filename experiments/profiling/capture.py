@@ -22,6 +22,7 @@ fake value.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from dataclasses import dataclass, replace
 from typing import Any
@@ -39,7 +40,7 @@ from experiments.profiling.lowering import Lowering, lower
 from experiments.profiling.program import Leaf, Program, fake_program, real_inputs
 from experiments.profiling.recorder import Recorder
 from experiments.workloads.lengthened import FEWEST, lengthen
-from experiments.workloads.model import ModelSource
+from experiments.workloads.model import COMPILED, ModelSource
 from experiments.workloads.step import Step
 
 # What it would log is in the error that it raises, and that error is told to the user.
@@ -81,7 +82,7 @@ def trace(source: ModelSource, device: str = "cpu", progress: Progress = silent)
         return out
 
     try:
-        with torch.autograd.set_multithreading_enabled(False):
+        with torch.autograd.set_multithreading_enabled(False), _kernels(source, program, recorder):
             graph_module = make_fx(step, tracing_mode="fake")(*arguments)
     except (DataDependentOutputException, GuardOnDataDependentSymNode) as error:
         what = "has control flow that its data decide, so there is no one step of it"
@@ -92,6 +93,8 @@ def trace(source: ModelSource, device: str = "cpu", progress: Progress = silent)
     _drop_detaches(graph_module)
     progress(0.8, "reading the graph")
     lowering = lower(source.name, graph_module.graph, program.leaves, recorder, lambda: progress(0.0, ""))
+    if source.kernels == COMPILED:
+        lowering.fuse_kernels()
     lowered = lowering.step(_facts(source, program, lowering))
     progress(1.0, "captured")
     return Traced(source, device, graph_module, program.leaves, lowered, lowering.tensor_of, program)
@@ -119,6 +122,17 @@ def few_blocks(source: ModelSource) -> tuple[ModelSource, dict[str, int]]:
     return replace(source, sizes={**source.sizes, **few}), more
 
 
+def _kernels(
+    source: ModelSource, program: Program, recorder: Recorder
+) -> contextlib.AbstractContextManager[None]:
+    """While this is open the model runs as the option ``kernels`` says."""
+    if source.kernels != COMPILED:
+        return contextlib.nullcontext()
+    from experiments.profiling.compiled_parts import compile_parts
+
+    return compile_parts(program.model.module, recorder)
+
+
 def _drop_detaches(module: fx.GraphModule) -> None:
     for node in module.graph.nodes:
         if node.target is torch.ops.aten.detach.default:
@@ -144,6 +158,7 @@ def _facts(source: ModelSource, program: Program, lowering: Lowering) -> dict[st
         "dropout": 0.0,
         "model_flops": lowering.model_flops,
         "torch": torch.__version__,
+        **({"kernels": COMPILED} if source.kernels == COMPILED else {}),
         **_tuning_facts(source, program),
         **({"micro_batches": program.micro_batches} if program.micro_batches > 1 else {}),
         **program.model.facts,

@@ -105,15 +105,20 @@ def tensors(value: Any) -> list[Tensor]:
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor)]
 
 
-def _extent(value: Tensor) -> int:
+def extent(value: Tensor) -> int:
     """Bytes of the elements that ``value`` shows; an expanded tensor shows its storage once."""
     return min(value.numel() * value.element_size(), value.untyped_storage().nbytes())
 
 
 def _sum_distinct(values: Iterable[Tensor]) -> int:
     return sum(
-        {(v.untyped_storage()._cdata, v.storage_offset(), v.shape): _extent(v) for v in values}.values()
+        {(v.untyped_storage()._cdata, v.storage_offset(), v.shape): extent(v) for v in values}.values()
     )
+
+
+def picks(target: Any) -> bool:
+    """Whether ``target`` reads only what it picks from its first argument."""
+    return getattr(target, "overloadpacket", None) in GATHERS
 
 
 def count_bytes_moved(target: Any, args: Any, kwargs: Any, out: Any) -> int:
@@ -125,6 +130,6 @@ def count_bytes_moved(target: Any, args: Any, kwargs: Any, out: Any) -> int:
     written = _sum_distinct(tensors(out))
     if packet in OVERWRITES:
         return _sum_distinct(read[1:]) + written
-    if packet in GATHERS:
+    if picks(target):
         return _sum_distinct(read[1:]) + 2 * written
     return _sum_distinct(read) + written

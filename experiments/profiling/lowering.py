@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 
-from experiments.profiling import cost
+from experiments.profiling import cost, fused_kernels
 from experiments.profiling.program import Leaf
 from experiments.profiling.recorder import Label, Recorder
 from experiments.workloads.ragged import Ragged
@@ -23,6 +25,32 @@ HIDDEN_UPDATES = {
     torch.ops.aten.native_batch_norm.default: ((3, 4), 5),
     torch.ops.aten.cudnn_batch_norm.default: ((3, 4), 5),
     torch.ops.aten.miopen_batch_norm.default: ((3, 4), 5),
+}
+
+#: Ops that Inductor computes point by point, though torch does not mark them so: copies, constants, random
+#: numbers, and what picks its points from its arguments.
+POINTWISE = {
+    "aten._to_copy",
+    "aten._unsafe_index",
+    "aten.arange",
+    "aten.cat",
+    "aten.constant_pad_nd",
+    "aten.copy",
+    "aten.embedding",
+    "aten.empty",
+    "aten.flip",
+    "aten.full",
+    "aten.full_like",
+    "aten.gather",
+    "aten.index",
+    "aten.index_select",
+    "aten.repeat",
+    "aten.scalar_tensor",
+    "aten.select_scatter",
+    "aten.slice_scatter",
+    "prims.inductor_lookup_seed",
+    "prims.inductor_random",
+    "prims.iota",
 }
 
 
@@ -47,6 +75,7 @@ class Lowering:
     tensor_of: dict[str, tuple[int, ...]] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
     model_flops: float = 0.0
+    returned: frozenset[int] = frozenset()
 
     def allocate(self, name: str, values: Sequence[Tensor], kind: str) -> list[int]:
         """Tensor ids of ``values``, new ones where a storage is seen for the first time."""
@@ -94,8 +123,113 @@ class Lowering:
                 "random": _random(node.target, args, kwargs),
                 "inputs": inputs,
                 "outputs": list(dict.fromkeys([*new, *written])),
+                "graph": label.graph,
+                **({} if label.graph < 0 else self._graph_row(node, (args, kwargs), out, bool(written))),
             }
         )
+
+    def _graph_row(self, node: fx.Node, given: Any, out: Any, writes_argument: bool) -> dict[str, Any]:
+        """What fusion asks of an op of a compiled graph; ``extents`` are bytes read, by tensor and place."""
+        made = cost.tensors(out)
+        read = cost.tensors(given)
+        form = fused_kernels.LIBRARY if writes_argument else form_of(node.target, given)
+        picked = sum(cost.extent(value) for value in made) if cost.picks(node.target) else None
+        extents = {
+            (self.ids[value.untyped_storage()._cdata], value.storage_offset(), tuple(value.shape)): (
+                cost.extent(value) if picked is None or position else picked
+            )
+            for position, value in enumerate(read)
+        }
+        results = made[0].numel() if made else 0
+        points = max((value.numel() for value in read), default=0)
+        return {
+            "form": form,
+            "points": points if form in (fused_kernels.ROWS, fused_kernels.COLUMNS) else results,
+            "results": results,
+            "extents": extents,
+            "original": str(node.meta.get("original_aten") or node.target),
+        }
+
+    def leave(self, node: fx.Node) -> None:
+        """The graph's output: what it returns outlives every op."""
+        values = fx.map_arg(node.args, lambda arg: arg.meta["val"])
+        self.returned = frozenset(self._distinct(cost.tensors(values)))
+
+    def fuse_kernels(self) -> None:
+        """Merge ops of compiled graphs into kernels, and forget tensors that are never in memory then."""
+        readers: dict[int, set[int]] = {tensor: {-1} for tensor in self.returned}
+        for row in self.rows:
+            for tensor in row["inputs"]:
+                readers.setdefault(tensor, set()).add(row["graph"])
+        found: list[dict[str, Any]] = []
+        names: Counter[str] = Counter()
+        for graph, rows in itertools.groupby(self.rows, lambda row: row["graph"]):
+            if graph < 0:
+                found += rows
+                continue
+            leaving = {tensor for tensor, graphs in readers.items() if graphs - {graph}}
+            found += self._fused(list(rows), leaving, names)
+        self.rows = found
+        self._forget_unused()
+
+    def _fused(
+        self, rows: Sequence[dict[str, Any]], leaving: set[int], names: Counter[str]
+    ) -> list[dict[str, Any]]:
+        """The rows of one compiled graph, kernel by kernel; its views move nothing."""
+        ops = [row for row in rows if not row["view"]]
+        graph = [
+            fused_kernels.GraphOp(
+                row["form"], row["points"], row["results"], tuple(row["inputs"]), tuple(row["outputs"])
+            )
+            for row in ops
+        ]
+        sizes = {tensor: item.bytes for tensor, item in enumerate(self.allocations)}
+        kernels = fused_kernels.fuse(graph, leaving, sizes)
+        return [
+            ops[kernel.ops[0]] if kernel.library else self._kernel_row(kernel, ops, names)
+            for kernel in kernels
+        ]
+
+    def _kernel_row(
+        self, kernel: fused_kernels.FusedKernel, ops: Sequence[dict[str, Any]], names: Counter[str]
+    ) -> dict[str, Any]:
+        """The row of a generated kernel, called and targeted as Inductor calls it: by what its ops were."""
+        parts = [ops[op] for op in kernel.ops]
+        originals = list(dict.fromkeys(part["original"] for part in parts))
+        name = "_".join(["fused", *dict.fromkeys(original.split(".")[1] for original in originals)])
+        names[name] += 1
+        number = names[name] - 1
+        places = {place: size for part in parts for place, size in part["extents"].items()}
+        read = dict.fromkeys(kernel.reads, 0)
+        for (tensor, *_), size in places.items():
+            if tensor in read:
+                read[tensor] = min(read[tensor] + size, self.allocations[tensor].bytes)
+        written = sum(self.allocations[tensor].bytes for tensor in kernel.writes)
+        return {
+            **parts[-1],
+            "name": f"{name}_{number}" if number else name,
+            "target": f"fused({', '.join(originals)})",
+            "flops": sum(part["flops"] for part in parts),
+            "bytes_moved": sum(read.values()) + written,
+            "random": any(part["random"] for part in parts),
+            "inputs": list(kernel.reads),
+            "outputs": list(kernel.writes),
+        }
+
+    def _forget_unused(self) -> None:
+        """Number the tensors anew, as a capture does: what is given, then what is made, as it is made."""
+        given = [t for t, item in enumerate(self.allocations) if item.kind in PERSISTENT_KINDS]
+        made = [tensor for row in self.rows for tensor in row["outputs"]]
+        number = {tensor: position for position, tensor in enumerate(dict.fromkeys([*given, *made]))}
+        self.allocations = [self.allocations[tensor] for tensor in number]
+        for row in self.rows:
+            for way in ("inputs", "outputs"):
+                row[way] = [number[tensor] for tensor in row[way]]
+        self.tensor_of = {
+            name: tuple(number[tensor] for tensor in tensors)
+            for name, tensors in self.tensor_of.items()
+            if all(tensor in number for tensor in tensors)
+        }
 
     def pick(self, node: fx.Node) -> None:
         """One output of a multi-output op. Tracing leaves the ones that nobody reads without a value."""
@@ -146,6 +280,29 @@ class Lowering:
             kind=np.array([KINDS.index(item.kind) for item in made], np.int8),
             sparsity=np.full(len(made), np.nan),
         )
+
+
+def form_of(target: Any, given: Any) -> str:
+    """What Inductor makes of an op on ``given`` arguments: loops over points or sums of them, or a call of a
+    library's routine.
+    """
+    tags = getattr(target, "tags", ())
+    if torch.Tag.pointwise in tags or str(getattr(target, "overloadpacket", "")) in POINTWISE:
+        return fused_kernels.POINTWISE
+    if torch.Tag.reduction not in tags:
+        return fused_kernels.LIBRARY
+    return fused_kernels.ROWS if _reduces_last(target, *given) else fused_kernels.COLUMNS
+
+
+def _reduces_last(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the dimensions that a reduction sums over are the last ones, or all."""
+    names = [argument.name for argument in target._schema.arguments]
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    dims, rank = given.get("dim"), cost.tensors(args)[0].ndim
+    if dims is None or dims == []:
+        return True
+    places = {dim % max(rank, 1) for dim in (dims if isinstance(dims, list | tuple) else [dims])}
+    return places == set(range(rank - len(places), rank))
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -204,4 +361,6 @@ def lower(
             lowering.pick(node)
         elif node.op == "call_function":
             lowering.call(node)
+        elif node.op == "output":
+            lowering.leave(node)
     return lowering

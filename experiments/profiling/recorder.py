@@ -23,8 +23,11 @@ from experiments.models.parts import strip_wrappers
 
 @dataclass(frozen=True)
 class Label:
+    """Where a node belongs; ``graph`` numbers the compiled graph that it is of, -1 where it is eager."""
+
     phase: str
     module: str
+    graph: int = -1
 
 
 @dataclass
@@ -41,12 +44,14 @@ class Recorder:
     _last: fx.Node | None = None
     _numbers: list[int] = field(default_factory=list)
     _paths: list[str] = field(default_factory=list)
+    _graphs: int = 0
+    _watching: bool = True
 
-    def _switch(self, phase: str, module: str) -> None:
+    def _switch(self, phase: str, module: str, graph: int = -1) -> None:
         """Label what was traced since the last switch; what comes now is ``phase`` of ``module``."""
         self.show_life()
         self.finish()
-        self._current = Label(phase, module)
+        self._current = Label(phase, module, graph)
 
     def finish(self) -> None:
         mode = get_proxy_mode()
@@ -57,6 +62,27 @@ class Recorder:
             self.labels[node.name] = self._current
             self._last = node
             node = node.next
+
+    @contextlib.contextmanager
+    def compiled_graph(self) -> Iterator[None]:
+        """What is traced meanwhile is a compiled graph of the phase and module that it runs in."""
+        if not self._watching:
+            yield
+            return
+        around = self._current
+        self._switch(around.phase, around.module, self._graphs)
+        self._graphs += 1
+        yield
+        self._switch(around.phase, around.module)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """What runs meanwhile is not traced: a part of the model that is being compiled."""
+        before, self._watching = self._watching, False
+        try:
+            yield
+        finally:
+            self._watching = before
 
     def phase(self, name: str) -> None:
         self._switch(name, "")
@@ -89,6 +115,8 @@ class Recorder:
         return [part.register_forward_pre_hook(enter), part.register_forward_hook(leave)]
 
     def _enter(self, path: str) -> None:
+        if not self._watching:
+            return
         self._switch("forward", path)
         self._numbers.append(_next_sequence_number())
         self._paths.append(path)

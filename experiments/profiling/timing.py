@@ -28,7 +28,7 @@ from experiments.hardware.local import cpu_field
 from experiments.profiling import cache, sparsity
 from experiments.profiling.capture import Traced, trace
 from experiments.workloads import storage
-from experiments.workloads.model import ModelSource
+from experiments.workloads.model import COMPILED, ModelSource
 from experiments.workloads.step import Floats, Step
 
 #: Passes after the warm-up: at least the first of these, and at most the second while the budget lasts.
@@ -90,6 +90,7 @@ def profile(source: ModelSource, device: str | None = None, progress: Progress =
     """The Step of ``source``, its ops timed and its activations' zeros counted on ``device`` (default: CUDA
     if any).
     """
+    refuse_compiled(source)
     flush_denormals()
     device = device or default_device()
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
@@ -108,6 +109,13 @@ def profile(source: ModelSource, device: str | None = None, progress: Progress =
         "threads": torch.get_num_threads(),
     }
     return replace(step, facts={**step.facts, **facts})
+
+
+def refuse_compiled(source: ModelSource) -> None:
+    """Raise ``BadInput`` where kernels are compiled: such a step is known op by op, but not run so."""
+    if source.kernels == COMPILED:
+        what = f"compiled kernels of {source.name} are simulated; ops are measured one by one, as eager ones"
+        raise BadInput(what, "options.kernels", "auto or eager, or simulated mode")
 
 
 def profile_cached(source: ModelSource, device: str, progress: Progress = silent) -> Step:

@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
 from experiments.workloads.program import GraphProgram
+
+#: Kernels of a captured step: one for each op, or as ``torch.compile`` makes them.
+EAGER, COMPILED = "eager", "compiled"
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,15 @@ class ModelSource:
     program: GraphProgram | None = field(default=None, repr=False)
     micro_batches: int = 1
     sizes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def kernels(self) -> str:
+        """Return what kernels a captured step runs; ``BadInput`` for kernels that a capture does not have."""
+        given = self.options.kernels
+        if given not in ("auto", EAGER, COMPILED):
+            what = f"kernels {given!r} are those of a transformer in closed form; {self.name} is captured"
+            raise BadInput(what, "options.kernels", f"auto, {EAGER} or {COMPILED}")
+        return COMPILED if given == COMPILED else EAGER
 
     def identity(self) -> dict[str, Any]:
         """What decides which model this is and what its step looks like, as JSON; a graph stands as its

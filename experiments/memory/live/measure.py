@@ -61,6 +61,7 @@ class Session:
     """One model on this host: captured and profiled once, then measured under any number of plans."""
 
     def __init__(self, source: ModelSource, progress: Progress = silent) -> None:
+        timing.refuse_compiled(source)
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.source = source
         self._plain: dict[tuple[int, int], TimedRunner | None] = {}

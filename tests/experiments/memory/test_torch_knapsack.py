@@ -89,6 +89,14 @@ def test_a_full_budget_runs_only_cheap_ops_again():
     assert again == {"relu"}
 
 
+def test_what_torch_has_cut_already_is_the_default():
+    step = perceptron(3)
+    cut = replace(step, facts={**step.facts, "kernels": "compiled"})
+    assert plan_of(TorchKnapsack(budget=1.0), step, machine()).moves
+    assert plan_of(TorchKnapsack(budget=1.0), cut, machine()).moves == ()
+    assert plan_of(TorchKnapsack(budget=0.4), cut, machine()).notes["saved_share"] < 0.4
+
+
 def test_half_a_budget_saves_the_dearest_products():
     # Every linear output is a quarter of the saved bytes or more; the dearest are the last ones.
     step = perceptron(4)

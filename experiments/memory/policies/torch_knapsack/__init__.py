@@ -13,11 +13,14 @@ everything again before its first backward op, and holds it; so layers are compi
 what a block reads of others is saved, the rule is applied to each with the same budget, and a budget of 0
 saves nothing else. Where no budget fits, the step does not.
 
-What differs on a Step: ops are not fused, so every value is materialized (torch doubles the weight of those
-that are not); "far apart" means beyond the next op that no kernel fuses with; times are the step's (torch:
-FLOPs or a profile); parameters, optimizer state and the batch stay anyway and are free. Without a ``budget``
-the largest of 1, 0.95, ... 0 that fits the device is taken, and nothing is dropped where the step fits. A
-budget is a target, not a promise: the simulation says what it took.
+A step captured with ``kernels`` compiled was cut by torch's own partitioner already: what it saves is the
+default, and budgets below 1 are shares of that.
+
+What differs on another Step: ops are not fused, so every value is materialized (torch doubles the weight of
+those that are not); "far apart" means beyond the next op that no kernel fuses with; times are the step's
+(torch: FLOPs or a profile); parameters, optimizer state and the batch stay anyway and are free. Without a
+``budget`` the largest of 1, 0.95, ... 0 that fits the device is taken, and nothing is dropped where the step
+fits. A budget is a target, not a promise: the simulation says what it took.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from experiments.memory.planning.rematerialize import Demand, Rematerializer
 from experiments.memory.policies.torch_knapsack.knapsack import IntegerKnapsack, Solver, dynamic, greedy
 from experiments.memory.policies.torch_knapsack.mincut import ForwardGraph
 from experiments.memory.policies.torch_knapsack.regions import compiled_regions
+from experiments.workloads.model import COMPILED
 from experiments.workloads.step import Step
 
 #: Parts of names (lower case) of ops that are not on torch's list of cheap ones although they multiply
@@ -142,7 +146,10 @@ class Partition:
             {t: int(self.step.tensors.bytes[t]) for t in tensors},
             frozenset(free),
         )
-        bans = (self.expensive | self._far_apart(mine) | self._long(graph), self.expensive, self.heavy)
+        default = self.expensive | self._far_apart(mine) | self._long(graph)
+        if self.step.facts.get("kernels") == COMPILED:
+            default |= set(graph.needed)
+        bans = (default, self.expensive, self.heavy)
         cuts = tuple(graph.minimum_cut(self.hard | banned) for banned in bans)
         return Region(graph, frozenset(self.hard & mine), frozenset(self.heavy & mine), cuts)
 

@@ -53,6 +53,7 @@ class WorkloadOptions(FineTuning):
     batch: int | None = knob(None, "samples per step", low=1, high=2**24)
     sequence: int | None = knob(None, "tokens per sample", low=1, high=2**22)
     image: int | None = knob(None, "pixels per side of an input image", low=8, high=4096)
+    images: int = knob(1, "images of a sample, of a model that reads images and text", low=1, high=1024)
     dtype: str | None = knob(None, "parameter and activation type", choices=DTYPES)
     precision: str | None = knob(
         None,

@@ -45,6 +45,7 @@ def chosen(source: ModelSource) -> Chosen:
         options.batch or defaults.batch,
         options.sequence or defaults.sequence or 0,
         options.image or defaults.image or 0,
+        options.images,
     )
     dtype = dtype_for(options.dtype, options.precision, defaults.dtype)
     precision = options.precision or default_precision(dtype)
@@ -68,6 +69,8 @@ def _refuse_foreign_sizes(name: str, options: WorkloadOptions, defaults: ZooMode
     for size in ("sequence", "image"):
         if getattr(options, size) is not None and getattr(defaults, size) is None:
             raise BadInput(f"{name} has no {size}", f"options.{size}", "the option left out")
+    if options.images != 1 and not defaults.images:
+        raise BadInput(f"{name} has no images beside text", "options.images", "the option left out")
 
 
 def build(source: ModelSource, weights: bool = True) -> Model:

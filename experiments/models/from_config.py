@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
-
-from torch import Tensor, nn
 
 from experiments.core.errors import BadInput, LabError
 from experiments.models.catalog import ZooModel
+from experiments.models.images_and_text import images_and_text
+from experiments.models.logits import Logits
 from experiments.models.model import Geometry, InputSpec, Model, Objective, classification
 from experiments.workloads.hf import (
     MODEL_TYPES,
     PICTURES,
     SEQUENCES,
+    TEXT,
+    TOWER,
     ModelType,
     check_config,
     longest_sequence,
@@ -29,17 +31,30 @@ MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, Runtime
 def defaults(config: Mapping[str, Any]) -> ZooModel:
     """Batch, sequence, image and dtype of a step, from the config where it says so."""
     kind = _kind(config)
-    size = config.get("image_size")
     return ZooModel(
         kind.name,
         "from a configuration",
         "",
         batch=PICTURES if kind.image else SEQUENCES,
         sequence=None if kind.image else longest_sequence(config, kind),
-        image=(size if isinstance(size, int) else 224) if kind.image else None,
+        image=_image_side(config, kind),
+        images=bool(kind.parts),
         optimizer="adamw",
         dtype=value_type(config, kind),
     )
+
+
+def _image_side(config: Mapping[str, Any], kind: ModelType) -> int | None:
+    if kind.image:
+        size = config.get("image_size")
+        return size if isinstance(size, int) else 224
+    if not kind.parts:
+        return None
+    tower = config.get(TOWER)
+    size = tower.get("image_size") if isinstance(tower, Mapping) else None
+    if not isinstance(size, int):
+        raise BadInput(f"{TOWER}.image_size = {size!r:.80}", "config", "the pixels per side of an image")
+    return size
 
 
 def _kind(config: Mapping[str, Any]) -> ModelType:
@@ -51,42 +66,6 @@ def _kind(config: Mapping[str, Any]) -> ModelType:
     return MODEL_TYPES[kind]
 
 
-class Logits(nn.Module):
-    """A ``transformers`` model as a function from tensors to logits; ``names`` are its argument names."""
-
-    def __init__(self, inner: Any, names: tuple[str, ...]) -> None:
-        super().__init__()
-        self.inner = inner
-        self._names = names
-
-    def get_output_embeddings(self) -> nn.Module | None:
-        """The vocabulary head; none of a classifier of images."""
-        head: nn.Module | None = self.inner.get_output_embeddings()
-        return head
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        with _unpacked():
-            logits: Tensor = self.inner(**dict(zip(self._names, inputs, strict=True))).logits
-        return logits
-
-
-@contextlib.contextmanager
-def _unpacked() -> Iterator[None]:
-    """Tell ``transformers`` that no sample is packed: each one's positions count up from 0.
-
-    It reads that from the positions of an eager step, and then runs causal attention without a mask; of fake
-    tensors, which it cannot read, it would assume the worst and keep a mask for each layer.
-    """
-    from transformers import masking_utils
-
-    found = masking_utils.find_packed_sequence_indices
-    masking_utils.find_packed_sequence_indices = lambda position_ids: None
-    try:
-        yield
-    finally:
-        masking_utils.find_packed_sequence_indices = found
-
-
 def from_config(config: Mapping[str, Any], geometry: Geometry, weights: bool = True) -> Model:
     """The model of ``config``; ``weights=False`` skips initialization, which fake tensors cannot
     all follow.
@@ -95,13 +74,15 @@ def from_config(config: Mapping[str, Any], geometry: Geometry, weights: bool = T
     fields, _ = check_config(config, "config")
     inner = _built(kind, fields, weights)
     _check_length(kind, inner.config, geometry)
+    if kind.parts:
+        return images_and_text(inner, geometry)
     classes = inner.config.num_labels if kind.image else inner.config.vocab_size
     names, inputs, target = _batch(kind, geometry, int(classes))
     return Model(Objective(Logits(inner, names), classification), (*inputs, target), facts={"hf": kind.name})
 
 
 def _check_length(kind: ModelType, config: Any, geometry: Geometry) -> None:
-    longest = getattr(config, kind.positions, None)
+    longest = getattr(config.get_text_config(), kind.positions, None)
     if isinstance(longest, int) and geometry.sequence > longest - kind.reserved and not kind.two_sided:
         limit = f"at most {longest - kind.reserved}"
         raise BadInput(f"sequence {geometry.sequence} is too long", "options.sequence", limit)
@@ -145,6 +126,7 @@ def _built(kind: ModelType, fields: Mapping[str, Any], weights: bool) -> Any:
 
 
 def _without_dropout(config: Any) -> None:
-    for name, value in config.to_dict().items():
-        if "drop" in name and isinstance(value, float):
-            setattr(config, name, 0.0)
+    for part in (config, *(getattr(config, name) for name in (TEXT, TOWER) if hasattr(config, name))):
+        for name, value in part.to_dict().items():
+            if "drop" in name and isinstance(value, float):
+                setattr(part, name, 0.0)

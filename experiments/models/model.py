@@ -13,11 +13,14 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Geometry:
-    """Sizes of one step; ``sequence`` and ``image`` are 0 where the model has none."""
+    """Sizes of one step; ``sequence`` and ``image`` are 0 where the model has none, ``images`` are those of a
+    sample.
+    """
 
     batch: int
     sequence: int = 0
     image: int = 0
+    images: int = 1
 
 
 @dataclass(frozen=True)

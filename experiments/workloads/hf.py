@@ -7,7 +7,7 @@ within limits.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.core.errors import BadInput
@@ -20,7 +20,8 @@ class ModelType:
 
     ``positions`` is the config's own name of the longest sequence, of which ``reserved`` cannot be used;
     ``sequence`` and ``dtype`` are what a step has unless the config or the options say otherwise;
-    ``two_sided`` means an encoder with a decoder.
+    ``two_sided`` means an encoder with a decoder. ``parts`` are the configurations inside that of a model of
+    images and text, with the types that each may have.
     """
 
     name: str
@@ -31,10 +32,15 @@ class ModelType:
     reserved: int = 0
     sequence: int = 1024
     dtype: str = "float32"
+    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 _CAUSAL, _MASKED = "AutoModelForCausalLM", "AutoModelForMaskedLM"
-_PICTURES = "AutoModelForImageClassification"
+_PICTURES, _PICTURES_AND_TEXT = "AutoModelForImageClassification", "AutoModelForImageTextToText"
+_DECODERS = ("llama", "mistral", "qwen2", "qwen3", "gemma", "phi3")
+_TOWERS = ("clip_vision_model", "siglip_vision_model")
+#: The parts of a configuration of images and text.
+TEXT, TOWER = "text_config", "vision_config"
 
 MODEL_TYPES: Mapping[str, ModelType] = {
     kind.name: kind
@@ -56,6 +62,8 @@ MODEL_TYPES: Mapping[str, ModelType] = {
         ModelType("t5", "AutoModelForSeq2SeqLM", two_sided=True, positions="n_positions", sequence=512),
         ModelType("vit", _PICTURES, image=True),
         ModelType("resnet", _PICTURES, image=True),
+        ModelType("llava", _PICTURES_AND_TEXT, parts={TEXT: _DECODERS, TOWER: _TOWERS}),
+        ModelType("gemma3", _PICTURES_AND_TEXT, parts={TEXT: ("gemma3_text",), TOWER: _TOWERS[1:]}),
     )
 }
 
@@ -71,7 +79,10 @@ UNUSED = (
 LARGEST = 2**20
 MOST_ENTRIES = 256
 LIMITS = {
-    "layers": (256, ("n_layer", "num_hidden_layers", "num_layers", "num_decoder_layers", "n_layers")),
+    "layers": (
+        256,
+        ("n_layer", "num_hidden_layers", "num_layers", "num_decoder_layers", "n_layers", "depth"),
+    ),
     "experts": (256, ("num_local_experts", "num_experts")),
     "width": (65536, ("n_embd", "hidden_size", "d_model", "dim")),
     "inner": (2**18, ("intermediate_size", "n_inner", "d_ff", "ffn_dim", "hidden_dim")),
@@ -90,11 +101,28 @@ def check_config(config: Mapping[str, Any], where: str) -> tuple[dict[str, Any],
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in MODEL_TYPES:
         raise BadInput(f"model_type {kind!r:.80} cannot be built", where, "one of " + ", ".join(MODEL_TYPES))
-    for name, value in config.items():
-        _check_value(name, value, where)
-    remote = [name for name in REMOTE if name in config]
+    inside = {name: _part(config, name, types, where) for name, types in MODEL_TYPES[kind].parts.items()}
+    for part in (config, *inside.values()):
+        for name, value in part.items():
+            _check_value(name, value, where)
+    remote = [name for name in REMOTE if any(name in part for part in (config, *inside.values()))]
     warnings = tuple(f"{name} is ignored: nothing named in a file is run or fetched" for name in remote)
-    return {k: v for k, v in config.items() if k not in (*REMOTE, *UNUSED)}, warnings
+    return {**_built_from(config), **{name: _built_from(part) for name, part in inside.items()}}, warnings
+
+
+def _part(config: Mapping[str, Any], name: str, types: tuple[str, ...], where: str) -> Mapping[str, Any]:
+    """The configuration of a part, of a type that may stand there."""
+    part = config.get(name)
+    if not isinstance(part, dict):
+        raise BadInput(f"{name} = {part!r:.80}", where, "an object with the part's configuration")
+    kind = part.get("model_type")
+    if kind not in types:
+        raise BadInput(f"{name}.model_type {kind!r:.80} cannot be built", where, "one of " + ", ".join(types))
+    return part
+
+
+def _built_from(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if name not in (*REMOTE, *UNUSED)}
 
 
 def _check_value(name: str, value: Any, where: str) -> None:
@@ -117,18 +145,25 @@ def _check_list(name: str, value: list[Any], where: str) -> None:
             raise BadInput(f"{name} holds {entry!r:.80}", where, f"numbers up to {LIMITS['width'][0]}")
 
 
+def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What says the sizes of text: the configuration itself where it has no parts."""
+    part = config.get(TEXT)
+    return part if isinstance(part, dict) else config
+
+
 def longest_sequence(config: Mapping[str, Any], kind: ModelType) -> int:
     """Tokens of a step unless its options say otherwise: what the positions allow, up to the type's usual
     length.
     """
-    positions = config.get(kind.positions)
+    positions = text_part(config).get(kind.positions)
     longest = positions - kind.reserved if isinstance(positions, int) else kind.sequence
     return min(longest, kind.sequence)
 
 
 def value_type(config: Mapping[str, Any], kind: ModelType) -> str:
     """The dtype that a configuration names, else the type's usual one."""
-    named = config.get("dtype") or config.get("torch_dtype")
+    parts = (config, text_part(config))
+    named = next((part[name] for part in parts for name in ("dtype", "torch_dtype") if part.get(name)), None)
     return named if named in ("float32", "float16", "bfloat16") else kind.dtype
 
 
@@ -138,8 +173,10 @@ SEQUENCES, PICTURES = 8, 32
 
 def dropouts(config: Mapping[str, Any]) -> tuple[str, ...]:
     """The config's dropout rates that are not 0: models are built without dropout."""
-    return tuple(
-        sorted(
-            k for k, v in config.items() if "drop" in k and isinstance(v, float | int) and v and v is not True
-        )
-    )
+    found = {
+        name
+        for part in (config, *(config[name] for name in (TEXT, TOWER) if isinstance(config.get(name), dict)))
+        for name, rate in part.items()
+        if "drop" in name and isinstance(rate, float | int) and rate and rate is not True
+    }
+    return tuple(sorted(found))

@@ -27,6 +27,7 @@ from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
 from experiments.workloads.published import PUBLISHED
 from experiments.workloads.requests import RequestTrace
+from experiments.workloads.samples import check_documents, refuse_images
 from experiments.workloads.step import Step
 from experiments.workloads.transformer import from_config, has_closed_form
 from experiments.workloads.transformer_layers import CAPTURED, at_granularity, transformer_layers
@@ -157,8 +158,10 @@ def _transformer(source: ModelSource, config: Mapping[str, Any]) -> LayerGraph:
     options = source.options
     kind = hf.MODEL_TYPES[config["model_type"]]
     sequence = options.sequence or hf.longest_sequence(config, kind)
+    refuse_images(source.name, options)
+    check_documents(sequence, options)
     return transformer_layers(
-        from_config(source.name, config, sequence),
+        replace(from_config(source.name, config, sequence), document=options.document),
         batch=options.batch or hf.SEQUENCES,
         dtype=dtype_for(options.dtype, options.precision, hf.value_type(config, kind)),
         optimizer=options.optimizer or "adamw",

@@ -54,6 +54,9 @@ class WorkloadOptions(FineTuning):
     sequence: int | None = knob(None, "tokens per sample", low=1, high=2**22)
     image: int | None = knob(None, "pixels per side of an input image", low=8, high=4096)
     images: int = knob(1, "images of a sample, of a model that reads images and text", low=1, high=1024)
+    document: int = knob(
+        0, "tokens of a packed sample's documents, which attention stays within; 0: one", low=0, high=2**22
+    )
     dtype: str | None = knob(None, "parameter and activation type", choices=DTYPES)
     precision: str | None = knob(
         None,

@@ -20,6 +20,7 @@ from experiments.models.model import Geometry, Model
 from experiments.models.parts import freeze
 from experiments.models.token_loss import with_loss
 from experiments.workloads.model import ModelSource
+from experiments.workloads.samples import check_documents, refuse_documents, refuse_images
 
 DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "float16", "bfloat16")}
 
@@ -46,7 +47,9 @@ def chosen(source: ModelSource) -> Chosen:
         options.sequence or defaults.sequence or 0,
         options.image or defaults.image or 0,
         options.images,
+        options.document,
     )
+    check_documents(geometry.sequence, options)
     dtype = dtype_for(options.dtype, options.precision, defaults.dtype)
     precision = options.precision or default_precision(dtype)
     optimizer = options.optimizer or defaults.optimizer
@@ -69,8 +72,10 @@ def _refuse_foreign_sizes(name: str, options: WorkloadOptions, defaults: ZooMode
     for size in ("sequence", "image"):
         if getattr(options, size) is not None and getattr(defaults, size) is None:
             raise BadInput(f"{name} has no {size}", f"options.{size}", "the option left out")
-    if options.images != 1 and not defaults.images:
-        raise BadInput(f"{name} has no images beside text", "options.images", "the option left out")
+    if not defaults.images:
+        refuse_images(name, options)
+    if not defaults.documents:
+        refuse_documents(name, "causal attention" if defaults.sequence else "sequence", options)
 
 
 def build(source: ModelSource, weights: bool = True) -> Model:

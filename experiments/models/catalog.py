@@ -17,10 +17,10 @@ class ZooModel:
 
     ``builder`` is ``module:function`` in ``experiments.models``, called with ``arguments`` and the geometry.
     ``batch``, ``sequence`` (tokens) and ``image`` (pixels per side) are the defaults of its step, ``None``
-    where the model has no such size; ``images`` says that a sample is images and text; ``optimizer`` is what
-    the model's paper trains with, or its closest kin that we have. ``repeats`` names, for arguments that
-    count equal blocks, the module that holds them. ``evaluation_only`` says why the model has no training
-    step, where it has none.
+    where the model has no such size; ``images`` says that a sample is images and text, ``documents`` that
+    attention can stay within documents; ``optimizer`` is what the model's paper trains with, or its closest
+    kin that we have. ``repeats`` names, for arguments that count equal blocks, the module that holds them.
+    ``evaluation_only`` says why the model has no training step, where it has none.
     """
 
     name: str
@@ -31,6 +31,7 @@ class ZooModel:
     sequence: int | None = None
     image: int | None = None
     images: bool = False
+    documents: bool = False
     optimizer: str = "momentum"
     dtype: str = "float32"
     repeats: Mapping[str, str] = field(default_factory=dict)
@@ -54,6 +55,7 @@ def _gpt(name: str, describe: str, **sizes: int) -> ZooModel:
         sizes,
         batch=8,
         sequence=sizes["positions"],
+        documents=True,
         optimizer="adamw",
         repeats={"layers": "blocks"},
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 from experiments.core.errors import BadInput, LabError
 from experiments.models.catalog import ZooModel
+from experiments.models.documents import divide_documents
 from experiments.models.images_and_text import images_and_text
 from experiments.models.logits import Logits
 from experiments.models.model import Geometry, InputSpec, Model, Objective, classification
@@ -39,6 +40,7 @@ def defaults(config: Mapping[str, Any]) -> ZooModel:
         sequence=None if kind.image else longest_sequence(config, kind),
         image=_image_side(config, kind),
         images=bool(kind.parts),
+        documents=kind.causal,
         optimizer="adamw",
         dtype=value_type(config, kind),
     )
@@ -72,20 +74,26 @@ def from_config(config: Mapping[str, Any], geometry: Geometry, weights: bool = T
     """
     kind = _kind(config)
     fields, _ = check_config(config, "config")
-    inner = _built(kind, fields, weights)
+    inner = _built(kind, fields, weights, geometry.document)
     _check_length(kind, inner.config, geometry)
     if kind.parts:
         return images_and_text(inner, geometry)
     classes = inner.config.num_labels if kind.image else inner.config.vocab_size
     names, inputs, target = _batch(kind, geometry, int(classes))
-    return Model(Objective(Logits(inner, names), classification), (*inputs, target), facts={"hf": kind.name})
+    facts = {"hf": kind.name, **({"document": geometry.document} if geometry.document else {})}
+    body = Logits(inner, names, geometry.document)
+    return Model(Objective(body, classification), (*inputs, target), facts=facts)
 
 
 def _check_length(kind: ModelType, config: Any, geometry: Geometry) -> None:
     longest = getattr(config.get_text_config(), kind.positions, None)
-    if isinstance(longest, int) and geometry.sequence > longest - kind.reserved and not kind.two_sided:
+    if not isinstance(longest, int) or kind.two_sided:
+        return
+    what = "document" if geometry.document else "sequence"
+    length = geometry.document or geometry.sequence
+    if length > longest - kind.reserved:
         limit = f"at most {longest - kind.reserved}"
-        raise BadInput(f"sequence {geometry.sequence} is too long", "options.sequence", limit)
+        raise BadInput(f"{what} {length} is too long", f"options.{what}", limit)
 
 
 def _batch(
@@ -103,7 +111,7 @@ def _batch(
     )
 
 
-def _built(kind: ModelType, fields: Mapping[str, Any], weights: bool) -> Any:
+def _built(kind: ModelType, fields: Mapping[str, Any], weights: bool, document: int) -> Any:
     """The ``transformers`` module; a configuration that it refuses is bad input."""
     try:
         import transformers
@@ -116,6 +124,8 @@ def _built(kind: ModelType, fields: Mapping[str, Any], weights: bool) -> Any:
         config = transformers.AutoConfig.for_model(**fields)
         _without_dropout(config)
         config.use_cache = False
+        if document:
+            divide_documents(config, document)
         with contextlib.nullcontext() if weights else no_init_weights():
             model = getattr(transformers, kind.head).from_config(config, trust_remote_code=False)
         model.tie_weights()

@@ -8,14 +8,20 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from experiments.models.documents import positions
+
 
 class Logits(nn.Module):
-    """A ``transformers`` model as a function from tensors to logits; ``names`` are its argument names."""
+    """A ``transformers`` model as a function from tensors to logits; ``names`` are its argument names.
 
-    def __init__(self, inner: Any, names: tuple[str, ...]) -> None:
+    Positions count from 0 in each of a sample's documents of ``document`` tokens; 0: the sample is one.
+    """
+
+    def __init__(self, inner: Any, names: tuple[str, ...], document: int = 0) -> None:
         super().__init__()
         self.inner = inner
         self._names = names
+        self._document = document
 
     def get_output_embeddings(self) -> nn.Module | None:
         """The vocabulary head; none of a classifier of images."""
@@ -23,8 +29,12 @@ class Logits(nn.Module):
         return head
 
     def forward(self, *inputs: Tensor) -> Tensor:
+        given = dict(zip(self._names, inputs, strict=True))
+        if self._document:
+            tokens, device = inputs[0].shape[1], inputs[0].device
+            given["position_ids"] = positions(tokens, self._document, device).unsqueeze(0)
         with unpacked():
-            logits: Tensor = self.inner(**dict(zip(self._names, inputs, strict=True))).logits
+            logits: Tensor = self.inner(**given).logits
         return logits
 
 

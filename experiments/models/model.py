@@ -14,13 +14,14 @@ from torch import Tensor, nn
 @dataclass(frozen=True)
 class Geometry:
     """Sizes of one step; ``sequence`` and ``image`` are 0 where the model has none, ``images`` are those of a
-    sample.
+    sample; ``document`` are the tokens of each of a sample's documents, 0 where it is one.
     """
 
     batch: int
     sequence: int = 0
     image: int = 0
     images: int = 1
+    document: int = 0
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from experiments.core import jsonio
 from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
 from experiments.readers.base import Reader, Reading
+from experiments.workloads.samples import check_documents, refuse_images
 from experiments.workloads.transformer import Transformer
 from experiments.workloads.transformer_layers import transformer_layers
 
@@ -79,6 +80,8 @@ def _size(value: Any, field: str, name: str) -> int:
 def _model(sizes: Mapping[str, int], name: str, options: WorkloadOptions) -> Transformer:
     """Learned positions and a tied output layer where the user gives a vocabulary."""
     sequence = options.sequence or sizes["seq_size"]
+    refuse_images(name, options)
+    check_documents(sequence, options)
     return Transformer(
         name,
         layers=sizes["num_blocks"],
@@ -91,6 +94,7 @@ def _model(sizes: Mapping[str, int], name: str, options: WorkloadOptions) -> Tra
         vocabulary=options.vocabulary or 0,
         positions=sequence if options.vocabulary else 0,
         dropout=True,
+        document=options.document,
     )
 
 

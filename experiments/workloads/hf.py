@@ -34,6 +34,11 @@ class ModelType:
     dtype: str = "float32"
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    @property
+    def causal(self) -> bool:
+        """Whether each token of text sees those before it, and no image."""
+        return self.head == _CAUSAL
+
 
 _CAUSAL, _MASKED = "AutoModelForCausalLM", "AutoModelForMaskedLM"
 _PICTURES, _PICTURES_AND_TEXT = "AutoModelForImageClassification", "AutoModelForImageTextToText"

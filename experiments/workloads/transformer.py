@@ -22,7 +22,8 @@ class Transformer:
     ``positions`` are learned (0: rotary or none). A model without ``vocabulary`` ends behind its last block
     and has no embedding. ``rms`` norms have a scale only. ``fused_qkv`` computes query, key and value in one
     product, ``fused_gate`` both first matrices of a gated MLP. ``head_norms`` are RMS norms of each head's
-    query and key, one scale for all heads. ``dropout`` keeps masks.
+    query and key, one scale for all heads. ``dropout`` keeps masks. Attention stays within documents of
+    ``document`` tokens, 0: a sample is one.
     """
 
     name: str
@@ -45,6 +46,12 @@ class Transformer:
     head_norms: bool = False
     final_norm: bool = True
     dropout: bool = False
+    document: int = 0
+
+    @property
+    def span(self) -> int:
+        """Tokens that attend to one another."""
+        return self.document or self.sequence
 
     @property
     def attention_width(self) -> int:
@@ -85,12 +92,12 @@ class Transformer:
     @property
     def block_flops(self) -> float:
         """Of one block's forward pass over a sample: 2 for each weight and token, 4 s^2 a d for scores and
-        context.
+        context (of each document, where it has several).
         """
         width, s = self.attention_width, self.sequence
         weights = self.hidden * (2 * width + 2 * self.kv_width)
         weights += (3 if self.gated else 2) * self.hidden * self.feedforward
-        return 2.0 * s * weights + 4.0 * s * s * width
+        return 2.0 * s * weights + 4.0 * s * self.span * width
 
     @property
     def forward_flops(self) -> float:

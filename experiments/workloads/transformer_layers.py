@@ -121,4 +121,5 @@ def _facts(
         "vocabulary": model.vocabulary,
         "kernels": kernels,
         "fused_attention": fused_attention,
+        **({"document": model.document} if model.document else {}),
     }

@@ -226,15 +226,16 @@ class Rows:
         stores it.
         """
         model, s, d = self.model, self.model.sequence, self.model.head_size
-        scores = Product(s, d, s, model.heads, weight=False)
-        context = Product(s, s, d, model.heads, weight=False)
+        span, parts = model.span, model.heads * (s // model.span)
+        scores = Product(span, d, span, parts, weight=False)
+        context = Product(span, span, d, parts, weight=False)
         kept = self._values(model.attention_width + 2 * model.kv_width)
         output = self._values(model.attention_width)
         if self.fused_attention:
             sums = 4.0 * model.heads * s
             work = Work((scores, context), fused=True, causal=True)
             return Row(name, "attention", work, 0, output, kept + sums, reads)
-        pairs = float(model.heads) * s * s
+        pairs = float(model.heads) * s * span
         matrices = (2 * self.size + 1) if model.dropout else self.size
         work = Work((scores, context), *self._attention_traffic(pairs), launches=3)
         return Row(name, "attention", work, 0, output, kept + matrices * pairs, reads)

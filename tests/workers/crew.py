@@ -24,6 +24,27 @@ from workers.dispatcher import Dispatcher
 Dispatcher(2).start()
 threading.Event().wait()
 """
+#: Has everything loaded that a worker needs, and forks one for each line it reads, as Celery's parent does.
+PARENT = """
+import os, signal, sys, threading
+import django
+django.setup()
+from workers import sandbox
+from workers.dispatcher import Dispatcher
+sandbox.best_tier()
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for _ in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        Dispatcher(2).start()
+        threading.Event().wait()
+    print(child, flush=True)
+"""
+
+
+#: Started by the test itself, or forked by what the test started.
+Worker = subprocess.Popen[bytes] | psutil.Process
 
 
 def until(condition: Callable[[], bool], seconds: float, what: str) -> None:
@@ -39,16 +60,31 @@ class Crew:
 
     environment: Mapping[str, str]
     log: Path
-    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    workers: list[Worker] = field(default_factory=list)
+    _parent: subprocess.Popen[bytes] | None = None
 
     def hire(self, count: int = 1, **settings: str) -> None:
         """Start ``count`` workers, with environment variables that only they get."""
         for _ in range(count):
-            with self.log.open("ab") as output:
-                worker = [sys.executable, "-c", WORKER]
-                self.workers.append(
-                    subprocess.Popen(worker, env={**self.environment, **settings}, stderr=output)
-                )
+            self.workers.append(self._start({**self.environment, **settings}, WORKER))
+
+    def fork(self, count: int = 1) -> None:
+        """Start ``count`` workers below a parent that is started with the first: for a test that has many."""
+        for _ in range(count):
+            self.workers.append(psutil.Process(self._fork()))
+
+    def _fork(self) -> int:
+        if self._parent is None:
+            self._parent = self._start(self.environment, PARENT)
+        assert self._parent.stdin is not None and self._parent.stdout is not None
+        self._parent.stdin.write(b"\n")
+        self._parent.stdin.flush()
+        return int(self._parent.stdout.readline())
+
+    def _start(self, environment: Mapping[str, str], program: str) -> subprocess.Popen[bytes]:
+        talk = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE} if program is PARENT else {}
+        with self.log.open("ab") as output:
+            return subprocess.Popen([sys.executable, "-c", program], env=environment, stderr=output, **talk)
 
     def at_work(self) -> dict[int, list[str]]:
         """What the living workers have started and has not ended: process numbers and command lines."""
@@ -66,7 +102,7 @@ class Crew:
         mark = self.environment["TMPDIR"]
         return {pid: command_line(pid) for pid in psutil.pids() if mark in told_of(pid)}
 
-    def kill(self, worker: subprocess.Popen[bytes]) -> None:
+    def kill(self, worker: Worker) -> None:
         """``kill -9``, and nothing else: what it was doing must be put right by others."""
         worker.kill()
         worker.wait()
@@ -75,6 +111,10 @@ class Crew:
     def dismiss(self) -> None:
         for worker in list(self.workers):
             self.kill(worker)
+        if self._parent is not None:
+            with self._parent as parent:
+                parent.kill()
+            self._parent = None
 
 
 def command_line(pid: int) -> list[str]:

@@ -42,7 +42,7 @@ def kill_something(crew: Crew, dice: random.Random) -> str:
     victim = dice.choice(busy)
     if dice.random() < 0.5:
         crew.kill(victim)
-        crew.hire()
+        crew.fork()
         return "worker"
     send(at_work[victim][-1], signal.SIGKILL)
     return "trial"
@@ -70,7 +70,7 @@ def nothing_is_left(crew: Crew) -> None:
 def test_fifty_kills_lose_no_run_and_double_none(crew: Crew) -> None:
     dice = random.Random(7)
     runs = queue_runs(project(), *[WORK] * 60)
-    crew.hire(2)
+    crew.fork(2)
     killed: list[str] = []
 
     def keep_killing() -> bool:

@@ -1,4 +1,4 @@
-"""One rank of ``test_live``: carries out two steps of every job of a folder in one process group, saves
+"""The ranks of ``test_live``: carry out two steps of every job of a folder in one process group and save
 gradients and weights.
 """
 
@@ -15,9 +15,10 @@ from experiments.parallel.live.job import Job
 from experiments.parallel.live.model import built
 from experiments.parallel.live.rank import die_with_parent
 from experiments.parallel.live.runner import runner_for
+from tests.experiments.parallel.ranks import fork
 
 
-def main(folder: str, rank: int, ranks: int) -> None:
+def carry_out(folder: str, rank: int, ranks: int) -> None:
     die_with_parent()
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=FileStore(f"{folder}/store", ranks), rank=rank, world_size=ranks)
@@ -33,4 +34,5 @@ def main(folder: str, rank: int, ranks: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    count = int(sys.argv[2])
+    sys.exit(fork(lambda rank: carry_out(sys.argv[1], rank, count), count))

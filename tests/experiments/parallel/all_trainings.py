@@ -1,4 +1,4 @@
-"""One rank of ``test_training_live``: trains every job of a folder in one process group."""
+"""The ranks of ``test_training_live``: train every job of a folder in one process group."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from torch._C._distributed_c10d import FileStore
 from experiments.parallel.live.asynchronous.problem import TrainingJob
 from experiments.parallel.live.asynchronous.rank import train
 from experiments.parallel.live.rank import TIMEOUT, die_with_parent
+from tests.experiments.parallel.ranks import fork
 
-RANKS = 3
 
-
-def main(folder: str, rank: int) -> None:
+def train_all(folder: str, rank: int, ranks: int) -> None:
     die_with_parent()
-    store = FileStore(f"{folder}/store", RANKS)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS, timeout=TIMEOUT)
+    store = FileStore(f"{folder}/store", ranks)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=TIMEOUT)
     for path in sorted(Path(folder).glob("*/job.json")):
         job = TrainingJob.load(path.parent)
         assert isinstance(job, TrainingJob)
@@ -27,4 +26,5 @@ def main(folder: str, rank: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    count = int(sys.argv[2])
+    sys.exit(fork(lambda rank: train_all(sys.argv[1], rank, count), count))

@@ -4,9 +4,7 @@ no process left behind.
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,8 +30,8 @@ from experiments.sources import layers_of
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
 from experiments.workloads.transformer_layers import CAPTURED, OPERATORS
-from tests.conftest import ROOT
 from tests.experiments.parallel.builders import chain, cluster, estimate
+from tests.experiments.parallel.ranks import carry_out
 from tests.experiments.parallel.tensor_plans import in_tensor_groups
 
 pytestmark = pytest.mark.torch
@@ -87,7 +85,7 @@ def _jobs(
         made[name] = Job(plan, layers, source, 0, folder / name.replace(" ", "-"))
         made[name].folder.mkdir()
         made[name].save()
-    _carry_out(folder, len(plan.devices))
+    carry_out("tests.experiments.parallel.all_plans", folder, len(plan.devices))
     return made
 
 
@@ -126,20 +124,6 @@ def _gpt(options: WorkloadOptions, layers: str = CAPTURED) -> tuple[LayerGraph, 
     device = resolve("cpu-generic").device
     model, loaded = layers_of(Workload("zoo:gpt2-tiny", options=options), device, granularity=layers)
     return model, loaded.value
-
-
-def _carry_out(folder: Path, count: int) -> None:
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", "-m", "tests.experiments.parallel.all_plans", str(folder)]
-    ranks = [
-        subprocess.Popen([*command, str(rank), str(count)], env=environment, cwd=ROOT)
-        for rank in range(count)
-    ]
-    try:
-        assert [rank.wait(timeout=600) for rank in ranks] == [0] * count
-    finally:
-        for rank in ranks:
-            rank.kill()
 
 
 @pytest.mark.parametrize("name", PLANS)

@@ -4,11 +4,7 @@ the staleness and versions that the plan's trace foretells where something is.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,8 +26,8 @@ from experiments.parallel.policies.pipemare import PipeMare
 from experiments.run import run
 from experiments.sources import layers_of
 from experiments.workloads.model import ModelSource
-from tests.conftest import ROOT
 from tests.experiments.parallel.builders import cluster, estimate
+from tests.experiments.parallel.ranks import carry_out
 
 pytestmark = pytest.mark.torch
 
@@ -81,19 +77,8 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         assert made[name].ranks == 3
         made[name].folder.mkdir()
         made[name].save()
-    _carry_out(folder)
+    carry_out("tests.experiments.parallel.all_trainings", folder, 3)
     return made
-
-
-def _carry_out(folder: Path) -> None:
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", "-m", "tests.experiments.parallel.all_trainings", str(folder)]
-    ranks = [subprocess.Popen([*command, str(rank)], env=environment, cwd=ROOT) for rank in range(3)]
-    try:
-        assert [rank.wait(timeout=600) for rank in ranks] == [0, 0, 0]
-    finally:
-        for rank in ranks:
-            rank.kill()
 
 
 def difference(found: dict[str, Any], expected: dict[str, Any]) -> float:

@@ -1,7 +1,7 @@
 """What several planners of memory moves share; nothing here executes anything.
 
-- swapping: ``swaps``, ``layer_offload``, ``compressed_swapping``, ``density``, ``host_update``, ``backing``,
-  ``g10``
+- swapping: ``swaps``, ``layer_offload``, ``compressed_swapping``, ``density``, ``host_update``,
+  ``parameter_streaming``, ``backing``, ``g10``
 - recomputation: ``segments``, ``chain``, ``reversal``, ``borders``, ``rematerialize``, ``attention``,
   ``eviction``
 - memory that ops use in place: ``in_place``

@@ -4,6 +4,7 @@ update takes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from experiments.memory.interface import (
     Offload,
     OnHost,
     PlaceTensor,
+    Prefetch,
     WaitForCopy,
 )
 from experiments.workloads.step import KINDS, PHASES, Floats, Step
@@ -47,9 +49,11 @@ class Update:
 def update_of(step: Step) -> Update | None:
     """The optimizer's part of ``step``; ``None`` for a step without one."""
     ops = np.nonzero(step.ops.phase == PHASES.index("optimizer"))[0].tolist()
-    if not ops:
-        return None
-    first = ops[0]
+    return part_of_update(step, ops, ops[0]) if ops else None
+
+
+def part_of_update(step: Step, ops: Sequence[int], first: int) -> Update:
+    """What belongs to ``ops`` of the update, whose first op is ``first``."""
     touched = list(dict.fromkeys(t for op in ops for t in step.touched[op].tolist()))
     written = {t for op in ops for t in step.outputs[op].tolist()}
     kind = step.tensors.kind
@@ -62,6 +66,11 @@ def update_of(step: Step) -> Update | None:
         if not step.persistent[t] and len(before):
             gradients.append((t, int(before[-1])))
     return Update(tuple(ops), tuple(parameters), tuple(states), tuple(gradients))
+
+
+def parameter_count(step: Step, update: Update) -> float:
+    """Parameters that ``update`` writes: as the step says, else by their bytes in 32 bits."""
+    return float(step.facts.get("parameters") or update.bytes_of(step, update.parameters) / 4)
 
 
 def traffic(step: Step, update: Update) -> int:
@@ -86,6 +95,13 @@ def update_moves(step: Step, update: Update, seconds: float, late: bool = False)
     if not late:
         moves += [WaitForCopy(len(step.ops), tensor) for tensor in (*update.states, *update.parameters)]
     return moves
+
+
+def parameters_back(step: Step, update: Update) -> list[MemoryMove]:
+    """Parameters are on the device with a copy on the host, and each returns when its update has ended."""
+    ends = last_writes(step, update)
+    places = [PlaceTensor(0, tensor, copy=True) for tensor in update.parameters]
+    return [*places, *(Prefetch(ends[tensor] + 1, tensor, keep=True) for tensor in update.parameters)]
 
 
 def last_writes(step: Step, update: Update) -> dict[int, int]:

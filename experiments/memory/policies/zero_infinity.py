@@ -28,43 +28,15 @@ from experiments.memory.interface import (
 )
 from experiments.memory.planning.borders import keep_every_kth
 from experiments.memory.planning.chain import chain_of
-from experiments.memory.planning.host_update import FUSED_ADAM, HostUpdatePolicy, Update, update_moves
+from experiments.memory.planning.host_update import (
+    FUSED_ADAM,
+    HostUpdatePolicy,
+    Update,
+    parameter_count,
+    update_moves,
+)
+from experiments.memory.planning.parameter_streaming import stretches
 from experiments.workloads.step import Step
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """A pass (or one and the next) uses ``tensor`` from op ``first`` to op ``last``."""
-
-    tensor: int
-    first: int
-    last: int
-
-
-def stretches(step: Step, update: Update, reruns: Sequence[Recompute] = ()) -> list[Stretch]:
-    """Return one stretch for each parameter and pass, in the order of their first ops.
-
-    One where two passes follow each other.
-
-    A rerun uses its ops' parameters before the op that it stands at.
-    """
-    again: dict[int, set[int]] = {}
-    for move in reruns:
-        for op in move.ops:
-            for tensor in step.inputs[op].tolist():
-                again.setdefault(tensor, set()).add(move.at)
-    found = []
-    for tensor in update.parameters:
-        passes = {op for op in step.uses[tensor].tolist() if op < update.ops[0]}
-        uses = sorted(passes | again.get(tensor, set()))
-        begin = 0
-        for i, op in enumerate(uses):
-            after = uses[i + 1] if i + 1 < len(uses) else len(step.ops)
-            ends = i + 1 == len(uses) or step.ops.phase[op] != step.ops.phase[after]
-            if ends and after > op + 1:
-                found.append(Stretch(tensor, uses[begin], op))
-                begin = i + 1
-    return sorted(found, key=lambda stretch: (stretch.first, stretch.tensor))
 
 
 def parameter_moves(
@@ -115,9 +87,8 @@ class ZeroInfinity(HostUpdatePolicy):
         """The longest of the processor's work and of what streams from storage and back."""
         streamed = update.bytes_of(step, update.states) if self.optimizer_on == "storage" else 0
         streamed += update.bytes_of(step, update.parameters) if self.parameters_on == "storage" else 0
-        count = float(step.facts.get("parameters") or update.bytes_of(step, update.parameters) / 4)
         machine = device.machine
-        lanes = [count * FUSED_ADAM]
+        lanes = [parameter_count(step, update) * FUSED_ADAM]
         if streamed:
             lanes += [machine.read.time(streamed), machine.write.time(streamed)]
         return max(lanes)

@@ -36,7 +36,8 @@ from experiments.memory.planning.host_update import (
     TORCH_ADAM,
     HostUpdatePolicy,
     Update,
-    last_writes,
+    parameter_count,
+    parameters_back,
     traffic,
     update_moves,
 )
@@ -76,15 +77,7 @@ class ZeroOffload(HostUpdatePolicy):
         """How long the whole update takes on the host."""
         if self.adam == "bandwidth":
             return traffic(step, update) / host_bandwidth if host_bandwidth > 0 else float("inf")
-        count = float(step.facts.get("parameters") or update.bytes_of(step, update.parameters) / 4)
-        return count * (FUSED_ADAM if self.adam == "fused" else TORCH_ADAM)
-
-
-def parameters_back(step: Step, update: Update) -> list[MemoryMove]:
-    """Parameters are on the device with a copy on the host, and each returns when its update has ended."""
-    ends = last_writes(step, update)
-    places = [PlaceTensor(0, tensor, copy=True) for tensor in update.parameters]
-    return [*places, *(Prefetch(ends[tensor] + 1, tensor, keep=True) for tensor in update.parameters)]
+        return parameter_count(step, update) * (FUSED_ADAM if self.adam == "fused" else TORCH_ADAM)
 
 
 def parameters_for_passes(step: Step, update: Update) -> list[MemoryMove]:

@@ -11,7 +11,8 @@ from experiments.core.spec import load_workload
 from experiments.hardware import resolve
 from experiments.memory.interface import CopyRate, MemoryMachine, OnHost, Recompute, machine_of, violations
 from experiments.memory.planning.host_update import update_of
-from experiments.memory.policies.zero_infinity import ZeroInfinity, stretches
+from experiments.memory.planning.parameter_streaming import stretches
+from experiments.memory.policies.zero_infinity import ZeroInfinity
 from experiments.memory.simulator import MemorySimulation, Simulator
 from experiments.sources import step_of
 from tests.experiments.memory.steps import machine, plan_of

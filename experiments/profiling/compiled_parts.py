@@ -135,11 +135,11 @@ def _own_tensors(module: nn.Module) -> dict[str, Tensor]:
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
-class _Listing(TorchDispatchMode):
+class _Listing(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Lists the ops that run, with all their arguments; tensors by type and shape."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.rows: list[object] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.core.errors import BadInput
-from experiments.core.spec import WorkloadOptions
+from experiments.core.options import WorkloadOptions
 
 
 def check_documents(sequence: int, options: WorkloadOptions) -> None:

@@ -86,7 +86,10 @@ def _tests(layout: Layout, fast: bool, extra: Sequence[str]) -> Result:
         own = {"LAB_VAR": str(folder / "var"), "DJANGO_SETTINGS_MODULE": "webapp.settings.test"}
         # Processes share the cores; torch's threads would only wait for each other.
         threads = {} if extra else {"OMP_NUM_THREADS": "1"}
-        return _carry_out(layout, Step("pytest", (*command, *extra)), os.environ | found | own | threads)
+        # Hundreds of processes are started, and none shall compile anew what it imports.
+        compiled = {"PYTHONDONTWRITEBYTECODE": ""}
+        environment = os.environ | found | own | threads | compiled
+        return _carry_out(layout, Step("pytest", (*command, *extra)), environment)
 
 
 def in_processes(cores: int) -> list[str]:

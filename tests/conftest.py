@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,12 @@ settings.load_profile("lab")
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = Path(os.environ.get("LAB_SHARED_DATA", ROOT.parent / "shared" / "data"))
+
+
+def pytest_collection_finish() -> None:
+    """Put aside what collection made, which stays: the garbage collector need not go through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 import uvicorn
+from django.conf import settings
 from django.core.asgi import get_asgi_application
 from django.db import connection, connections
 from playwright.sync_api import Page, Route, sync_playwright
 
+from tests.webapp.cast import signed_in
+from webapp.accounts.models import User
 from workers.services import free_port
 
 CHROMIUM = Path(os.environ.get("LAB_CHROMIUM", "/usr/bin/chromium"))
@@ -89,6 +92,12 @@ def widen_fonts(page: Page, percent: int) -> None:
         route.fulfill(content_type="text/css", body=wider)
 
     page.route("**/css/fonts.css", answer)
+
+
+def enter(page: Page, address: str, user: User) -> None:
+    """Give the browser a session of ``user``'s: the form of the sign-in has a test of its own."""
+    session = signed_in(user).cookies[settings.SESSION_COOKIE_NAME].value
+    page.context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": address}])
 
 
 def sign_in(page: Page, address: str, name: str, password: str = "pw") -> None:

@@ -9,6 +9,8 @@ from experiments.memory.simulator.report import Spans
 #: Pages in a batch each way, and the device's clock.
 BATCH_PAGES = 50
 CYCLES_PER_SECOND = 1.2e9
+#: Cycles in which the device allocates a page.
+ALLOCATION_CYCLES = 4
 #: The release writes 15.754 where the machine has 15.754 GiB/s, and here counts it as 15.754e9 B/s.
 GIB, GB = 2**30, 1e9
 
@@ -55,6 +57,22 @@ class BlockLane:
         """Forget what has been moved so far."""
         self.moved = self.storage_moved = 0
         self.spans, self.storage_spans = [], []
+
+
+class AllocationLane:
+    """New blocks on the device, one after another: what waits here is overtaken by what comes by the link."""
+
+    rate = PAGE * CYCLES_PER_SECOND / ALLOCATION_CYCLES
+
+    def __init__(self) -> None:
+        self.free = 0.0
+
+    def ready(self, now: float) -> bool:
+        return self.free <= now
+
+    def take(self, size: int, now: float) -> None:
+        """Start to allocate a block."""
+        self.free = now + size / self.rate
 
 
 def lanes_of(machine: MemoryMachine) -> tuple[BlockLane, BlockLane]:

@@ -31,20 +31,27 @@ def positions(tokens: int, document: int, device: torch.device) -> Tensor:
     return torch.arange(document, device=device).repeat(tokens // document)
 
 
+def attend_within(
+    length: int, module: Any, query: Tensor, key: Tensor, value: Tensor, options: dict[str, Any]
+) -> tuple[Tensor, None]:
+    """Compute ``transformers``' attention, each ``length`` tokens for themselves."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    q, k, v = (divide(states, length) for states in (query, key, value))
+    mixed, _ = sdpa_attention_forward(module, q, k, v, None, **options)
+    return mixed.reshape(query.shape[0], query.shape[2], *mixed.shape[2:]), None
+
+
 def attend_within_documents(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    """Compute ``transformers``' causal attention, document by document; the config has their length."""
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
+    """Compute attention document by document; the model's config has their length."""
     document = int(module.config.document)
     window = options.get("sliding_window")
     if window is not None and document > window:
         what = f"document {document} is longer than the window of {window} tokens"
         raise BadInput(what, "options.document", f"at most {window}")
-    q, k, v = (divide(states, document) for states in (query, key, value))
-    mixed, _ = sdpa_attention_forward(module, q, k, v, None, **options)
-    return mixed.reshape(query.shape[0], query.shape[2], *mixed.shape[2:]), None
+    return attend_within(document, module, query, key, value, options)
 
 
 def divide_documents(config: Any, document: int) -> None:

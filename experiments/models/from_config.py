@@ -50,8 +50,8 @@ def _image_side(config: Mapping[str, Any], kind: ModelType) -> int | None:
     if kind.image:
         size = config.get("image_size")
         return size if isinstance(size, int) else 224
-    if not kind.parts:
-        return None
+    if kind.side or not kind.parts:
+        return kind.side or None
     tower = config.get(TOWER)
     size = tower.get("image_size") if isinstance(tower, Mapping) else None
     if not isinstance(size, int):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from experiments.core.errors import BadInput
 from experiments.models.logits import unpacked
 from experiments.models.model import Geometry, InputSpec, Model, Objective, classification
+from experiments.models.qwen_vl import QwenImagesAndText, patches_of, tokens_of_image
 
 
 class ImagesAndText(nn.Module):
@@ -47,8 +48,8 @@ class ImagesAndText(nn.Module):
 def images_and_text(inner: Any, geometry: Geometry) -> Model:
     """The model with a batch of ``geometry``; ``BadInput`` where its images or tokens do not fit."""
     config = inner.config
-    _check_side(config, geometry.image)
-    tokens = geometry.images * _tokens_of_image(config)
+    gridded = config.model_type == "qwen2_5_vl"
+    tokens = geometry.images * _tokens_of_image(config, geometry.image)
     if geometry.sequence < tokens:
         raise BadInput(
             f"sequence {geometry.sequence} is shorter than the {tokens} tokens of the images of a sample",
@@ -57,32 +58,34 @@ def images_and_text(inner: Any, geometry: Geometry) -> Model:
         )
     batch, side, words = geometry.batch, geometry.image, config.get_text_config().vocab_size
     if not 0 < config.image_token_id < words:
-        raise BadInput(
-            f"image_token_index = {config.image_token_id}", "config", f"a word from 1 to {words - 1}"
-        )
+        raise BadInput(f"image token {config.image_token_id}", "config", f"a word from 1 to {words - 1}")
+    pixels = InputSpec("pixel_values", (batch * geometry.images, 3, side, side))
+    body: nn.Module = (
+        ImagesAndText(inner, tokens)
+        if not gridded
+        else QwenImagesAndText(inner, side, geometry.images, geometry.sequence)
+    )
     inputs = (
         # Words below the placeholder: text must hold none.
         InputSpec("input_ids", (batch, geometry.sequence - tokens), config.image_token_id),
-        InputSpec("pixel_values", (batch * geometry.images, 3, side, side)),
+        patches_of(config.vision_config, side, batch * geometry.images) if gridded else pixels,
         InputSpec("target", (batch, geometry.sequence), words),
     )
     facts = {"hf": config.model_type, "images": geometry.images, "image_tokens": tokens}
-    return Model(Objective(ImagesAndText(inner, tokens), classification), inputs, facts=facts)
+    return Model(Objective(body, classification), inputs, facts=facts)
 
 
-def _check_side(config: Any, side: int) -> None:
-    """A tower's table of positions is for images of one size."""
-    known = config.vision_config.image_size
-    if side != known:
-        raise BadInput(f"image {side} is not what the tower reads", "options.image", f"{known}")
-
-
-def _tokens_of_image(config: Any) -> int:
-    """What the language model reads of an image."""
+def _tokens_of_image(config: Any, side: int) -> int:
+    """What the language model reads of an image of this size; ``BadInput`` where the tower cannot."""
+    tower = config.vision_config
+    if config.model_type == "qwen2_5_vl":
+        return tokens_of_image(tower, side)
+    # A table of positions is for images of one size.
+    if side != tower.image_size:
+        raise BadInput(f"image {side} is not what the tower reads", "options.image", f"{tower.image_size}")
     if config.model_type == "gemma3":
         return int(config.mm_tokens_per_image)
-    tower = config.vision_config
-    patches = int(tower.image_size // tower.patch_size) ** 2
+    patches = int(side // tower.patch_size) ** 2
     classed = tower.model_type == "clip_vision_model"
     dropped = config.vision_feature_select_strategy == "default"
     return patches + int(classed) - int(dropped)

@@ -21,7 +21,8 @@ class ModelType:
     ``positions`` is the config's own name of the longest sequence, of which ``reserved`` cannot be used;
     ``sequence`` and ``dtype`` are what a step has unless the config or the options say otherwise;
     ``two_sided`` means an encoder with a decoder. ``parts`` are the configurations inside that of a model of
-    images and text, with the types that each may have.
+    images and text, with the types that each may have ("": it need not say); one of text may lie open in the
+    outer one where ``open_text``. ``side`` are the pixels of an image where the tower reads any.
     """
 
     name: str
@@ -33,6 +34,8 @@ class ModelType:
     sequence: int = 1024
     dtype: str = "float32"
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    open_text: bool = False
+    side: int = 0
 
     @property
     def causal(self) -> bool:
@@ -69,6 +72,13 @@ MODEL_TYPES: Mapping[str, ModelType] = {
         ModelType("resnet", _PICTURES, image=True),
         ModelType("llava", _PICTURES_AND_TEXT, parts={TEXT: _DECODERS, TOWER: _TOWERS}),
         ModelType("gemma3", _PICTURES_AND_TEXT, parts={TEXT: ("gemma3_text",), TOWER: _TOWERS[1:]}),
+        ModelType(
+            "qwen2_5_vl",
+            _PICTURES_AND_TEXT,
+            parts={TEXT: ("", "qwen2_5_vl_text"), TOWER: ("", "qwen2_5_vl", "qwen2_5_vl_vision")},
+            open_text=True,
+            side=448,
+        ),
     )
 }
 
@@ -106,7 +116,7 @@ def check_config(config: Mapping[str, Any], where: str) -> tuple[dict[str, Any],
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in MODEL_TYPES:
         raise BadInput(f"model_type {kind!r:.80} cannot be built", where, "one of " + ", ".join(MODEL_TYPES))
-    inside = {name: _part(config, name, types, where) for name, types in MODEL_TYPES[kind].parts.items()}
+    inside = _parts(config, MODEL_TYPES[kind], where)
     for part in (config, *inside.values()):
         for name, value in part.items():
             _check_value(name, value, where)
@@ -115,14 +125,23 @@ def check_config(config: Mapping[str, Any], where: str) -> tuple[dict[str, Any],
     return {**_built_from(config), **{name: _built_from(part) for name, part in inside.items()}}, warnings
 
 
+def _parts(config: Mapping[str, Any], kind: ModelType, where: str) -> dict[str, Mapping[str, Any]]:
+    """The configurations inside, but one of text that lies open."""
+    names = [
+        name for name in kind.parts if not (kind.open_text and name == TEXT and config.get(TEXT) is None)
+    ]
+    return {name: _part(config, name, kind.parts[name], where) for name in names}
+
+
 def _part(config: Mapping[str, Any], name: str, types: tuple[str, ...], where: str) -> Mapping[str, Any]:
     """The configuration of a part, of a type that may stand there."""
     part = config.get(name)
     if not isinstance(part, dict):
         raise BadInput(f"{name} = {part!r:.80}", where, "an object with the part's configuration")
-    kind = part.get("model_type")
+    kind = part.get("model_type", "")
     if kind not in types:
-        raise BadInput(f"{name}.model_type {kind!r:.80} cannot be built", where, "one of " + ", ".join(types))
+        allowed = "one of " + ", ".join(filter(None, types))
+        raise BadInput(f"{name}.model_type {kind!r:.80} cannot be built", where, allowed)
     return part
 
 

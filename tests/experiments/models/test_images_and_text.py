@@ -57,6 +57,27 @@ SMALL: dict[str, dict[str, Any]] = {
     },
 }
 TOKENS = {"llava": 16, "gemma3": 4}
+#: An image of 8 x 8 patches is 4 x 4 tokens in four windows; its text lies open, as published.
+QWEN: dict[str, Any] = {
+    "model_type": "qwen2_5_vl",
+    "vision_config": {
+        "depth": 3,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_heads": 4,
+        "out_hidden_size": 32,
+        "patch_size": 4,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+        "window_size": 16,
+        "fullatt_block_indexes": [1],
+    },
+    "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]},
+    "image_token_id": 48,
+    "video_token_id": 49,
+    "vision_start_token_id": 47,
+    **_TEXT,
+}
 
 
 def source(config: dict[str, Any], **options: Any) -> ModelSource:
@@ -95,6 +116,68 @@ def test_the_step_is_that_of_the_library_on_the_same_images_and_words(kind: str)
     assert torch.equal(ours, torch.nn.functional.cross_entropy(logits.view(-1, 50), target.view(-1)))
 
 
+def qwen(**options: Any) -> ModelSource:
+    return source(QWEN, **{"batch": 2, "sequence": 40, "image": 32, "images": 2, **options})
+
+
+def test_the_captured_step_of_windowed_images_is_its_eager_step() -> None:
+    traced = trace(qwen())
+    replayed, eager = traced.make_inputs(0), traced.make_inputs(0)
+    for _ in range(2):
+        with torch.no_grad():
+            loss = traced.graph_module(*replayed)
+        assert torch.equal(loss, traced.eager(*eager))
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(replayed, eager, strict=True))
+
+
+def test_windowed_images_are_those_of_the_library() -> None:
+    """Its own grids, windows, positions and merge give the same loss; positions alike to the last place."""
+    ours: Any = build(qwen()).module
+    text, target = torch.randint(1, 47, (2, 8)), torch.randint(0, 50, (2, 40))
+    pixels = torch.randn(2 * 2 * 64, 3 * 2 * 16)
+    ids = torch.cat((torch.full((2, 32), 48), text), 1)
+    grid = torch.tensor([[1, 8, 8]] * 4)
+    torch.manual_seed(0)
+    loss = ours(text, pixels, target)
+    theirs: Any = transformers.AutoModelForImageTextToText.from_config(
+        transformers.AutoConfig.for_model(**QWEN)
+    )
+    theirs.load_state_dict(ours.body.inner.state_dict())
+    types = (ids == 48).int()
+    # Two images without a word between them are one run of placeholders to the library: one by one, then.
+    places, _ = theirs.model.get_rope_index(
+        ids[:, :16], mm_token_type_ids=types[:, :16], image_grid_thw=grid[:2]
+    )
+    assert torch.equal(ours.body.places[:, :16], places[:, 0])
+    assert ours.body.places[:, 16:].tolist() == [[*row] for row in _second_image_and_text()]
+    logits = theirs(
+        input_ids=ids,
+        pixel_values=pixels,
+        image_grid_thw=grid,
+        position_ids=ours.body.places.unsqueeze(1).expand(-1, 2, -1),
+    ).logits
+    assert torch.allclose(loss, torch.nn.functional.cross_entropy(logits.view(-1, 50), target.view(-1)))
+
+
+def _second_image_and_text() -> list[list[int]]:
+    """By hand: the image begins at 4, its rows and columns with it; eight words follow from 8."""
+    text = list(range(8, 16))
+    return [
+        [*[4] * 16, *text],
+        [*(4 + row for row in range(4) for _ in range(4)), *text],
+        [*(4 + column for _ in range(4) for column in range(4)), *text],
+    ]
+
+
+def test_a_window_has_a_quarter_of_the_attention_of_an_image() -> None:
+    """Three layers, the second over whole images: 64 patches attend to 16, 64 and 16."""
+    step = capture(qwen())
+    attention = [op for op, target in enumerate(step.ops.target) if "_scaled_dot_product" in target]
+    tower = [step.ops.flops[op] for op in attention if step.ops.module[op].startswith("model.visual")][:3]
+    assert tower == [4 * 4 * 64 * 16 * 32, 4 * 4 * 64 * 64 * 32, 4 * 4 * 64 * 16 * 32]
+    assert step.facts["image_tokens"] == 32
+
+
 @pytest.mark.parametrize("kind", sorted(SMALL))
 def test_more_images_are_more_of_the_tower_in_the_same_sequence(kind: str) -> None:
     """The tower's products double with the images; the language model's stay."""
@@ -108,6 +191,39 @@ def test_more_images_are_more_of_the_tower_in_the_same_sequence(kind: str) -> No
     assert flops(steps[1], False) == flops(steps[0], False)
     assert [step.facts["image_tokens"] for step in steps] == [TOKENS[kind], 2 * TOKENS[kind]]
     assert [step.facts["tokens"] for step in steps] == [80, 80]
+
+
+def test_qwen2_5_vl_7b_has_its_published_size() -> None:
+    """As published: text open, the tower without a type; 448 pixels a side are 256 tokens."""
+    published = {
+        "model_type": "qwen2_5_vl",
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "vocab_size": 152064,
+        "max_position_embeddings": 128000,
+        "image_token_id": 151655,
+        "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
+        "torch_dtype": "bfloat16",
+        "vision_config": {
+            "depth": 32,
+            "hidden_size": 1280,
+            "intermediate_size": 3420,
+            "num_heads": 16,
+            "out_hidden_size": 3584,
+            "window_size": 112,
+            "fullatt_block_indexes": [7, 15, 23, 31],
+        },
+    }
+    asked = source(published, batch=1)
+    with torch.device("meta"):
+        ours = build(asked, weights=False)
+    assert sum(value.numel() for value in ours.module.parameters()) == 8_292_166_656
+    assert (ours.facts["image_tokens"], chosen(asked).dtype) == (256, "bfloat16")
+    with pytest.raises(BadInput, match=r"image 24 is not made of windows.*a multiple of 16"):
+        build(qwen(image=24))
 
 
 def test_llava_7b_and_gemma_3_4b_have_their_published_sizes() -> None:
@@ -172,7 +288,7 @@ def test_llava_7b_and_gemma_3_4b_have_their_published_sizes() -> None:
         ({"vision_config": {"model_type": "pixtral"}}, {}, "vision_config.model_type 'pixtral'"),
         ({"vision_config": {"model_type": "clip_vision_model"}}, {}, "vision_config.image_size = None"),
         ({"text_config": {"model_type": "llama", "hidden_size": 10**6}}, {}, "hidden_size = 1000000"),
-        ({"image_token_index": 50}, {}, "image_token_index = 50.*from 1 to 49"),
+        ({"image_token_index": 50}, {}, "image token 50.*from 1 to 49"),
     ],
 )
 def test_images_that_do_not_fit_are_named(config: Any, options: Any, complaint: str) -> None:

@@ -68,7 +68,7 @@ class Objective(nn.Module):
     """A body and its loss: ``loss(body(*inputs), target)`` in training, ``body(*inputs)`` otherwise.
 
     Where ``outputs`` is a list, what the body returns in training is put there, for a caller that holds on to
-    it.
+    it. ``begin_backward`` is called, if there is one, where a loss begins to make gradients on its way.
     """
 
     def __init__(self, body: nn.Module, loss: Callable[[Any, Tensor], Tensor]) -> None:
@@ -76,6 +76,7 @@ class Objective(nn.Module):
         self.body = body
         self._loss = loss
         self.outputs: list[Any] | None = None
+        self.begin_backward: Callable[[], None] | None = None
 
     def forward(self, *batch: Tensor) -> Any:
         if not self.training:

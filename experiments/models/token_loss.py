@@ -90,6 +90,8 @@ class LossByChunks(Objective):
         head = vocabulary_head(self.body)
         assert head is not None
         states = states_before(head, self.body, inputs)
+        if self._take is fused_loss and self.begin_backward is not None:
+            self.begin_backward()
         return self._take(head, states.flatten(0, -2), target.flatten(), self._chunks)
 
 

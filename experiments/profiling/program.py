@@ -29,6 +29,7 @@ class Observer(Protocol):
     """Told what part of the step runs next (see ``recorder``)."""
 
     def phase(self, name: str) -> None: ...
+    def begin_backward(self) -> None: ...
     def watch(self, module: nn.Module) -> contextlib.AbstractContextManager[None]: ...
     def loss(self, loss: Tensor) -> None: ...
     def gradients(self, gradients: Sequence[Tensor | None]) -> None: ...
@@ -39,6 +40,7 @@ class Unobserved:
     """The observer of a plain eager run."""
 
     def phase(self, name: str) -> None: ...
+    def begin_backward(self) -> None: ...
     def watch(self, module: nn.Module) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
@@ -114,7 +116,7 @@ class Program:
             leaf: Any = leaves[name]
             leaf.register_hook(functools.partial(_accumulate, buffer, first))
         held: list[Any] = []
-        with self._holding(held):
+        with self._holding(held, watcher):
             loss = self._forward(leaves, buffers, batch, watcher)
         if self.micro_batches > 1:
             loss = loss / self.micro_batches
@@ -144,16 +146,18 @@ class Program:
         return {name: state[f"{name}.{GRADIENT}"] for name in self._trained}
 
     @contextlib.contextmanager
-    def _holding(self, outputs: list[Any]) -> Iterator[None]:
-        """What the model's body returns meanwhile is put into ``outputs``."""
+    def _holding(self, outputs: list[Any], watcher: Observer) -> Iterator[None]:
+        """What the model's body returns meanwhile is put into ``outputs``, and ``watcher`` hears of a loss
+        that makes gradients itself.
+        """
         module = self.model.module
         if isinstance(module, Objective):
-            module.outputs = outputs
+            module.outputs, module.begin_backward = outputs, watcher.begin_backward
         try:
             yield
         finally:
             if isinstance(module, Objective):
-                module.outputs = None
+                module.outputs = module.begin_backward = None
 
     def _split(
         self, tensors: Sequence[Tensor]

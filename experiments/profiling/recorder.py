@@ -42,6 +42,7 @@ class Recorder:
     gradient_storages: list[torch.UntypedStorage] = field(default_factory=list)
     _current: Label = Label("forward", "")
     _last: fx.Node | None = None
+    _pass: str = "forward"
     _numbers: list[int] = field(default_factory=list)
     _paths: list[str] = field(default_factory=list)
     _graphs: int = 0
@@ -85,7 +86,14 @@ class Recorder:
             self._watching = before
 
     def phase(self, name: str) -> None:
+        self._pass = name
         self._switch(name, "")
+
+    def begin_backward(self) -> None:
+        if not self._watching:
+            return
+        self._pass = "backward"
+        self._switch(self._pass, self._current.module)
 
     def parameter(self, name: str) -> None:
         self._switch("optimizer", _module_of(name.rpartition(".")[0] or "body"))
@@ -117,7 +125,7 @@ class Recorder:
     def _enter(self, path: str) -> None:
         if not self._watching:
             return
-        self._switch("forward", path)
+        self._switch(self._pass, path)
         self._numbers.append(_next_sequence_number())
         self._paths.append(path)
 

@@ -14,13 +14,20 @@ transformers = pytest.importorskip("transformers")
 import torch.nn.functional as F  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
+from experiments.core import registry  # noqa: E402
 from experiments.core.errors import BadInput  # noqa: E402
 from experiments.core.options import WorkloadOptions  # noqa: E402
+from experiments.hardware import resolve  # noqa: E402
+from experiments.memory.interface import machine_of  # noqa: E402
+from experiments.memory.live.runner import StepRunner  # noqa: E402
+from experiments.memory.simulator import Simulator  # noqa: E402
 from experiments.models.build import build  # noqa: E402
 from experiments.profiling.capture import capture, trace  # noqa: E402
 from experiments.profiling.program import real_inputs  # noqa: E402
+from experiments.sources import with_roofline_times  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
-from experiments.workloads.step import Step  # noqa: E402
+from experiments.workloads.step import PHASES, Step  # noqa: E402
+from tests.experiments.memory.steps import plan_of  # noqa: E402
 from tests.experiments.profiling.test_lengthened import content  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -31,6 +38,7 @@ UNTIED = {**GPT2, "tie_word_embeddings": False}
 ROWS = BATCH * TOKENS
 #: 30 tokens in 7 parts: 5 5 4 4 4 4 4.
 CHUNKS = 7
+HEAD = ("lm_head", "loss")
 PURE = {"dtype": "bfloat16", "precision": "bf16-pure"}
 FULL = {"dtype": "float32"}
 
@@ -173,6 +181,31 @@ def test_fused_never_has_logits_of_more_than_one_chunk() -> None:
     assert {step.tensors.shape[tensor][0] for tensor in logits} == {4, 5}
     # In bytes a word: two in float32 or one of those and the 16-bit logits or gradient.
     assert most_alive(step, list(logits)) == 8 * 5 * WORDS
+
+
+def test_fused_begins_the_backward_pass() -> None:
+    """So no policy takes gradients for activations that the forward pass could make again."""
+    step = capture(source(GPT2, loss="fused"))
+    phases = [PHASES[phase] for phase in step.ops.phase]
+    of_the_loss = {phase for phase, name in zip(phases, step.ops.module, strict=True) if name in HEAD}
+    assert of_the_loss == {"backward"}
+    assert phases == sorted(phases, key=PHASES.index)
+
+
+@pytest.mark.parametrize("loss", ["chunked", "fused"])
+def test_a_plan_carries_a_loss_by_chunks_out_bit_for_bit_in_the_simulated_memory(loss: str) -> None:
+    traced = trace(source(GPT2, loss=loss, loss_chunks=CHUNKS))
+    local = resolve("local")
+    on = replace(machine_of(local), synchronous=True)
+    step = with_roofline_times(traced.step, local.device)
+    plan = plan_of(registry.create("memory", "checkpoint", {}), step, on)
+    runner, ours, plain = StepRunner(traced, plan), traced.make_inputs(), traced.make_inputs()
+    with torch.no_grad():
+        assert [float(runner(ours)) for _ in range(3)] == [
+            float(traced.graph_module(*plain)) for _ in range(3)
+        ]
+    assert all(torch.equal(one, other) for one, other in zip(ours, plain, strict=True))
+    assert runner.ledger.peak == pytest.approx(Simulator(step, on).run(plan).peak_bytes, rel=1e-3)
 
 
 def test_a_float32_copy_of_the_logits_is_memory() -> None:

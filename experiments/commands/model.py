@@ -14,7 +14,7 @@ from experiments.core.options import WorkloadOptions
 from experiments.core.spec import Workload
 from experiments.core.units import human
 from experiments.sources import model_of
-from experiments.summaries import summary
+from experiments.summaries import peak_bars, summary
 from experiments.workloads import storage
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
@@ -63,7 +63,9 @@ def _deliver(step: Step, arguments: argparse.Namespace) -> None:
         storage.save(step, arguments.out)
     if arguments.json:
         facts = {"name": step.name, "timing": step.timing, "timed_on": step.timed_on, **step.facts}
-        return write_json({**facts, "summary": summary(step)})
+        found = summary(step)
+        bars = peak_bars({"full": step})
+        return write_json({**facts, "summary": {**found, "plots": [*bars, *found["plots"]]}})
     print(
         f"{step.name}: {len(step.ops)} ops, {len(step.tensors)} tensors, live peak "
         f"{human(step.live_peak, 'bytes')}"

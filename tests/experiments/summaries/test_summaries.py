@@ -9,9 +9,9 @@ import pytest
 
 from experiments.core import jsonio
 from experiments.hardware import resolve
-from experiments.summaries import summary
+from experiments.summaries import peak_bars, summary
 from experiments.workloads.ragged import Ragged
-from experiments.workloads.step import Ops, Step, Tensors
+from experiments.workloads.step import KINDS, PHASES, Ops, Step, Tensors
 
 
 def step(seconds: list[float], timing: str = "none", timed_on: str = "") -> Step:
@@ -55,3 +55,75 @@ def test_a_timed_op_stands_at_its_rate_under_the_roof_of_the_device_it_ran_on() 
     plot = roofline(step([0.5, 0.1], "measured", "NVIDIA H200"))
     assert plot["title"] == "Ops under the roof of h200-141g"
     assert plot["series"][1]["y"] == [2e9, 1e10]
+
+
+#: A step by hand: name, kind, bytes of each tensor; then module, phase, inputs and outputs of each op.
+TENSORS = (
+    ("lower", "parameter", 1),
+    ("upper", "parameter", 2),
+    ("upper.mean", "optimizer_state", 4),
+    ("words", "input", 8),
+    ("hidden", "activation", 16),
+    ("logits", "activation", 32),
+    ("log_softmax", "activation", 64),
+    ("logits gradient", "temporary", 128),
+    ("hidden gradient", "temporary", 256),
+    ("upper gradient", "gradient", 512),
+)
+OPS = (
+    ("block", "forward", ["lower", "words"], ["hidden"]),
+    ("head", "forward", ["hidden", "upper"], ["logits"]),
+    ("loss", "forward", ["logits"], ["log_softmax"]),
+    ("loss", "backward", ["log_softmax"], ["logits gradient"]),
+    ("head", "backward", ["logits gradient", "hidden"], ["upper gradient"]),
+    ("block", "backward", ["hidden", "upper gradient"], ["hidden gradient"]),
+    ("head", "optimizer", ["upper gradient", "upper.mean", "upper"], ["upper.mean", "upper"]),
+)
+
+
+def training_step(last: int) -> Step:
+    """The first ``last`` ops of the step above, and its update."""
+    rows, names = (*OPS[:last], OPS[-1]), [name for name, _, _ in TENSORS]
+    count = len(rows)
+    ops = Ops(
+        name=tuple(f"op{number}" for number in range(count)),
+        target=("aten.mm.default",) * count,
+        module=tuple(module for module, _, _, _ in rows),
+        phase=np.array([PHASES.index(phase) for _, phase, _, _ in rows], np.int8),
+        seconds=np.full(count, np.nan),
+        flops=np.zeros(count),
+        bytes_moved=np.ones(count),
+        workspace=np.zeros(count, np.int64),
+        dtype=("float32",) * count,
+        view=np.zeros(count, bool),
+        random=np.zeros(count, bool),
+    )
+    tensors = Tensors(
+        tuple(names),
+        np.array([size for _, _, size in TENSORS], np.int64),
+        ("float32",) * len(names),
+        ((1,),) * len(names),
+        np.array([KINDS.index(kind) for _, kind, _ in TENSORS], np.int8),
+        np.full(len(names), np.nan),
+    )
+    read, made = ([[names.index(name) for name in row[place]] for row in rows] for place in (2, 3))
+    return Step("by hand", ops, tensors, Ragged.of(read), Ragged.of(made), facts={"training": True})
+
+
+def test_a_steps_peak_is_stacked_by_what_it_holds() -> None:
+    (plot,) = peak_bars({"full": training_step(6), "to the head": training_step(5)})
+    jsonio.canonical(plot)
+    assert plot["stack"] and all(row["x"] == ["full", "to the head"] for row in plot["series"])
+    assert {row["name"]: row["y"] for row in plot["series"]} == {
+        "frozen weights": [1, 1],
+        "trained weights": [2, 2],
+        "gradients": [512, 512],
+        "optimizer state": [4, 4],
+        "activations": [16, 16],
+        "loss": [0, 128],
+        "temporaries and inputs": [256 + 8, 8],
+    }
+
+
+def test_a_step_without_training_has_no_such_bar() -> None:
+    assert peak_bars({"full": step([np.nan])}) == []

@@ -20,6 +20,11 @@ function scaleOf(unit, series, axis) {
   return [1, unit];
 }
 
+// What bars that stand on one another come to.
+function heights(series) {
+  return { y: series[0].y.map((_, place) => series.reduce((sum, line) => sum + line.y[place], 0)) };
+}
+
 function scaled(values, size) {
   return size === 1 ? values : values.map((value) => (typeof value === "number" ? value / size : value));
 }
@@ -97,7 +102,7 @@ function layout(plot, xScale, yScale) {
   return {
     font: { family: token("--font"), size: 12, color: token("--ink") },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    margin: { l: 56, r: 12, t: 8, b: 44 }, barmode: plot.kind === "lanes" ? "overlay" : "group", bargap: 0.08, hovermode: "closest",
+    margin: { l: 56, r: 12, t: 8, b: 44 }, barmode: plot.kind === "lanes" ? "overlay" : plot.stack ? "stack" : "group", bargap: 0.08, hovermode: "closest",
     xaxis: { ...axis(plot.x_label || "", xScale, log.includes("x")), ...numbered(plot) }, yaxis: { ...axis(plot.y_label || "", yScale, log.includes("y")), ...(plot.kind === "lanes" ? { type: "category", autorange: "reversed", categoryorder: "array", categoryarray: plot.lanes } : {}) },
     showlegend: plot.series.length > 1, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
     hoverlabel: { font: { family: token("--font") } }, shapes: [...(plot.shapes || []), ...marks(plot)], annotations: marks(plot).map((mark) => ({ x: mark.x0, yref: "paper", y: 1, yanchor: "top", xanchor: "left", showarrow: false, text: escapeText(mark.text), font: { size: 10, color: mark.line.color }, textangle: -90 })),
@@ -119,7 +124,7 @@ function roomForLegend(canvas, traces) {
 function draw(canvas) {
   const plot = JSON.parse(document.getElementById(canvas.dataset.plot).textContent);
   const xScale = scaleOf(plot.x_unit || "", plot.series, "x");
-  const yScale = scaleOf(plot.y_unit || "", plot.series, "y");
+  const yScale = scaleOf(plot.y_unit || "", plot.stack ? [heights(plot.series)] : plot.series, "y");
   const parts = partsOf(plot.series.map((line, index) => trace(line, index, plot, xScale, yScale)));
   const options = {
     responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],

@@ -2,8 +2,8 @@
 
 JSON only: ``{"cards": [{"label", "value", "unit"}], "estimates": [...], "plots": [{"title", "kind",
 "x_label", "x_unit", "y_label", "y_unit", "log", "series": [{"name", "x", "y", "text"}], "sampled"}]}``. A
-plot never has more than ``MOST_POINTS`` points; ``sampled`` says from how many they were taken. Bars of a plot
-with ``stack`` stand on one another.
+plot never has more than ``MOST_POINTS`` points; ``sampled`` says from how many they were taken. Bars of a
+plot with ``stack`` stand on one another.
 """
 
 from __future__ import annotations

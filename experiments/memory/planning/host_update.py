@@ -49,7 +49,19 @@ class Update:
 def update_of(step: Step) -> Update | None:
     """The optimizer's part of ``step``; ``None`` for a step without one."""
     ops = np.nonzero(step.ops.phase == PHASES.index("optimizer"))[0].tolist()
-    return part_of_update(step, ops, ops[0]) if ops else None
+    return part_of_update(step, _changing_state(step, ops), ops[0]) if ops else None
+
+
+def _changing_state(step: Step, ops: Sequence[int]) -> list[int]:
+    """Those of ``ops`` that something persistent comes from: not the sum of losses of micro-batches."""
+    wanted: set[int] = set()
+    found = []
+    for op in reversed(ops):
+        written = step.outputs[op].tolist()
+        if not wanted.isdisjoint(written) or step.persistent[written].any():
+            wanted.update(step.inputs[op].tolist())
+            found.append(op)
+    return found[::-1]
 
 
 def part_of_update(step: Step, ops: Sequence[int], first: int) -> Update:

@@ -98,6 +98,10 @@ def fitted(
 ) -> tuple[MemoryPlan, MemoryMachine, MemorySimulation] | None:
     """The policy's plan at the smallest of the capacities at which it fits, and what was simulated."""
     activations = step.live_peak - step.persistent_bytes
+
+    def split(parts: int) -> Step:
+        return captured(replace(source, micro_batches=parts))
+
     for share in SHARES:
         room = max(step.persistent_bytes + int(share * activations), int(step.op_need.max()))
         on = replace(machine_of(resolve("local")), capacity=room, synchronous=True)
@@ -106,8 +110,8 @@ def fitted(
                 "memory", name, {**registry.policy_class("memory", name).quick, **KNOBS.get(name, {})}
             )
             assert isinstance(policy, MemoryPolicy)
-            plan = make_plan(step, on, policy, seed=0)
-            whole = step if plan.splits == 1 else captured(replace(source, micro_batches=plan.splits))
+            plan = make_plan(step, on, policy, seed=0, split=split)
+            whole = step if plan.splits == 1 else split(plan.splits)
             assert violations(plan, whole, on) == []
             return plan, on, Simulator(whole, on).run(plan)
         except Infeasible:

@@ -43,12 +43,6 @@ def state_words(found: Found) -> list[str]:
         return ["the model's state stays on the device"] if state.count else []
     size = human(part.bytes_of(state.step, part.states), "bytes")
     seconds = human(state.host_seconds(chosen.on_host), "s")
-    whole = (
-        "the update"
-        if chosen.on_host == state.count
-        else f"the update of {chosen.on_host} of {state.count} parameters"
-    )
+    some = f" of {chosen.on_host} of {state.count} parameters" if chosen.on_host < state.count else ""
     where = "pass through the device layer by layer" if chosen.streamed else "return to the device"
-    return [
-        f"{whole} runs on the host in {seconds}, where its {size} of state stay; their parameters {where}"
-    ]
+    return [f"the update{some} runs on the host in {seconds}, with {size} of state; its parameters {where}"]

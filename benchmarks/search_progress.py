@@ -92,6 +92,7 @@ SEARCHES: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
     },
     "memory": {
         "checkmate": ("nodes", ()),
+        "combined": ("work", ("trials",)),
         "autotm": ("nodes", ("solutions",)),
         "tmof": ("nodes", ()),
         "swapadvisor": ("evaluations", ("evaluations",)),

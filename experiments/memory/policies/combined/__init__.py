@@ -18,18 +18,19 @@ that begins during the backward pass or ends during the next step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from experiments.core.budget import Budget
 from experiments.core.errors import BadInput, Infeasible
 from experiments.core.knobs import knob
 from experiments.core.policy import SECONDS
 from experiments.core.units import human
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
-from experiments.memory.planning.batch_parts import caveats, divisors
+from experiments.memory.planning.batch_parts import divisors
 from experiments.memory.policies.combined.composition import Composer
-from experiments.memory.policies.combined.search import Effort, Found, Search
+from experiments.memory.policies.combined.search import Found, Search
 from experiments.memory.policies.combined.words import explain
 from experiments.workloads.step import Step
 
@@ -51,38 +52,37 @@ class Combined(MemoryPolicy):
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
         if step.live_peak <= device.capacity:
             return MemoryPlan(notes={"reason": "everything fits: nothing to do"})
-        effort = Effort(self.work)
-        best: Found | None = None
-        trials, smallest = 0, step.live_peak
-        for search in self._searches(step, device, effort):
-            search.best = best
+        budget = Budget(self.work, device.progress, "ops simulated")
+        searches: list[Search] = []
+        for search in self._searches(step, device, budget):
+            search.best = searches[-1].best if searches else None
             search.run()
-            best, trials = search.best, trials + search.trials
-            smallest = min(smallest, search.smallest)
+            searches.append(search)
             if search.is_beaten(search.least_seconds()):
                 break
-        if best is None:
-            needs = f"no composition fits: the smallest needs {human(smallest, 'bytes')}"
-            raise Infeasible(needs, "combined", smallest - device.capacity)
-        return replace(best.plan, notes=self._notes(step, device, best, trials, effort))
+        best = self._finish(searches, step, device)
+        trials = {"trials": sum(search.trials for search in searches)}
+        return replace(best.plan, notes={**explain(best, step, device), **trials, **budget.caveat("work")})
 
-    def _searches(self, step: Step, device: DeviceView, effort: Effort) -> Iterator[Search]:
-        """One for each number of parts, as long as there is work left for a capture."""
+    def _searches(self, step: Step, device: DeviceView, budget: Budget) -> Iterator[Search]:
+        """One for each number of parts, as long as the budget has a capture left."""
         for parts in divisors(step):
-            if parts > 1 and effort.ops < CAPTURE * len(step.ops):
+            if parts > 1 and not budget.take(CAPTURE * len(step.ops)):
                 return
             try:
                 split = step if parts == 1 else device.split(parts)
             except BadInput:
                 return
-            yield Search(Composer(split, device.machine), device, parts, effort)
+            yield Search(Composer(split, device.machine), device, parts, budget)
 
-    def _notes(
-        self, step: Step, device: DeviceView, best: Found, trials: int, effort: Effort
-    ) -> dict[str, Any]:
-        return {
-            **explain(best, step, device),
-            "trials": trials,
-            "search": "ended when its work was done" if effort.ops <= 0 else "ended with nothing left to try",
-            **(caveats(step) if best.plan.splits > 1 else {}),
-        }
+    def _finish(self, searches: Sequence[Search], step: Step, device: DeviceView) -> Found:
+        """The best of all with the last improvements; ``Infeasible`` where there is none."""
+        best = searches[-1].best
+        if best is None:
+            smallest = min(search.smallest for search in searches)
+            needs = f"no composition fits: the smallest needs {human(smallest, 'bytes')}"
+            raise Infeasible(needs, "combined", smallest - device.capacity)
+        own = next(search for search in searches if search.splits == best.plan.splits)
+        own.best = best
+        own.keep_more()
+        return own.best or best

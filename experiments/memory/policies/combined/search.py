@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from experiments.core.budget import Budget
 from experiments.memory.interface import DeviceView, MemoryPlan
 from experiments.memory.interface.machine import PlanEstimate
 from experiments.memory.policies.combined.composition import Composed, Composer, Composition
@@ -22,16 +23,6 @@ PARTS, SHARES = 4, 8
 SPARE = (0.0, 0.01, 0.04)
 #: By how much the load may exceed the capacity in words before it is not even tried.
 TOLERANCE = 1.02
-
-
-@dataclass
-class Effort:
-    """Ops that trials may still simulate."""
-
-    ops: int
-
-    def spend(self, ops: int) -> None:
-        self.ops -= ops
 
 
 @dataclass(frozen=True)
@@ -52,7 +43,7 @@ class Search:
     composer: Composer
     device: DeviceView
     splits: int
-    effort: Effort
+    budget: Budget
     best: Found | None = None
     smallest: int = 2**62
     trials: int = 0
@@ -66,7 +57,6 @@ class Search:
             self.attempt(composition)
         if self.best and self.best.plan.splits == self.splits:
             self._refine()
-            self._keep_more()
 
     def is_beaten(self, bound: float) -> bool:
         """Whether nothing that takes ``bound`` seconds at least is of use."""
@@ -95,7 +85,7 @@ class Search:
             counts = sorted({most * share // SHARES for share in range(SHARES + 1)})
             for count in counts if stride == 1 else counts[1:]:
                 composition = replace(start, stride=stride, dropped=count)
-                self.device.progress(0.0, f"{self.trials} plans tried")
+                self.device.progress(0.0, "")
                 yield self.composer.least_seconds(composition), composition
 
     def _most(self, stride: int) -> int:
@@ -128,7 +118,7 @@ class Search:
             if 0 <= dropped <= self._most(best.stride) and 0 <= on_host <= self.composer.state.count
         ]
 
-    def _keep_more(self) -> None:
+    def keep_more(self) -> None:
         """Activations that need not be dropped after all, the dearest first."""
         assert self.best
         best = self.best.composition
@@ -141,7 +131,7 @@ class Search:
             self.attempt(replace(best, except_for=best.except_for | {place}))
 
     def _goes_on(self) -> bool:
-        return self.effort.ops > 0
+        return self.budget.take(1, f"{self.trials} plans tried in {self.splits} parts of the batch")
 
     # --- one composition ------------------------------------------------------------------------------------
 
@@ -154,7 +144,7 @@ class Search:
             limit = int(self.device.capacity * (1 - SPARE[spare]))
             composed = self.composer.compose(composition, limit)
             if composed.peak > TOLERANCE * self.device.capacity:
-                self.effort.spend(len(self.composer.step.ops) // 2)
+                self.budget.spend(len(self.composer.step.ops) // 2)
                 self.smallest = min(self.smallest, composed.peak)
                 return
             if self._fits(composed, composition):
@@ -166,7 +156,7 @@ class Search:
         plan = MemoryPlan(composed.moves, splits=self.splits)
         estimate = self.device.estimate(plan)
         self.trials += 1
-        self.effort.spend(len(self.composer.step.ops))
+        self.budget.spend(len(self.composer.step.ops))
         if estimate.fits:
             self._keep(Found(plan, estimate, self.composer, composition, composed))
         return estimate.fits

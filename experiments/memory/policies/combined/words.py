@@ -6,6 +6,7 @@ from typing import Any
 
 from experiments.core.units import human
 from experiments.memory.interface import DeviceView, Recompute
+from experiments.memory.planning.batch_parts import caveats
 from experiments.memory.policies.combined.search import Found
 from experiments.workloads.step import Step
 
@@ -32,6 +33,7 @@ def explain(found: Found, step: Step, device: DeviceView) -> dict[str, Any]:
         "parameters_streamed": chosen.streamed,
         "least_seconds": composer.least_seconds(chosen),
         "estimated_seconds": found.estimate.step_time,
+        **(caveats(step) if found.plan.splits > 1 else {}),
     }
 
 

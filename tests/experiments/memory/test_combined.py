@@ -169,7 +169,7 @@ def small(source: str) -> tuple[Step, Any]:
 def seconds(name: str, source: str, on: MemoryMachine) -> float:
     """The step's time under the policy's plan; infinite where it has none that fits."""
     step, split = small(source)
-    policy = registry.create("memory", name, registry.policy_class("memory", name).quick)
+    policy = registry.create("memory", name, {})
     assert isinstance(policy, MemoryPolicy)
     reactive = policy if isinstance(policy, ReactiveMemoryPolicy) else None
     try:
@@ -187,14 +187,14 @@ SINGLES = sorted(
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("share", [0.9, 0.6, 0.4])
+@pytest.mark.parametrize("share", [0.75, 0.5])
 @pytest.mark.parametrize("source", SMALL)
 def test_no_single_policy_is_faster(source: str, share: float) -> None:
     step, _ = small(source)
     on = replace(machine_of(HARDWARE), capacity=int(share * step.live_peak))
     ours = seconds("combined", source, on)
-    faster = [name for name in SINGLES if seconds(name, source, on) < ours * (1 - NOTHING)]
-    assert faster == []
+    times = {name: seconds(name, source, on) for name in SINGLES}
+    assert {name: time for name, time in times.items() if time < ours * (1 - NOTHING)} == {}, ours
 
 
 @pytest.mark.torch
@@ -207,17 +207,17 @@ def test_moves_and_micro_batches_compose_bit_for_bit() -> None:
     source = ModelSource(
         "zoo:gpt2-tiny",
         zoo="gpt2-tiny",
-        options=WorkloadOptions(batch=4, sequence=32, attention="math", optimizer="adamw"),
+        options=WorkloadOptions(batch=8, sequence=64, attention="math", optimizer="adamw"),
     )
     local = resolve("local")
     step = with_roofline_times(trace(source).step, local.device)
-    # Less than the model's state: nothing but all parts together fits.
-    on = replace(machine_of(local), capacity=int(1.1 * step.op_need.max()), synchronous=True)
+    # As much as one op needs: nothing but all parts together fits.
+    on = replace(machine_of(local), capacity=int(step.op_need.max()), synchronous=True)
 
     def split(parts: int) -> Step:
         return with_roofline_times(trace(replace(source, micro_batches=parts)).step, local.device)
 
-    plan = make_plan(step, on, Combined(), 0, split)
+    plan = make_plan(step, on, Combined(work=300_000), 0, split)
     kinds = {type(move) for move in plan.moves}
     assert plan.splits > 1 and kinds >= {Drop, Recompute, OnHost, PlaceTensor, Prefetch, Offload}
     traced = trace(replace(source, micro_batches=plan.splits))

@@ -18,9 +18,9 @@ that begins during the backward pass or ends during the next step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from experiments.core.budget import Budget
 from experiments.core.errors import BadInput, Infeasible
@@ -46,6 +46,7 @@ class Combined(MemoryPolicy):
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     oversubscribes: ClassVar[bool] = True
     effort: ClassVar[str] = SECONDS
+    quick: ClassVar[Mapping[str, Any]] = {"work": 100_000}
 
     work: int = knob(600_000, "ops that all trials together may simulate", low=1, high=10**10)
 

@@ -110,7 +110,7 @@ def test_parts_of_the_batch_where_nothing_else_helps() -> None:
 def test_what_fits_in_no_way_is_told_with_the_smallest_peak() -> None:
     with pytest.raises(Infeasible, match="the smallest needs") as error:
         plan_of(Combined(), STEP, machine(SIZE, bandwidth=1e6))
-    assert error.value.missing > 0
+    assert error.value.missing is not None and error.value.missing > 0
 
 
 def test_the_longest_idle_leave_first_and_only_where_bytes_lack() -> None:

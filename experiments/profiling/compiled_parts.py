@@ -111,12 +111,12 @@ class _Compiler:
             keep_inference_input_mutations=True,
         )
 
-    def _labeled(self, graph: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
-        """``graph`` as it stands, run op by op, so that a trace sees its ops and what they were before."""
+    def _labeled(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        """The graph ``gm`` as it stands, run op by op, so that a trace sees its ops and what they were."""
 
         def run(arguments: list[Any]) -> Any:
             with self._recorder.compiled_graph(), preserve_node_meta():
-                return _Tracing(graph).run(*arguments)
+                return _Tracing(gm).run(*arguments)
 
         run._boxed_call = True  # type: ignore[attr-defined]
         return run

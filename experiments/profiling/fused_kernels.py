@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 REUSED_READS, REUSED_OPS, MOST_READS = 4, 30, 8
@@ -103,6 +103,7 @@ class _Inliner:
         for op, row in enumerate(self.graph):
             if row.form == LIBRARY:
                 self._give_memory(row.reads)
+                self._give_memory(self._computed_from(row.makes))
                 self._loops.append(self._loop(row, frozenset((op,)), frozenset(row.reads)))
             elif row.form != POINTWISE or len(row.makes) != 1:
                 self._loops.append(self._loop(row, *self._inline(op)))
@@ -132,12 +133,29 @@ class _Inliner:
         if reused or len(reads) > MOST_READS:
             self._give_memory([tensor])
 
+    def _computed_from(self, tensors: Iterable[int]) -> list[int]:
+        """What is inlined and reads ``tensors``, which are about to be written over."""
+        changed = frozenset(tensors)
+        return [tensor for tensor, inlined in self._inlined.items() if inlined.reads & changed]
+
     def _give_memory(self, tensors: Iterable[int]) -> None:
         for tensor in dict.fromkeys(tensors):
             inlined = self._inlined.pop(tensor, None)
             if inlined is not None:
                 row = self.graph[self._maker[tensor]]
                 self._loops.append(self._loop(row, inlined.ops, inlined.reads))
+
+
+def _orders(loops: Sequence[_Loop]) -> Iterator[set[int]]:
+    """For each loop those it comes after: makers of what it reads, users of what it writes over."""
+    writer: dict[int, int] = {}
+    users: dict[int, set[int]] = {}
+    for i, loop in enumerate(loops):
+        made = {writer[tensor] for tensor in loop.reads if tensor in writer}
+        yield made.union(*(users.get(tensor, ()) for tensor in loop.makes))
+        for tensor in loop.reads | loop.makes:
+            users.setdefault(tensor, set()).add(i)
+        writer |= dict.fromkeys(loop.makes, i)
 
 
 class _Scheduler:
@@ -147,10 +165,7 @@ class _Scheduler:
         self.loops, self.leaving, self.size = loops, leaving, size
         self._home = list(range(len(loops)))
         self._inside = {i: [i] for i in range(len(loops))}
-        maker = {tensor: i for i, loop in enumerate(loops) for tensor in loop.makes}
-        self._before = {
-            i: {maker[t] for t in loop.reads if t in maker and maker[t] != i} for i, loop in enumerate(loops)
-        }
+        self._before = list(_orders(loops))
 
     def kernels(self) -> list[FusedKernel]:
         while self._fuse_once():

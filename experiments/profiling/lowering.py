@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +52,8 @@ POINTWISE = {
     "prims.inductor_random",
     "prims.iota",
 }
+#: Ops that make a copy of their first argument and put values into it.
+PUTS = {"aten.index_put", "aten._unsafe_index_put", "aten.scatter", "aten.scatter_add"}
 
 
 @dataclass
@@ -168,9 +170,26 @@ class Lowering:
                 found += rows
                 continue
             leaving = {tensor for tensor, graphs in readers.items() if graphs - {graph}}
-            found += self._fused(list(rows), leaving, names)
+            found += self._fused(list(self._with_copies(list(rows))), leaving, names)
         self.rows = found
         self._forget_unused()
+
+    def _with_copies(self, rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """``rows`` with a copy of its own before each op that puts values into a copy of a tensor.
+
+        A copy is a pointwise op like others: of a constant it is the constant, made in place.
+        """
+        for row in rows:
+            if row["target"].rpartition(".")[0] not in PUTS:
+                yield row
+                continue
+            old, *others = row["inputs"]
+            read = {place: size for place, size in row["extents"].items() if place[0] == old}
+            put = {place: size for place, size in row["extents"].items() if place[0] != old}
+            copy = {"form": fused_kernels.POINTWISE, "points": row["results"], "extents": read, "flops": 0}
+            yield {**row, **copy, "inputs": [old]}
+            own = {"inputs": [*row["outputs"], *others], "bytes_moved": 2 * sum(put.values())}
+            yield {**row, **own, "extents": put}
 
     def _fused(
         self, rows: Sequence[dict[str, Any]], leaving: set[int], names: Counter[str]

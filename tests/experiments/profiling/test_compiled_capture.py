@@ -44,12 +44,10 @@ def gpt(options: WorkloadOptions = OPTIONS, **sizes: int) -> ModelSource:
 
 
 @pytest.fixture(params=["gpt2", "llama"])
-def source(request: Any, monkeypatch: pytest.MonkeyPatch) -> ModelSource:
+def source(request: Any) -> ModelSource:
     if request.param == "gpt2":
         return gpt()
-    masking = pytest.importorskip("transformers.masking_utils")
-    # As in an eager step, whose positions it reads: no sample is packed, so there is no mask.
-    monkeypatch.setattr(masking, "find_packed_sequence_indices", lambda position_ids: None)
+    pytest.importorskip("transformers")
     return ModelSource("llama", config=LLAMA, options=OPTIONS)
 
 
@@ -106,9 +104,10 @@ def kernels_by_inductor(source: ModelSource, monkeypatch: pytest.MonkeyPatch) ->
     with watch_kernels() as table:
         plain = compiled_parts._Compiler._labeled
 
-        def schedule(self: Any, graph: Any, inputs: Any) -> Any:
-            run = plain(self, graph, inputs)
-            copy = torch.fx.GraphModule(graph, graph.graph)
+        def schedule(self: Any, gm: Any, example_inputs: Any) -> Any:
+            inputs = example_inputs
+            run = plain(self, gm, inputs)
+            copy = torch.fx.GraphModule(gm, gm.graph)
             compile_fx.view_to_reshape(copy)
             mode = torch._guards.detect_fake_mode(inputs)
             with disable_proxy_modes_tracing(), V.set_fake_mode(mode), DebugContext():

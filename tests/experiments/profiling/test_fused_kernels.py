@@ -70,3 +70,9 @@ def test_no_kernel_waits_for_a_library_that_needs_it():
 def test_kernels_of_other_sizes_stay_apart():
     ops = (op(ROWS, "a", "b", 64, 8), op(ROWS, "ab", "c", 64, 4))
     assert [k[0] for k in kernels(*ops)] == [(0,), (1,)]
+
+
+def test_a_tensor_is_read_before_it_is_written_over():
+    # a is a running mean: d is made from it by way of b, then c is put in its place.
+    ops = (op(POINTWISE, "a", "b"), op(LIBRARY, "ac", "a"), op(POINTWISE, "b", "d"), op(POINTWISE, "a", "e"))
+    assert kernels(*ops) == [((0, 2), "a", "d"), ((1,), "c", "a"), ((3,), "a", "e")]

@@ -11,6 +11,9 @@ from experiments.core.precision import PRECISIONS
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 
+#: In lists of linear layers: every one but the model's head.
+ALL_LINEAR = "all-linear"
+
 
 @dataclass(frozen=True)
 class FineTuning:
@@ -33,6 +36,28 @@ class FineTuning:
         "type of a whole loss's logits: the model's, or a float32 copy (chunks always have one)",
         choices=("model", "float32"),
     )
+    adapter: str = knob(
+        "none",
+        "a small trained part beside linear layers of the frozen model",
+        choices=("none", "lora", "dora"),
+    )
+    adapter_rank: int = knob(8, "numbers that a layer's adapter goes through", low=1, high=2**16)
+    adapter_targets: str = knob(
+        ALL_LINEAR, "layers with an adapter: names by comma; all-linear leaves out the head", words=True
+    )
+    adapter_dropout: float = knob(0.0, "dropout before the adapter", low=0.0, high=0.99)
+    adapter_dtype: str | None = knob(None, "type of the adapter's weights; the model's", choices=DTYPES)
+    base: str = knob(
+        "plain",
+        "how the frozen weights beside adapters are stored",
+        choices=("plain", "int8", "nf4", "nf4-double"),
+    )
+    base_targets: str = knob(
+        ALL_LINEAR,
+        "layers whose weights are stored so: names by comma; all-linear leaves out the head",
+        words=True,
+    )
+    dropout: bool = knob(False, "the configuration's own dropout, whose masks training keeps")
 
     @property
     def changes(self) -> dict[str, Any]:

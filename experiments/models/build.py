@@ -1,7 +1,8 @@
 """``build(source)``: a model source as a torch module with its batch.
 
-Every model is built without dropout: a step is then a function of its tensors alone, and a captured graph, an
-eager run and a run with recomputed ops agree bit for bit (``docs/decisions``).
+Every model is built without dropout unless it is asked for: a step is then a function of its tensors alone,
+and a captured graph, an eager run and a run with recomputed ops agree bit for bit (``docs/decisions``). With
+dropout they agree where they draw from the same state.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
 from experiments.core.precision import default_precision, dtype_for
 from experiments.models.catalog import ZooModel, zoo_model
+from experiments.models.fine_tuning import adapt
 from experiments.models.model import Geometry, Model
 from experiments.models.parts import freeze
 from experiments.models.token_loss import with_loss
@@ -86,12 +88,15 @@ def build(source: ModelSource, weights: bool = True) -> Model:
     evaluation_only = zoo_model(source.zoo).evaluation_only if source.zoo else ""
     if source.options.training and evaluation_only:
         raise BadInput(f"has no training step: {evaluation_only}", source.name, "options.training false")
+    if source.options.dropout and not source.config:
+        raise BadInput(f"{source.name} has no dropout", "options.dropout", "false")
     geometry = chosen(source).geometry
     model = _build(source, geometry, weights)
     if source.options.training and next(model.module.parameters(), None) is None:
         raise BadInput(
             "has no parameters to train", source.name, "options.training false, or a model with some"
         )
+    adapt(model.module, source.options, source.options.training)
     model = with_loss(model, source.options, geometry.batch * geometry.sequence // source.micro_batches)
     freeze(model.module, source.options.frozen)
     model.module.train(source.options.training)
@@ -106,7 +111,7 @@ def _build(source: ModelSource, geometry: Geometry, weights: bool) -> Model:
     if not source.zoo:
         from experiments.models.from_config import from_config
 
-        return from_config(source.config, geometry, weights)
+        return from_config(source.config, geometry, weights, source.options.dropout)
     entry = zoo_model(source.zoo)
     module_name, function = entry.builder.split(":")
     builder: Any = getattr(importlib.import_module(f"experiments.models.{module_name}"), function)

@@ -10,6 +10,7 @@ from typing import Any
 from experiments.core.errors import BadInput, LabError
 from experiments.models.catalog import ZooModel
 from experiments.models.documents import divide_documents
+from experiments.models.dropout import keep_masks
 from experiments.models.images_and_text import images_and_text
 from experiments.models.logits import Logits
 from experiments.models.model import Geometry, InputSpec, Model, Objective, classification
@@ -68,13 +69,18 @@ def _kind(config: Mapping[str, Any]) -> ModelType:
     return MODEL_TYPES[kind]
 
 
-def from_config(config: Mapping[str, Any], geometry: Geometry, weights: bool = True) -> Model:
-    """The model of ``config``; ``weights=False`` skips initialization, which fake tensors cannot
-    all follow.
+def from_config(
+    config: Mapping[str, Any], geometry: Geometry, weights: bool = True, dropout: bool = False
+) -> Model:
+    """The model of ``config``, without its ``dropout`` unless that is asked for.
+
+    ``weights=False`` skips initialization, which fake tensors cannot all follow.
     """
     kind = _kind(config)
     fields, _ = check_config(config, "config")
-    inner = _built(kind, fields, weights, geometry.document)
+    inner = _built(kind, fields, weights, geometry.document, dropout)
+    if dropout:
+        keep_masks(inner)
     _check_length(kind, inner.config, geometry)
     if kind.parts:
         return images_and_text(inner, geometry)
@@ -111,7 +117,7 @@ def _batch(
     )
 
 
-def _built(kind: ModelType, fields: Mapping[str, Any], weights: bool, document: int) -> Any:
+def _built(kind: ModelType, fields: Mapping[str, Any], weights: bool, document: int, dropout: bool) -> Any:
     """The ``transformers`` module; a configuration that it refuses is bad input."""
     try:
         import transformers
@@ -122,7 +128,11 @@ def _built(kind: ModelType, fields: Mapping[str, Any], weights: bool, document: 
     logging.getLogger("transformers").setLevel(logging.ERROR)
     try:
         config = transformers.AutoConfig.for_model(**fields)
-        _without_dropout(config)
+        rates = _dropout_rates(config)
+        if dropout and not rates:
+            raise BadInput("the configuration has no dropout", "options.dropout", "false")
+        for part, name in () if dropout else rates:
+            setattr(part, name, 0.0)
         config.use_cache = False
         if document:
             divide_documents(config, document)
@@ -135,8 +145,10 @@ def _built(kind: ModelType, fields: Mapping[str, Any], weights: bool, document: 
         raise BadInput(f"cannot be built: {text:.200}", "config", "sizes that fit one another") from error
 
 
-def _without_dropout(config: Any) -> None:
-    for part in (config, *(getattr(config, name) for name in (TEXT, TOWER) if hasattr(config, name))):
-        for name, value in part.to_dict().items():
-            if "drop" in name and isinstance(value, float):
-                setattr(part, name, 0.0)
+def _dropout_rates(config: Any) -> list[tuple[Any, str]]:
+    """Return the configuration's dropout rates that are not 0, each with the part that it stands in."""
+    parts = (config, *(getattr(config, name) for name in (TEXT, TOWER) if hasattr(config, name)))
+    rates = [(part, *row) for part in parts for row in part.to_dict().items()]
+    return [
+        (part, name) for part, name, value in rates if "drop" in name and isinstance(value, float) and value
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from typing import Any
 
 from torch import nn
 
@@ -42,3 +43,12 @@ def freeze(module: nn.Module, patterns: str) -> None:
             trained[name].requires_grad_(False)
     if trained and not any(value.requires_grad for value in trained.values()):
         raise BadInput(f"{patterns!r:.80} freezes all parameters", "options.frozen", "some left to train")
+
+
+def own_attributes(module: nn.Module, attribute: str) -> dict[str, Any]:
+    """Return what modules say of their own parameters in ``attribute``, a mapping, by the whole path."""
+    found = {}
+    for path, part in module.named_modules():
+        values = getattr(part, attribute, {})
+        found.update({f"{path}.{name}".removeprefix("."): value for name, value in values.items()})
+    return found

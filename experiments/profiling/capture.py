@@ -34,11 +34,14 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from experiments.core.errors import BadInput
+from experiments.core.options import FineTuning
 from experiments.core.progress import Progress, forward_only, silent
 from experiments.models.catalog import zoo_model
+from experiments.models.parts import split_words
 from experiments.profiling.lowering import Lowering, lower
 from experiments.profiling.program import Leaf, Program, fake_program, real_inputs
 from experiments.profiling.recorder import Recorder
+from experiments.workloads.hf import equal_blocks
 from experiments.workloads.lengthened import FEWEST, lengthen
 from experiments.workloads.model import COMPILED, ModelSource
 from experiments.workloads.step import Step
@@ -62,6 +65,11 @@ class Traced:
     def make_inputs(self, seed: int = 0) -> list[Tensor]:
         """Real arguments for ``graph_module``, the same for the same seed."""
         return real_inputs(self.source, seed, self.device)
+
+    @property
+    def weight_counts(self) -> dict[str, int]:
+        """The number of weights that each parameter holds, by the parameter's name."""
+        return self._program.weight_counts
 
     def eager(self, *inputs: Tensor) -> Tensor:
         """The step without the graph: forward, ``torch.autograd``, optimizer. Updates ``inputs`` in place."""
@@ -103,23 +111,35 @@ def trace(source: ModelSource, device: str = "cpu", progress: Progress = silent)
 def capture(source: ModelSource, device: str = "cpu", progress: Progress = silent) -> Step:
     """The Step alone, untimed. Of equal blocks that a model of the zoo repeats only a few are traced."""
     few, more = few_blocks(source)
-    step = trace(few, device, progress).step
+    traced = trace(few, device, progress)
+    step = traced.step
     for module, count in more.items():
-        step = lengthen(step, module, count)
+        step = lengthen(step, module, count, traced.weight_counts)
     return step
 
 
 def few_blocks(source: ModelSource) -> tuple[ModelSource, dict[str, int]]:
     """Return ``source`` with no more equal blocks than a pattern needs, and how many each module lacks.
 
-    Blocks of which some may be frozen are not equal.
+    Blocks of which some may be frozen, or have an adapter alone, are not equal.
     """
-    entry = zoo_model(source.zoo) if source.zoo and not source.options.frozen else None
-    repeats = entry.repeats if entry else {}
-    sizes = {**entry.arguments, **source.sizes} if entry else {}
+    if source.options.frozen or _names_blocks(source.options):
+        return source, {}
+    entry = zoo_model(source.zoo) if source.zoo else None
+    alike = equal_blocks(source.config)
+    repeats = entry.repeats if entry else dict([alike]) if alike else {}
+    sizes = {**entry.arguments, **source.sizes} if entry else source.config
     few = {size: FEWEST for size in repeats if sizes[size] > FEWEST}
     more = {repeats[size]: sizes[size] - FEWEST for size in few}
-    return replace(source, sizes={**source.sizes, **few}), more
+    if entry:
+        return replace(source, sizes={**source.sizes, **few}), more
+    return replace(source, config={**source.config, **few}), more
+
+
+def _names_blocks(options: FineTuning) -> bool:
+    """Whether a layer of one block alone may be meant: its name has a number."""
+    words = split_words(f"{options.adapter_targets},{options.base_targets}")
+    return any(part.isdigit() for word in words for part in word.split("."))
 
 
 def _kernels(
@@ -145,7 +165,7 @@ def _facts(source: ModelSource, program: Program, lowering: Lowering) -> dict[st
     options, geometry = program.options, program.options.geometry
     targets = [row["target"] for row in lowering.rows]
     return {
-        "parameters": sum(value.numel() for value in program.parameters.values()),
+        "parameters": sum(program.weight_counts.values()),
         "batch": geometry.batch,
         "sequence": geometry.sequence or None,
         "image": geometry.image or None,

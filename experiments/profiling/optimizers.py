@@ -103,14 +103,15 @@ def initial_state(
 ) -> dict[str, Tensor]:
     """Return the optimizer's state by name: ``parameter.slot``, then the shared scalars.
 
-    Slots are zeros; ``master`` starts as the model's own ``weights``, and ``gradient`` is the buffer that
-    float32 gradients are added up in. On the parameters' device.
+    Slots are zeros; ``master``, for a parameter of 16 bits, starts as the model's own ``weights``, and
+    ``gradient`` is the buffer that float32 gradients are added up in. On the parameters' device.
     """
     state: dict[str, Tensor] = {}
     for name, value in parameters.items():
-        kept = value.float() if precision in WITH_MASTER else value
+        mixed = precision in WITH_MASTER and value.element_size() < 4
+        kept = value.float() if mixed else value
         state |= {f"{name}.{slot}": torch.zeros_like(kept) for slot in optimizer.slots}
-        if precision in WITH_MASTER:
+        if mixed:
             state[f"{name}.{MASTER}"] = weights[name].detach().to(value.device, torch.float32, copy=True)
         if precision == MIXED_FP32_GRADS:
             state[f"{name}.{GRADIENT}"] = torch.zeros_like(kept)

@@ -16,9 +16,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from experiments.core.errors import BadInput
-from experiments.core.precision import MIXED_FP32_GRADS, WITH_MASTER
+from experiments.core.precision import MIXED_FP32_GRADS
 from experiments.models.build import DTYPES, Chosen, build, chosen
 from experiments.models.model import Model, Objective
+from experiments.models.parts import own_attributes
 from experiments.profiling.optimizers import GRADIENT, MASTER, OPTIMIZERS, Optimizer, initial_state
 from experiments.workloads.model import ModelSource
 
@@ -134,10 +135,16 @@ class Program:
         """Names of the parameters that have gradients, in order."""
         return [name for name in self.parameters if name not in self.frozen]
 
+    @functools.cached_property
+    def weight_counts(self) -> dict[str, int]:
+        """The number of weights that each parameter holds: its elements, unless its module says otherwise."""
+        elements = {name: value.numel() for name, value in self.parameters.items()}
+        return elements | own_attributes(self.model.module, "weight_counts")
+
     @property
     def trained_parameters(self) -> int:
         """The number of weights that the step updates."""
-        return sum(self.parameters[name].numel() for name in self._trained)
+        return sum(self.weight_counts[name] for name in self._trained)
 
     def _gradient_buffers(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The float32 buffers that each backward pass adds to; empty where gradients are the pass's own."""
@@ -199,8 +206,8 @@ class Program:
                 continue
             watcher.parameter(name)
             slots = {slot: state[f"{name}.{slot}"] for slot in self.optimizer.slots}
-            if self.options.precision in WITH_MASTER:
-                master = state[f"{name}.{MASTER}"]
+            master = state.get(f"{name}.{MASTER}")
+            if master is not None:
                 self.optimizer.update(master, gradient.float(), slots, prepared)
                 value.copy_(master)
             else:
@@ -235,7 +242,8 @@ def program(source: ModelSource, device: str = "cpu", weights: bool = True) -> P
     model = build(source, weights)
     dtype = DTYPES[options.dtype]
     given = dict(model.module.named_parameters())
-    parameters = {name: _moved(value, device, dtype) for name, value in given.items()}
+    dtypes = own_attributes(model.module, "own_dtypes")
+    parameters = {name: _moved(value, device, dtypes.get(name, dtype)) for name, value in given.items()}
     buffers = {name: _moved(value, device, dtype) for name, value in model.module.named_buffers()}
     optimizer = OPTIMIZERS[options.optimizer]
     frozen = frozenset(name for name, value in given.items() if not value.requires_grad)

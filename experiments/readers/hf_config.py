@@ -28,12 +28,12 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
         raise BadInput(f"{parsed!r:.80} is not an object", name, "a JSON object")
     config, warnings = check_config(parsed, name)
     source = ModelSource(PurePath(name).stem, config=config, options=options)
-    return Reading(source, assumed=_assumptions(parsed), warnings=warnings)
+    return Reading(source, assumed=_assumptions(parsed, options.dropout), warnings=warnings)
 
 
-def _assumptions(config: dict[str, Any]) -> tuple[str, ...]:
+def _assumptions(config: dict[str, Any], dropout: bool) -> tuple[str, ...]:
     found = dropouts(config)
-    lines = [f"{', '.join(found)} built as 0, so that a step is repeatable"] if found else []
+    lines = [f"{', '.join(found)} built as 0, so that a step is repeatable"] if found and not dropout else []
     if config.get("architectures"):
         lines.append("the head is the usual one of the model type, whatever architectures says")
     return tuple(lines)

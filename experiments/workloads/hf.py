@@ -82,6 +82,16 @@ MODEL_TYPES: Mapping[str, ModelType] = {
     )
 }
 
+#: Types whose blocks are all alike: the field that counts them, and the module that holds them.
+EQUAL_BLOCKS: Mapping[str, tuple[str, str]] = {
+    "gpt2": ("n_layer", "transformer.h"),
+    "gpt_neox": ("num_hidden_layers", "gpt_neox.layers"),
+    "opt": ("num_hidden_layers", "model.decoder.layers"),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "starcoder2"), ("num_hidden_layers", "model.layers")),
+}
+#: Fields by which some blocks attend otherwise than the others.
+UNLIKE_BLOCKS = ("layer_types", "use_sliding_window")
+
 #: Fields that would run code of the file's author, fetch something or ask for a foreign kernel.
 REMOTE = ("auto_map", "custom_pipelines", "trust_remote_code", "quantization_config")
 #: Fields that only say how a model is served or was saved.
@@ -173,6 +183,14 @@ def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """What says the sizes of text: the configuration itself where it has no parts."""
     part = config.get(TEXT)
     return part if isinstance(part, dict) else config
+
+
+def equal_blocks(config: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the field that counts the blocks and the module that holds them, where all blocks are alike."""
+    if any(config.get(name) for name in UNLIKE_BLOCKS):
+        return None
+    found = EQUAL_BLOCKS.get(str(config.get("model_type")))
+    return found if found and isinstance(config.get(found[0]), int) else None
 
 
 def longest_sequence(config: Mapping[str, Any], kind: ModelType) -> int:

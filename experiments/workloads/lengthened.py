@@ -10,6 +10,7 @@ capture.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -28,9 +29,12 @@ PATTERN, FEWEST = 2, 5
 Place = tuple[int, int | None]
 
 
-def lengthen(step: Step, module: str, more: int) -> Step:
-    """Return ``step`` with ``more`` further blocks in ``module``, of which it has ``FEWEST`` or more."""
-    return _Longer(step, _Blocks(step, module), more).step() if more else step
+def lengthen(step: Step, module: str, more: int, weights: Mapping[str, int] | None = None) -> Step:
+    """Return ``step`` with ``more`` further blocks in ``module``, of which it has ``FEWEST`` or more.
+
+    ``weights`` says how many each parameter holds, where those are not its elements.
+    """
+    return _Longer(step, _Blocks(step, module), more, weights or {}).step() if more else step
 
 
 class _Blocks:
@@ -101,8 +105,8 @@ class _Row:
 class _Longer:
     """The longer step under construction."""
 
-    def __init__(self, short: Step, blocks: _Blocks, more: int) -> None:
-        self.short, self.blocks, self.more = short, blocks, more
+    def __init__(self, short: Step, blocks: _Blocks, more: int, weights: Mapping[str, int]) -> None:
+        self.short, self.blocks, self.more, self.weights = short, blocks, more, weights
         self.rows = list(self._rows())
 
     def step(self) -> Step:
@@ -203,11 +207,18 @@ class _Longer:
 
     def _facts(self) -> dict[str, Any]:
         facts, step = dict(self.short.facts), self.short
-        own = [tensor for tensor in np.nonzero(step.persistent)[0].tolist() if step.tensors.kind[tensor] == 0]
-        held = [t for t in own if self.blocks.of(step.tensors.name[t]) == PATTERN]
-        facts["parameters"] += self.more * sum(int(np.prod(step.tensors.shape[t])) for t in held)
+        own = np.nonzero(step.persistent & (step.tensors.kind == 0))[0].tolist()
+        held = [tensor for tensor in own if self.blocks.of(step.tensors.name[tensor]) == PATTERN]
+        facts["parameters"] += self.more * sum(map(self._weights_in, held))
+        if "trained_parameters" in facts:
+            written = {tensor for row in step.outputs.lists() for tensor in row}
+            facts["trained_parameters"] += self.more * sum(map(self._weights_in, written.intersection(held)))
         facts["model_flops"] += self.more * self._model_flops()
         return facts
+
+    def _weights_in(self, parameter: int) -> int:
+        tensors = self.short.tensors
+        return self.weights.get(tensors.name[parameter], math.prod(tensors.shape[parameter]))
 
     def _model_flops(self) -> float:
         """A block's FLOPs, less those of attention that computes its scores again: blocks alone have some."""

@@ -109,7 +109,7 @@ def trace(source: ModelSource, device: str = "cpu", progress: Progress = silent)
 
 
 def capture(source: ModelSource, device: str = "cpu", progress: Progress = silent) -> Step:
-    """The Step alone, untimed. Of equal blocks that a model of the zoo repeats only a few are traced."""
+    """The Step alone, untimed. Of equal blocks that a model repeats only a few are traced."""
     few, more = few_blocks(source)
     traced = trace(few, device, progress)
     step = traced.step
@@ -126,7 +126,7 @@ def few_blocks(source: ModelSource) -> tuple[ModelSource, dict[str, int]]:
     if source.options.frozen or _names_blocks(source.options):
         return source, {}
     entry = zoo_model(source.zoo) if source.zoo else None
-    alike = equal_blocks(source.config)
+    alike = None if source.kernels == COMPILED else equal_blocks(source.config)
     repeats = entry.repeats if entry else dict([alike]) if alike else {}
     sizes = {**entry.arguments, **source.sizes} if entry else source.config
     few = {size: FEWEST for size in repeats if sizes[size] > FEWEST}

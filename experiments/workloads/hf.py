@@ -87,7 +87,10 @@ EQUAL_BLOCKS: Mapping[str, tuple[str, str]] = {
     "gpt2": ("n_layer", "transformer.h"),
     "gpt_neox": ("num_hidden_layers", "gpt_neox.layers"),
     "opt": ("num_hidden_layers", "model.decoder.layers"),
-    **dict.fromkeys(("llama", "mistral", "qwen2", "starcoder2"), ("num_hidden_layers", "model.layers")),
+    **dict.fromkeys(
+        ("llama", "mistral", "qwen2", "qwen3", "gemma", "phi3", "starcoder2"),
+        ("num_hidden_layers", "model.layers"),
+    ),
 }
 #: Fields by which some blocks attend otherwise than the others.
 UNLIKE_BLOCKS = ("layer_types", "use_sliding_window")

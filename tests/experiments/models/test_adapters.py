@@ -27,6 +27,7 @@ from experiments.memory.interface import machine_of, violations  # noqa: E402
 from experiments.models.build import build  # noqa: E402
 from experiments.models.quantized import NORMAL_FLOAT, QuantizedLinear  # noqa: E402
 from experiments.profiling.capture import Traced, capture, few_blocks, trace  # noqa: E402
+from experiments.profiling.program import real_inputs  # noqa: E402
 from experiments.sources import with_roofline_times  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
 from experiments.workloads.step import KINDS  # noqa: E402
@@ -164,7 +165,7 @@ def test_what_autograd_saves_is_what_the_step_keeps(kind: str, form: dict[str, A
     source = of_config(kind, **form)
     step = capture(source)
     model = build(source).module
-    inputs = trace(source).make_inputs()[-2:]
+    inputs = real_inputs(source, 0)[-2:]
     persistent = {value.untyped_storage().data_ptr() for value in (*model.parameters(), *model.buffers())}
     persistent |= {value.untyped_storage().data_ptr() for value in inputs}
     saved: dict[int, Tensor] = {}
@@ -177,7 +178,8 @@ def test_what_autograd_saves_is_what_the_step_keeps(kind: str, form: dict[str, A
         loss = model(*inputs)
     found = sum(v.untyped_storage().nbytes() for key, v in saved.items() if key not in persistent)
     del loss
-    forward, backward = step.ops.phase == 0, (step.ops.phase == 1) & ~step.ops.view
+    starts = np.array(["ones_like" in target for target in step.ops.target])  # at the loss
+    forward, backward = step.ops.phase == 0, (step.ops.phase == 1) & ~step.ops.view & ~starts
     made = {t for op in np.nonzero(forward)[0] for t in step.outputs[op].tolist()}
     read = {t for op in np.nonzero(backward)[0] for t in step.inputs[op].tolist()}
     kept = [t for t in made & read if not step.persistent[t]]
@@ -366,3 +368,30 @@ def test_blocks_are_not_equal_where_one_alone_is_named() -> None:
     for word, few in (("q_proj", {"model.layers": 3}), ("layers.7.self_attn.q_proj", {})):
         given = WorkloadOptions(batch=2, sequence=16, adapter="lora", adapter_targets=word)
         assert few_blocks(ModelSource("llama", config=config, options=given))[1] == few
+
+
+def test_a_configurations_dropout_keeps_masks_of_a_byte() -> None:
+    rates = {"resid_pdrop": 0.1, "embd_pdrop": 0.2, "attn_pdrop": 0.3}
+    for attention, pairs in (("flash", 0), ("math", 2)):
+        options = WorkloadOptions(batch=2, sequence=16, dropout=True, attention=attention)
+        traced = trace(ModelSource("gpt", config={**GPT, **rates}, options=options))
+        step = traced.step
+        drawn = [op for op, target in enumerate(step.ops.target) if target == "aten.native_dropout.default"]
+        assert step.ops.random.nonzero()[0].tolist() == drawn
+        masks = [int(step.tensors.bytes[step.outputs[op].tolist()[1]]) for op in drawn]
+        assert sorted(masks) == [2 * 16 * 32] * (1 + 2 * 2) + [2 * 4 * 16 * 16] * pairs
+        assert step.facts["dropout"] is True
+        ours, plain = traced.make_inputs(), traced.make_inputs()
+        torch.manual_seed(5)
+        with torch.no_grad():
+            loss = traced.graph_module(*ours)
+        torch.manual_seed(5)
+        assert torch.equal(loss, traced.eager(*plain)) and all(map(torch.equal, ours, plain))
+
+
+def test_dropout_that_a_model_has_not_is_refused() -> None:
+    for source in (of_config("llama", dropout=True), tiny(dropout=True)):
+        with pytest.raises(BadInput, match="has no dropout") as caught:
+            build(source)
+        assert caught.value.where == "options.dropout"
+    assert "native_dropout" not in " ".join(capture(of_config("gpt2")).ops.target)

@@ -12,12 +12,15 @@ pytest.importorskip("torch")
 
 from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
-from experiments.profiling.capture import capture, trace
+from experiments.profiling.capture import capture, few_blocks, trace
+from experiments.workloads.hf import EQUAL_BLOCKS
 from experiments.workloads.lengthened import lengthen
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
 
 pytestmark = pytest.mark.torch
+#: Of types of configurations, those that are lengthened with adapters.
+ADAPTED = ("gpt2", "llama", "phi3")
 DEPTHS = {"stage1": 2, "stage2": 7, "stage3": 9, "stage4": 1}
 
 
@@ -56,6 +59,36 @@ def test_a_transformers_blocks_are_counted_on_as_well(attention: str, optimizer:
     source = ModelSource("zoo:gpt2", zoo="gpt2", sizes=sizes, options=options)
     ours, whole = content(capture(source)), content(trace(source).step)
     assert [name for name in whole if ours[name] != whole[name]] == []
+
+
+CONFIG = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 64}
+CONFIGS = {
+    "gpt2": {"n_embd": 32, "n_head": 4, "n_layer": 7},
+    "gpt_neox": {**CONFIG, "num_hidden_layers": 7},
+    "opt": {**CONFIG, "ffn_dim": 64, "word_embed_proj_dim": 32, "num_hidden_layers": 7},
+    **{
+        name: {**CONFIG, "head_dim": 8, "pad_token_id": 0, "num_hidden_layers": 7}
+        for name in ("llama", "mistral", "qwen2", "qwen3", "gemma", "phi3", "starcoder2")
+    },
+}
+
+
+@pytest.mark.parametrize("kind", sorted(CONFIGS))
+def test_blocks_of_a_configuration_are_counted_on_as_well(kind: str) -> None:
+    assert sorted(CONFIGS) == sorted(EQUAL_BLOCKS)
+    adapter = {"adapter": "lora", "adapter_dropout": 0.1, "base": "nf4-double"} if kind in ADAPTED else {}
+    options = WorkloadOptions(batch=2, sequence=16, **adapter)
+    source = ModelSource(
+        kind, config={"model_type": kind, "vocab_size": 50, **CONFIGS[kind]}, options=options
+    )
+    assert len(few_blocks(source)[1]) == 1
+    ours, whole = content(capture(source)), content(trace(source).step)
+    assert [name for name in whole if ours[name] != whole[name]] == []
+
+
+def test_blocks_that_attend_otherwise_are_all_traced() -> None:
+    config = {"model_type": "qwen2", **CONFIGS["qwen2"], "use_sliding_window": True}
+    assert few_blocks(ModelSource("qwen2", config=config)) == (ModelSource("qwen2", config=config), {})
 
 
 def test_too_few_blocks_and_blocks_that_differ_are_refused() -> None:

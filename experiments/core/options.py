@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
-from experiments.core.precision import PRECISIONS
+from experiments.core.precision import BASES, PRECISIONS
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 
@@ -50,7 +50,7 @@ class FineTuning:
     base: str = knob(
         "plain",
         "how the frozen weights beside adapters are stored",
-        choices=("plain", "int8", "nf4", "nf4-double"),
+        choices=BASES,
     )
     base_targets: str = knob(
         ALL_LINEAR,

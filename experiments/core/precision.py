@@ -22,6 +22,8 @@ FULL, PURE, MIXED, MIXED_FP32_GRADS = "fp32", "bf16-pure", "bf16-mixed", "bf16-m
 PRECISIONS = (FULL, PURE, MIXED, MIXED_FP32_GRADS)
 #: Of them, those whose optimizer updates a float32 master copy of the weights.
 WITH_MASTER = (MIXED, MIXED_FP32_GRADS)
+#: How the frozen weights beside adapters may be stored: in the step's type, or in fewer bits.
+BASES = ("plain", "int8", "nf4", "nf4-double")
 #: What the bytes of a parameter are for.
 PARTS = ("weights", "gradients", "master weights", "optimizer state")
 #: Tensors of a parameter's shape that an optimizer keeps.
@@ -87,6 +89,8 @@ def states_of(facts: Mapping[str, Any]) -> dict[str, Any]:
     note = states_note(state_bytes(str(dtype), str(optimizer), str(precision)), str(precision))
     if "trained_parameters" in facts:
         note["states"]["trained"] = facts["trained_parameters"] / facts["parameters"]
+    if "base" in facts:
+        note["states"]["base"] = facts["base"]
     return note
 
 
@@ -96,7 +100,10 @@ def describe_states(note: Mapping[str, Any]) -> str:
     sizes = " + ".join(f"{size:g} {name}" for name, size in parts.items())
     whole = f"{sizes} = {sum(parts.values()):g} bytes a parameter ({note['precision']})"
     trained = note.get("trained")
-    return f"{whole}; {trained:.2%} of them trained, the others weights alone" if trained else whole
+    if not trained:
+        return whole
+    base = f", in layers with {note['base']} of fewer bytes" if "base" in note else ""
+    return f"{whole}; {trained:.2%} of them trained, the others weights alone{base}"
 
 
 def states_in_words(provenance: Mapping[str, Any]) -> str:
@@ -111,7 +118,7 @@ def states_in_words(provenance: Mapping[str, Any]) -> str:
     if not isinstance(parts, Mapping) or not set(parts) <= set(PARTS):
         return ""
     sized = all(isinstance(size, int | float) for size in (*parts.values(), note.get("trained", 1)))
-    return describe_states(note) if sized else ""
+    return describe_states(note) if sized and note.get("base", BASES[0]) in BASES else ""
 
 
 def default_precision(dtype: str, fp32_gradients: bool = False) -> str:

@@ -217,7 +217,7 @@ SEQUENCES, PICTURES = 8, 32
 
 
 def dropouts(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The config's dropout rates that are not 0: models are built without dropout."""
+    """The config's dropout rates that are not 0: models are built without dropout unless it is asked for."""
     found = {
         name
         for part in (config, *(config[name] for name in (TEXT, TOWER) if isinstance(config.get(name), dict)))

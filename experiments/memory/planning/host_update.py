@@ -82,7 +82,8 @@ def part_of_update(step: Step, ops: Sequence[int], first: int) -> Update:
 
 def parameter_count(step: Step, update: Update) -> float:
     """Parameters that ``update`` writes: as the step says, else by their bytes in 32 bits."""
-    return float(step.facts.get("parameters") or update.bytes_of(step, update.parameters) / 4)
+    known = step.facts.get("trained_parameters") or step.facts.get("parameters")
+    return float(known or update.bytes_of(step, update.parameters) / 4)
 
 
 def traffic(step: Step, update: Update) -> int:

@@ -21,9 +21,11 @@ from torch.autograd.graph import saved_tensors_hooks  # noqa: E402
 from experiments.core import registry  # noqa: E402
 from experiments.core.errors import BadInput  # noqa: E402
 from experiments.core.options import WorkloadOptions  # noqa: E402
+from experiments.core.precision import describe_states, states_of  # noqa: E402
 from experiments.core.spec import load_workload  # noqa: E402
 from experiments.hardware import resolve  # noqa: E402
 from experiments.memory.interface import machine_of, violations  # noqa: E402
+from experiments.memory.planning.host_update import parameter_count, update_of  # noqa: E402
 from experiments.models.build import build  # noqa: E402
 from experiments.models.quantized import NORMAL_FLOAT, QuantizedLinear  # noqa: E402
 from experiments.profiling.capture import Traced, capture, few_blocks, trace  # noqa: E402
@@ -260,6 +262,10 @@ def test_one_matrix_is_whole_at_a_time() -> None:
     plain = capture(of_config("llama", adapter="lora", adapter_targets="q_proj"))
     assert step.facts["parameters"] == plain.facts["parameters"]
     assert step.facts["trained_parameters"] == plain.facts["trained_parameters"] == 2 * 8 * (32 + 32)
+    update = update_of(step)
+    assert update is not None and parameter_count(step, update) == 2 * 8 * (32 + 32)
+    words = describe_states(states_of(step.facts)["states"])
+    assert words.endswith("of them trained, the others weights alone, in layers with nf4 of fewer bytes")
     weights = 2 * (2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 64)
     saved = weights * 4 - (weights // 2 + weights // 64 * 4)
     assert plain.persistent_bytes - step.persistent_bytes == saved

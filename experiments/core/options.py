@@ -10,6 +10,10 @@ from experiments.core.knobs import knob
 from experiments.core.precision import BASES, PRECISIONS
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
+OPTIMIZERS = (
+    *("sgd", "momentum", "adam", "adamw", "adamw8bit", "paged_adamw", "paged_adamw8bit", "adamw4bit"),
+    *("adafactor", "muon", "galore_adamw"),
+)
 
 #: In lists of linear layers: every one but the model's head.
 ALL_LINEAR = "all-linear"
@@ -58,6 +62,19 @@ class FineTuning:
         words=True,
     )
     dropout: bool = knob(False, "the configuration's own dropout, whose masks training keeps")
+    update: str = knob(
+        "single",
+        "form of the optimizer's update: one parameter after another, all at once with temporaries of all, "
+        "one kernel without temporaries, or each parameter in the backward pass",
+        choices=("single", "foreach", "fused", "in-backward"),
+    )
+    optimizer_rank: int = knob(128, "rank of galore_adamw's projection", low=1, high=2**16)
+    accumulate: int = knob(1, "equal parts of a batch whose gradients are added up", low=1, high=2**24)
+    autocast: str = knob(
+        "none",
+        "16-bit type of products of a model in float32, with a copy of each weight",
+        choices=("none", "bfloat16", "float16"),
+    )
 
     @property
     def changes(self) -> dict[str, Any]:
@@ -88,7 +105,7 @@ class WorkloadOptions(FineTuning):
         "what training keeps for each parameter; 16-bit types are mixed unless told",
         choices=PRECISIONS,
     )
-    optimizer: str | None = knob(None, "optimizer of the step", choices=("sgd", "momentum", "adam", "adamw"))
+    optimizer: str | None = knob(None, "optimizer of the step", choices=OPTIMIZERS)
     training: bool = knob(True, "a training step; false: one forward pass")
     attention: str = knob("auto", "attention backend", choices=("auto", "math", "flash"))
     steps: int | None = knob(None, "steps of the whole training job, for jct", low=1, high=10**9)

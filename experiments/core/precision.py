@@ -9,7 +9,7 @@ float32).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from experiments.core.errors import BadInput
@@ -26,7 +26,8 @@ WITH_MASTER = (MIXED, MIXED_FP32_GRADS)
 BASES = ("plain", "int8", "nf4", "nf4-double")
 #: What the bytes of a parameter are for.
 PARTS = ("weights", "gradients", "master weights", "optimizer state")
-#: Tensors of a parameter's shape that an optimizer keeps.
+#: Tensors of a parameter's shape and type that an optimizer keeps; the state of others follows from a
+#: captured step.
 OPTIMIZER_MOMENTS: Mapping[str, int] = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
 
 
@@ -67,8 +68,12 @@ def state_bytes(dtype: str, optimizer: str, precision: str) -> StateBytes:
     """Return the bytes of a parameter's states.
 
     ``("bfloat16", "adam", "bf16-mixed")`` gives 2 + 2 + 12 bytes, with float32 gradients 2 + 4 + 12,
-    ``"bf16-pure"`` 2 + 2 + 4, and ``("float32", "adam", "fp32")`` 4 + 4 + 8.
+    ``"bf16-pure"`` 2 + 2 + 4, and ``("float32", "adam", "fp32")`` 4 + 4 + 8. ``BadInput`` for an optimizer
+    whose state is not a number of such tensors.
     """
+    if optimizer not in OPTIMIZER_MOMENTS:
+        what = f"the state of {optimizer!r} follows from a captured step alone"
+        raise BadInput(what, "options.optimizer", "one of " + ", ".join(OPTIMIZER_MOMENTS))
     size, moments = DTYPE_BYTES[dtype], OPTIMIZER_MOMENTS[optimizer]
     if precision not in WITH_MASTER:
         return StateBytes(size, size, size * moments)
@@ -84,14 +89,29 @@ def states_note(states: StateBytes, precision: str) -> dict[str, Any]:
 def states_of(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ``states_note`` of a step by its facts; nothing where they do not say how it trains."""
     dtype, optimizer, precision = (facts.get(name) for name in ("dtype", "optimizer", "precision"))
-    if dtype not in DTYPE_BYTES or optimizer not in OPTIMIZER_MOMENTS or precision not in PRECISIONS:
+    if dtype not in DTYPE_BYTES or precision not in PRECISIONS:
         return {}
-    note = states_note(state_bytes(str(dtype), str(optimizer), str(precision)), str(precision))
+    states = _states(str(dtype), str(optimizer), str(precision), facts)
+    if states is None:
+        return {}
+    if facts.get("update") == "in-backward":
+        states = replace(states, gradient=0)
+    note = states_note(states, str(precision))
     if "trained_parameters" in facts:
         note["states"]["trained"] = facts["trained_parameters"] / facts["parameters"]
     if "base" in facts:
         note["states"]["base"] = facts["base"]
     return note
+
+
+def _states(dtype: str, optimizer: str, precision: str, facts: Mapping[str, Any]) -> StateBytes | None:
+    """Bytes by the optimizer, or by what a captured step keeps of it; ``None`` where neither is known."""
+    if optimizer in OPTIMIZER_MOMENTS:
+        return state_bytes(dtype, optimizer, precision)
+    kept, trained = facts.get("optimizer_bytes"), facts.get("trained_parameters", facts.get("parameters"))
+    if kept is None or not trained:
+        return None
+    return replace(state_bytes(dtype, "sgd", precision), optimizer=kept / trained)
 
 
 def describe_states(note: Mapping[str, Any]) -> str:

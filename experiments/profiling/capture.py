@@ -34,7 +34,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from experiments.core.errors import BadInput
-from experiments.core.options import FineTuning
+from experiments.core.options import WorkloadOptions
+from experiments.core.precision import OPTIMIZER_MOMENTS
 from experiments.core.progress import Progress, forward_only, silent
 from experiments.models.catalog import zoo_model
 from experiments.models.parts import split_words
@@ -44,7 +45,7 @@ from experiments.profiling.recorder import Recorder
 from experiments.workloads.hf import equal_blocks
 from experiments.workloads.lengthened import FEWEST, lengthen
 from experiments.workloads.model import COMPILED, ModelSource
-from experiments.workloads.step import Step
+from experiments.workloads.step import KINDS, Step
 
 # What it would log is in the error that it raises, and that error is told to the user.
 logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
@@ -103,7 +104,7 @@ def trace(source: ModelSource, device: str = "cpu", progress: Progress = silent)
     lowering = lower(source.name, graph_module.graph, program.leaves, recorder, lambda: progress(0.0, ""))
     if source.kernels == COMPILED:
         lowering.fuse_kernels()
-    lowered = lowering.step(_facts(source, program, lowering))
+    lowered = with_state_bytes(lowering.step(_facts(source, program, lowering)))
     progress(1.0, "captured")
     return Traced(source, device, graph_module, program.leaves, lowered, lowering.tensor_of, program)
 
@@ -121,9 +122,10 @@ def capture(source: ModelSource, device: str = "cpu", progress: Progress = silen
 def few_blocks(source: ModelSource) -> tuple[ModelSource, dict[str, int]]:
     """Return ``source`` with no more equal blocks than a pattern needs, and how many each module lacks.
 
-    Blocks of which some may be frozen, or have an adapter alone, are not equal.
+    Blocks of which some may be frozen, or have an adapter alone, are not equal, and an update of all
+    parameters at once is no block's.
     """
-    if source.options.frozen or _names_blocks(source.options):
+    if not _has_equal_blocks(source.options):
         return source, {}
     entry = zoo_model(source.zoo) if source.zoo else None
     alike = None if source.kernels == COMPILED else equal_blocks(source.config)
@@ -136,7 +138,7 @@ def few_blocks(source: ModelSource) -> tuple[ModelSource, dict[str, int]]:
     return replace(source, config={**source.config, **few}), more
 
 
-def _names_blocks(options: FineTuning) -> bool:
+def _names_blocks(options: WorkloadOptions) -> bool:
     """Whether a layer of one block alone may be meant: its name has a number."""
     words = split_words(f"{options.adapter_targets},{options.base_targets}")
     return any(part.isdigit() for word in words for part in word.split("."))
@@ -151,6 +153,22 @@ def _kernels(
     from experiments.profiling.compiled_parts import compile_parts
 
     return compile_parts(program.model.module, recorder)
+
+
+def _has_equal_blocks(options: WorkloadOptions) -> bool:
+    optimizer = options.optimizer
+    by_size = optimizer is not None and optimizer not in OPTIMIZER_MOMENTS
+    partly = bool(options.frozen) or _names_blocks(options)
+    return not partly and options.update == "single" and not by_size
+
+
+def with_state_bytes(step: Step) -> Step:
+    """Return ``step`` with the bytes of its optimizer's state, where those do not follow from its type."""
+    optimizer = step.facts["optimizer"]
+    if optimizer is None or optimizer in OPTIMIZER_MOMENTS:
+        return step
+    kept = step.tensors.bytes[step.tensors.kind == KINDS.index("optimizer_state")]
+    return replace(step, facts={**step.facts, "optimizer_bytes": int(kept.sum())})
 
 
 def _drop_detaches(module: fx.GraphModule) -> None:
@@ -180,7 +198,7 @@ def _facts(source: ModelSource, program: Program, lowering: Lowering) -> dict[st
         "torch": torch.__version__,
         **({"kernels": COMPILED} if source.kernels == COMPILED else {}),
         **_tuning_facts(source, program),
-        **({"micro_batches": program.micro_batches} if program.micro_batches > 1 else {}),
+        **({"micro_batches": source.micro_batches} if source.micro_batches > 1 else {}),
         **program.model.facts,
     }
 

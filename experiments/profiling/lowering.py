@@ -99,7 +99,7 @@ class Lowering:
 
     def call(self, node: fx.Node) -> None:
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda arg: arg.meta["val"])
-        out = node.meta["val"]
+        out = node.meta.get("val")  # an op may return nothing and write its arguments alone
         label = self.labels[node.name]
         known = len(self.allocations)
         inputs = self._distinct(cost.tensors((args, kwargs)))
@@ -107,9 +107,11 @@ class Lowering:
             node.name, cost.tensors(out), "activation" if label.phase == "forward" else "temporary"
         )
         self.tensor_of[node.name] = tuple(produced)
-        written = self._distinct(_mutated_arguments(node.target, args, kwargs))
+        mutated = _mutated_arguments(node.target, args, kwargs)
+        written = self._distinct(mutated)
         new = [tensor for tensor in dict.fromkeys(produced) if tensor >= known]
         view = not written and not new
+        result = mutated if out is None else out
         flops = 0 if view else cost.flops(node.target, args, kwargs, out)
         self.model_flops += flops - cost.recomputed_flops(node.target, args)
         self.rows.append(
@@ -119,7 +121,7 @@ class Lowering:
                 "module": label.module,
                 "phase": PHASES.index(label.phase),
                 "flops": flops,
-                "bytes_moved": 0 if view else cost.count_bytes_moved(node.target, args, kwargs, out),
+                "bytes_moved": 0 if view else cost.count_bytes_moved(node.target, args, kwargs, result),
                 "dtype": _op_dtype(out, args),
                 "view": view,
                 "random": _random(node.target, args, kwargs),

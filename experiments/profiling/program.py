@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,7 +20,11 @@ from experiments.core.precision import MIXED_FP32_GRADS
 from experiments.models.build import DTYPES, Chosen, build, chosen
 from experiments.models.model import Model, Objective
 from experiments.models.parts import own_attributes
-from experiments.profiling.optimizers import GRADIENT, MASTER, OPTIMIZERS, Optimizer, initial_state
+from experiments.profiling.autocast import casting, refuse_narrow
+from experiments.profiling.optimizers import GRADIENT, initial_state
+from experiments.profiling.optimizers.matrices import hidden_matrices
+from experiments.profiling.optimizers.optimizer import Optimizer
+from experiments.profiling.update import IN_BACKWARD, Update, optimizer_of
 from experiments.workloads.model import ModelSource
 
 ATTENTION = {"math": SDPBackend.MATH, "flash": SDPBackend.FLASH_ATTENTION}
@@ -60,13 +64,52 @@ class Leaf:
     dtype: torch.dtype
 
 
+class GradientSums:
+    """Gradients of several backward passes, added up as each is made, as ``.grad`` is.
+
+    ``buffers`` hold them in float32 from the start, where the precision has such.
+    """
+
+    def __init__(self, buffers: Mapping[str, Tensor]) -> None:
+        self.buffers = buffers
+        self.found: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def add(self, name: str, gradient: Tensor) -> None:
+        """Add the gradient of one pass, into the memory of the first where that is its own."""
+        first = name not in self.found
+        if self.buffers:
+            buffer = self.buffers[name]
+            self.found[name] = buffer.copy_(gradient) if first else buffer.add_(gradient)
+        elif first:
+            self.found[name] = gradient
+        elif self._is_own(name):
+            self.found[name].add_(gradient)
+        else:
+            self.found[name] = self.found[name] + gradient
+
+    def _is_own(self, name: str) -> bool:
+        """The sum of ``name`` fills its memory, and no other lies there."""
+        total = self.found[name]
+        home = total.untyped_storage()
+        if home.nbytes() != total.numel() * total.element_size():
+            return False
+        others = (value for other, value in self.found.items() if other != name)
+        return all(value.untyped_storage()._cdata != home._cdata for value in others)
+
+    def over(self, gradients: Mapping[str, Tensor | None]) -> dict[str, Tensor | None]:
+        """The sums of all passes; the last pass's ``gradients`` where nothing was added up."""
+        return {name: self.found.get(name, gradient) for name, gradient in gradients.items()}
+
+
 @dataclass(frozen=True)
 class Program:
     """``program(*tensors)`` runs the step on tensors in the order of ``leaves`` and returns loss or output.
 
     Parameters, optimizer state and buffers are updated in place, as an eager step does. With
     ``micro_batches`` the batch is cut along its samples; the loss is the mean over the parts, and their
-    gradients are added up. ``frozen`` parameters have neither gradient nor state.
+    gradients are added up. ``frozen`` parameters have neither gradient nor state. ``form`` is that of the
+    update.
     """
 
     model: Model
@@ -77,6 +120,8 @@ class Program:
     buffers: dict[str, Tensor]
     micro_batches: int = 1
     frozen: frozenset[str] = frozenset()
+    form: str = "single"
+    autocast: str = "none"
 
     def __call__(self, *tensors: Tensor, observer: Observer | None = None) -> Tensor:
         watcher = observer or Unobserved()
@@ -84,17 +129,26 @@ class Program:
         if not self.options.training:
             with torch.no_grad():
                 return self._forward(parameters, buffers, batch, watcher)
+        update = Update(self.optimizer, self.form, parameters, state, watcher)
+        sums = GradientSums(self._gradient_buffers(state))
         losses: list[Tensor] = []
-        gradients: Sequence[Tensor | None] | None = None
-        kept = self._gradient_buffers(state)
         for share in self._shares(batch):
-            loss, found = self._backward(parameters, buffers, share, watcher, kept, not losses)
+            loss, gradients = self._backward(parameters, buffers, share, watcher, self._hooks(update, sums))
             losses.append(loss)
-            gradients = found if gradients is None or kept else _added(gradients, found)
-        assert gradients is not None
-        watcher.gradients(gradients)
-        self._update(parameters, gradients, state, watcher)
-        return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+        gradients = sums.over(gradients)
+        watcher.gradients(list(gradients.values()))
+        loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+        if self.form != IN_BACKWARD:
+            update.run(gradients)
+        return loss
+
+    def _hooks(self, update: Update, sums: GradientSums) -> dict[str, Callable[[Tensor], None]]:
+        """What is done with the gradient of each parameter as soon as the backward pass has made it."""
+        if self.form == IN_BACKWARD:
+            return {name: functools.partial(update.run_in_backward, name) for name in self._trained}
+        if sums.buffers or self.micro_batches > 1:
+            return {name: functools.partial(sums.add, name) for name in self._trained}
+        return {}
 
     def _shares(self, batch: Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
         """The micro-batches, one after another."""
@@ -107,15 +161,14 @@ class Program:
         buffers: Mapping[str, Tensor],
         batch: Sequence[Tensor],
         watcher: Observer,
-        kept: Mapping[str, Tensor],
-        first: bool,
-    ) -> tuple[Tensor, Sequence[Tensor | None]]:
-        """This micro-batch's part of the loss, and its gradients: the sums so far where they are ``kept``."""
+        hooks: Mapping[str, Callable[[Tensor], None]],
+    ) -> tuple[Tensor, dict[str, Tensor | None]]:
+        """This micro-batch's part of the loss, and its gradients by parameter."""
         leaves = {name: value.detach() for name, value in parameters.items()}
         trained = [leaves[name].requires_grad_() for name in self._trained]
-        for name, buffer in kept.items():
+        for name, hook in hooks.items():
             leaf: Any = leaves[name]
-            leaf.register_hook(functools.partial(_accumulate, buffer, first))
+            leaf.register_hook(hook)
         held: list[Any] = []
         with self._holding(held, watcher):
             loss = self._forward(leaves, buffers, batch, watcher)
@@ -125,10 +178,7 @@ class Program:
         gradients = torch.autograd.grad(loss, trained, allow_unused=True)
         loss = loss.detach()
         _touch(held)
-        if kept:
-            made = zip(kept.values(), gradients, strict=True)
-            return loss, [None if gradient is None else buffer for buffer, gradient in made]
-        return loss, gradients
+        return loss, dict(zip(self._trained, gradients, strict=True))
 
     @property
     def _trained(self) -> list[str]:
@@ -184,34 +234,14 @@ class Program:
     ) -> Tensor:
         watcher.phase("forward")
         kernel = ATTENTION.get(self.options.attention)
-        with sdpa_kernel(kernel) if kernel else contextlib.nullcontext(), watcher.watch(self.model.module):
+        with (
+            sdpa_kernel(kernel) if kernel else contextlib.nullcontext(),
+            watcher.watch(self.model.module),
+            casting(self.autocast, list(parameters.values())),
+        ):
             values = {**parameters, **buffers}
             out: Tensor = torch.func.functional_call(self.model.module, values, tuple(batch))
         return out
-
-    @torch.no_grad()
-    def _update(
-        self,
-        parameters: Mapping[str, Tensor],
-        gradients: Sequence[Tensor | None],
-        state: Mapping[str, Tensor],
-        watcher: Observer,
-    ) -> None:
-        """A parameter without a gradient (an unused head) is left alone, as ``torch.optim`` does."""
-        watcher.phase("optimizer")
-        prepared = self.optimizer.prepare({name: state[name] for name in self.optimizer.shared})
-        for name, gradient in zip(self._trained, gradients, strict=True):
-            value = parameters[name]
-            if gradient is None:
-                continue
-            watcher.parameter(name)
-            slots = {slot: state[f"{name}.{slot}"] for slot in self.optimizer.slots}
-            master = state.get(f"{name}.{MASTER}")
-            if master is not None:
-                self.optimizer.update(master, gradient.float(), slots, prepared)
-                value.copy_(master)
-            else:
-                self.optimizer.update(value, gradient, slots, prepared)
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
@@ -245,15 +275,27 @@ def program(source: ModelSource, device: str = "cpu", weights: bool = True) -> P
     dtypes = own_attributes(model.module, "own_dtypes")
     parameters = {name: _moved(value, device, dtypes.get(name, dtype)) for name, value in given.items()}
     buffers = {name: _moved(value, device, dtype) for name, value in model.module.named_buffers()}
-    optimizer = OPTIMIZERS[options.optimizer]
+    parts = source.micro_batches * source.options.accumulate
+    optimizer = optimizer_of(options.optimizer, source.options, options.precision, parts)
     frozen = frozenset(name for name, value in given.items() if not value.requires_grad)
     trained = {name: value for name, value in parameters.items() if name not in frozen}
-    state = initial_state(optimizer, trained, given, options.precision) if options.training else {}
-    batch = options.geometry.batch
-    if batch % source.micro_batches:
-        what = f"a batch of {batch} is not {source.micro_batches} equal micro-batches"
+    hidden = hidden_matrices(model.module)
+    state = initial_state(optimizer, trained, given, options.precision, hidden) if options.training else {}
+    _refuse_uneven(source, options.geometry.batch, parts)
+    refuse_narrow(source.options.autocast, options.dtype, options.precision)
+    forms = (source.options.update, source.options.autocast)
+    return Program(model, options, optimizer, parameters, state, buffers, parts, frozen, *forms)
+
+
+def _refuse_uneven(source: ModelSource, batch: int, parts: int) -> None:
+    if batch % parts == 0:
+        return
+    if source.options.accumulate == 1:
+        what = f"a batch of {batch} is not {parts} equal micro-batches"
         raise BadInput(what, source.name, "a divisor of the batch")
-    return Program(model, options, optimizer, parameters, state, buffers, source.micro_batches, frozen)
+    again = f", in {source.micro_batches} micro-batches each," if source.micro_batches > 1 else ""
+    what = f"batch {batch} in accumulate {source.options.accumulate} parts{again} has unequal ones"
+    raise BadInput(what, "options.accumulate", "a divisor of the batch")
 
 
 def _moved(value: Tensor, device: str, dtype: torch.dtype) -> Tensor:
@@ -261,12 +303,6 @@ def _moved(value: Tensor, device: str, dtype: torch.dtype) -> Tensor:
     tensors.
     """
     return value.detach().to(device, dtype if value.is_floating_point() else None)
-
-
-def _accumulate(buffer: Tensor, first: bool, gradient: Tensor) -> None:
-    """Add a parameter's gradient to its float32 buffer as soon as the pass has made it."""
-    with torch.no_grad():
-        buffer.copy_(gradient) if first else buffer.add_(gradient)
 
 
 def _touch(held: Any) -> None:
@@ -282,21 +318,6 @@ def _touch(held: Any) -> None:
     elif isinstance(held, list | tuple):
         for part in held:
             _touch(part)
-
-
-def _added(sums: Sequence[Tensor | None], more: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Gradients of two micro-batches, the later into the earlier where that has memory of its own, as
-    ``.grad``.
-    """
-    found: list[Tensor | None] = []
-    for total, gradient in zip(sums, more, strict=True):
-        if total is None or gradient is None:
-            found.append(gradient if total is None else total)
-        elif total.untyped_storage().nbytes() == total.numel() * total.element_size():
-            found.append(total.add_(gradient))
-        else:
-            found.append(total + gradient)
-    return found
 
 
 def fake_program(source: ModelSource, device: str = "cpu") -> tuple[Program, list[Tensor]]:

@@ -19,6 +19,8 @@ from experiments.memory.interface import DeviceView, MemoryMachine, MemoryPlan, 
 from experiments.memory.interface.in_place import in_place_ops, out_of_place
 from experiments.memory.interface.machine import PlanEstimate, Split
 from experiments.memory.interface.microbatch import in_microbatches
+from experiments.memory.interface.pages import paged_states, with_pages
+from experiments.memory.interface.transform import transformed
 from experiments.memory.simulator import Simulator
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
@@ -52,7 +54,14 @@ def make_plan(
     if plan is None:
         assert reason is not None
         raise reason
-    return plan
+    return _paged(plan, step, view.split)
+
+
+def _paged(plan: MemoryPlan, step: Step, split: Split) -> MemoryPlan:
+    """The plan with the moves of a paged optimizer's state."""
+    if not paged_states(step):
+        return plan
+    return with_pages(plan, transformed(split(plan.splits) if plan.splits > 1 else step, plan))
 
 
 def recomputes(plan: MemoryPlan) -> bool:
@@ -104,7 +113,7 @@ def view_of(
 
     def estimate(plan: MemoryPlan) -> PlanEstimate:
         progress(0.0, "")
-        return simulator.estimate(plan)
+        return simulator.estimate(_paged(plan, step, simulator.split))
 
     return DeviceView(machine, estimate, np.random.default_rng(seed), simulator.split, progress)
 

@@ -77,6 +77,11 @@ class HostExecution:
             if tensor in self.values.homes and self.values.homes[tensor].nbytes():
                 self.copies.release(tensor, self.values.homes[tensor])
 
+    def pick(self, node: fx.Node) -> None:
+        """Take one output of an op that ran on the host."""
+        self.values.scope[node.name] = call(node, self._value_on_host)
+        self.values.on_host.add(node.name)
+
     def _value_on_host(self, node: fx.Node) -> Any:
         value = self.values.scope[node.name]
         if node.name in self.values.on_host:

@@ -100,7 +100,7 @@ class StepRunner:
     def _run(self, node: fx.Node) -> None:
         op = self.op_of.get(node.name)
         if op is None:
-            self.values.hold(self.values.scope, node, call(node, self.host.value_on_device))
+            self._pick(node)
         else:
             self._before(op)
             self.moves.await_touched(op)
@@ -110,6 +110,13 @@ class StepRunner:
                 self._run_on_device(node, op)
             self.moves.leave(op)
         self.values.let_die(self.schedule.after.get(node.name, ()))
+
+    def _pick(self, node: fx.Node) -> None:
+        """Take one output of an op that has several, where it was made."""
+        if any(source.name in self.values.on_host for source in node.all_input_nodes):
+            self.host.pick(node)
+        else:
+            self.values.hold(self.values.scope, node, call(node, self.host.value_on_device))
 
     def _run_on_device(self, node: fx.Node, op: int) -> None:
         for tensor in self.copies.kept.intersection(self.lineage.writes[op]):

@@ -9,11 +9,16 @@ MOST = 1024
 
 
 def divisors(step: Step) -> list[int]:
-    """Return the numbers of equal parts, ascending; powers of two where the batch is not known."""
+    """Return the numbers of equal parts, ascending; powers of two where the batch is not known.
+
+    A batch that is accumulated in parts has each of them cut.
+    """
     batch = step.facts.get("batch")
+    if batch:
+        batch = int(batch) // int(step.facts.get("accumulate", 1))
     if not batch:
         return [2**i for i in range(MOST.bit_length())]
-    return [parts for parts in range(1, int(batch) + 1) if batch % parts == 0]
+    return [parts for parts in range(1, batch + 1) if batch % parts == 0]
 
 
 def caveats(step: Step) -> dict[str, object]:

@@ -49,7 +49,7 @@ class Update:
 def update_of(step: Step) -> Update | None:
     """The optimizer's part of ``step``; ``None`` for a step without one."""
     ops = np.nonzero(step.ops.phase == PHASES.index("optimizer"))[0].tolist()
-    return part_of_update(step, _changing_state(step, ops), ops[0]) if ops else None
+    return part_of_update(step, _changing_state(step, ops)) if ops else None
 
 
 def _changing_state(step: Step, ops: Sequence[int]) -> list[int]:
@@ -64,8 +64,9 @@ def _changing_state(step: Step, ops: Sequence[int]) -> list[int]:
     return found[::-1]
 
 
-def part_of_update(step: Step, ops: Sequence[int], first: int) -> Update:
-    """What belongs to ``ops`` of the update, whose first op is ``first``."""
+def part_of_update(step: Step, ops: Sequence[int]) -> Update:
+    """What belongs to ``ops`` of the update, which may run between those of the backward pass."""
+    updating = step.ops.phase == PHASES.index("optimizer")
     touched = list(dict.fromkeys(t for op in ops for t in step.touched[op].tolist()))
     written = {t for op in ops for t in step.outputs[op].tolist()}
     kind = step.tensors.kind
@@ -74,7 +75,7 @@ def part_of_update(step: Step, ops: Sequence[int], first: int) -> Update:
     gradients = []
     for t in touched:
         uses = step.uses[t]
-        before = uses[uses < first]
+        before = uses[~updating[uses]]
         if not step.persistent[t] and len(before):
             gradients.append((t, int(before[-1])))
     return Update(tuple(ops), tuple(parameters), tuple(states), tuple(gradients))

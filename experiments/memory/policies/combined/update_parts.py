@@ -59,7 +59,7 @@ def parts_of(step: Step, update: Update) -> UpdateParts:
     own: dict[int, list[int]] = {}
     for op in update.ops:
         own.setdefault(owner[op], []).append(op)
-    parts = [part_of_update(step, ops, update.ops[0]) for key, ops in own.items() if key >= 0]
+    parts = [part_of_update(step, ops) for key, ops in own.items() if key >= 0]
     gradients = {tensor for tensor, _ in update.gradients}
     touched = {tensor for op in common for tensor in step.touched[op].tolist()}
     written = {tensor for part in parts for tensor in part.parameters}

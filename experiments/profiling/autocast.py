@@ -28,11 +28,11 @@ def refuse_narrow(autocast: str, dtype: str, precision: str) -> None:
         raise BadInput(what, "options.autocast", f"dtype float32 and precision {FULL}")
 
 
-class CastWatcher(TorchDispatchMode):
+class CastWatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Collects the copies that autocast makes of ``weights``."""
 
     def __init__(self, weights: Sequence[Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.weights = {id(weight) for weight in weights}
         self.copies: list[Tensor] = []
 

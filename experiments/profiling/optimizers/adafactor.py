@@ -49,7 +49,9 @@ def _update(parameter: Tensor, gradient: Tensor, slots: State, prepared: State) 
 
 
 def _root_mean_square(value: Tensor) -> Tensor:
-    return value.norm(2).double() / value.numel() ** 0.5
+    root: float = value.numel() ** 0.5
+    norm: Tensor = value.norm(2)
+    return norm.double() / root
 
 
 def _factored(gradient: Tensor, rows: Tensor, columns: Tensor, weight: Tensor, tiny: float) -> Tensor:

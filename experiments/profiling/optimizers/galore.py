@@ -27,11 +27,10 @@ def galore_adamw(rank: int) -> Optimizer:
             return {slot: torch.zeros_like(parameter) for slot in ("mean", "square")}
         rows, columns = parameter.shape
         few = min(rank, rows, columns)
-        options = {"dtype": parameter.dtype, "device": parameter.device}
         tall = rows >= columns
-        basis = torch.eye(few, columns, **options) if tall else torch.eye(rows, few, **options)
-        shape = (rows, few) if tall else (few, columns)
-        moments = {slot: torch.zeros(shape, **options) for slot in ("mean", "square")}
+        sides, shape = ((few, columns), (rows, few)) if tall else ((rows, few), (few, columns))
+        basis = torch.eye(*sides, dtype=parameter.dtype, device=parameter.device)
+        moments = {slot: parameter.new_zeros(shape) for slot in ("mean", "square")}
         return {"basis": basis, **moments}
 
     return Optimizer("galore_adamw", initial, ("step",), _prepare, _update)

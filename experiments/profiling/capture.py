@@ -122,8 +122,8 @@ def capture(source: ModelSource, device: str = "cpu", progress: Progress = silen
 def few_blocks(source: ModelSource) -> tuple[ModelSource, dict[str, int]]:
     """Return ``source`` with no more equal blocks than a pattern needs, and how many each module lacks.
 
-    Blocks of which some may be frozen, or have an adapter alone, are not equal, and an update of all
-    parameters at once is no block's.
+    Blocks of which some may be frozen, or have an adapter alone, are not equal, and what is done or held for
+    all parameters at once is no block's.
     """
     if not _has_equal_blocks(source.options):
         return source, {}
@@ -159,7 +159,8 @@ def _has_equal_blocks(options: WorkloadOptions) -> bool:
     optimizer = options.optimizer
     by_size = optimizer is not None and optimizer not in OPTIMIZER_MOMENTS
     partly = bool(options.frozen) or _names_blocks(options)
-    return not partly and options.update == "single" and not by_size
+    joined = options.update != "single" or options.autocast != "none"
+    return not partly and not joined and not by_size
 
 
 def with_state_bytes(step: Step) -> Step:

@@ -31,9 +31,9 @@ def stretches(step: Step, update: Update, reruns: Sequence[Recompute] = ()) -> l
         for op in move.ops:
             for tensor in step.inputs[op].tolist():
                 again.setdefault(tensor, set()).add(move.at)
-    found = []
+    found, updates = [], set(update.ops)
     for tensor in update.parameters:
-        passes = {op for op in step.uses[tensor].tolist() if op < update.ops[0]}
+        passes = {op for op in step.uses[tensor].tolist() if op not in updates}
         uses = sorted(passes | again.get(tensor, set()))
         begin = 0
         for i, op in enumerate(uses):

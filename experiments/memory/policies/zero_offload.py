@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from experiments.core.knobs import knob
 from experiments.memory.interface import (
     DeviceView,
@@ -93,7 +95,7 @@ def notes(
     out = update.bytes_of(step, tuple(tensor for tensor, _ in update.gradients))
     back = update.bytes_of(step, update.parameters)
     again = [op for move in moves if isinstance(move, Recompute) for op in move.ops]
-    passes = float(step.ops.seconds[: update.ops[0]].sum() + step.ops.seconds[again].sum())
+    passes = float(np.delete(step.ops.seconds, update.ops).sum() + step.ops.seconds[again].sum())
     copies = [device.machine.out_time(out), device.machine.back_time(back)]
     if not device.machine.duplex:
         copies = [sum(copies)]

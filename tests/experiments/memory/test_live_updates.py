@@ -33,7 +33,7 @@ CASES: dict[str, dict[str, Any]] = {
     "parts": {"accumulate": 2},
     "autocast": {"autocast": "bfloat16"},
 }
-POLICIES = ("baseline", "swap_all", "checkpoint", "zero_offload")
+POLICIES = ("baseline", "swap_all", "checkpoint", "zero_offload", "zero_infinity")
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -51,7 +51,7 @@ def test_plans_change_neither_loss_nor_weights(case: str, monkeypatch: pytest.Mo
     with torch.no_grad():
         losses = [float(traced.graph_module(*plain)) for _ in range(2)]
     for name in POLICIES:
-        knobs = {"always": True} if name == "zero_offload" else {}
+        knobs = {"always": True} if name.startswith("zero_") else {}
         policy = registry.create("memory", name, knobs)
         assert isinstance(policy, MemoryPolicy)
         plan = make_plan(step, on, policy, seed=0)

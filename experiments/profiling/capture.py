@@ -200,6 +200,7 @@ def _facts(source: ModelSource, program: Program, lowering: Lowering) -> dict[st
         **({"kernels": COMPILED} if source.kernels == COMPILED else {}),
         **_tuning_facts(source, program),
         **({"micro_batches": source.micro_batches} if source.micro_batches > 1 else {}),
+        **({"paged_from": program.optimizer.paged_from} if program.optimizer.paged_from else {}),
         **program.model.facts,
     }
 

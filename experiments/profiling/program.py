@@ -293,8 +293,8 @@ def _refuse_uneven(source: ModelSource, batch: int, parts: int) -> None:
     if source.options.accumulate == 1:
         what = f"a batch of {batch} is not {parts} equal micro-batches"
         raise BadInput(what, source.name, "a divisor of the batch")
-    again = f", in {source.micro_batches} micro-batches each," if source.micro_batches > 1 else ""
-    what = f"batch {batch} in accumulate {source.options.accumulate} parts{again} has unequal ones"
+    again = f" of {source.micro_batches} micro-batches each" if source.micro_batches > 1 else ""
+    what = f"batch {batch} is not accumulate {source.options.accumulate} equal parts{again}"
     raise BadInput(what, "options.accumulate", "a divisor of the batch")
 
 

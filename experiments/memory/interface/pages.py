@@ -1,7 +1,7 @@
 """State of a paged optimizer: it belongs to the host and crosses the link for its update, under any plan.
 
-Of ``paged_adamw`` and ``paged_adamw8bit`` (bitsandbytes: moments in memory that host and device share) the
-tensors of 100,000 values or more are resident on the host. Those of one parameter come to the device when its
+Where a step says from how many values on (``paged_from``; bitsandbytes: moments in memory that host and
+device share), such tensors are resident on the host. Those of one parameter come to the device when its
 update begins, and are back before the next one begins: the update takes at least their way there and back.
 """
 
@@ -23,17 +23,14 @@ from experiments.memory.interface.plan import (
 from experiments.memory.interface.space import CountedBytes, MemoryPool
 from experiments.workloads.step import KINDS, Step
 
-PAGED = ("paged_adamw", "paged_adamw8bit")
-#: Values of a tensor that has pages.
-FEWEST = 100_000
-
 
 def paged_states(step: Step) -> list[int]:
     """Return the tensors of the optimizer's state that are resident on the host."""
-    if step.facts.get("optimizer") not in PAGED:
+    fewest = step.facts.get("paged_from")
+    if not isinstance(fewest, int):
         return []
     states = np.nonzero(step.tensors.kind == KINDS.index("optimizer_state"))[0].tolist()
-    large = [t for t in states if np.prod(step.tensors.shape[t], dtype=np.int64) >= FEWEST]
+    large = [t for t in states if np.prod(step.tensors.shape[t], dtype=np.int64) >= fewest]
     return [t for t in large if len(step.uses[t]) and not step.tensors.name[t].endswith(".master")]
 
 

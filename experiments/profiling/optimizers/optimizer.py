@@ -34,6 +34,7 @@ class Optimizer:
     - ``together``: updates of all parameters at once by the name of their form, ``foreach`` or ``fused``.
     - ``in_place``: the update of one parameter that leaves no temporaries, where the library has such a
       kernel.
+    - ``paged_from``: values of the smallest state tensor that belongs to the host; 0: none does.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Optimizer:
     update: Callable[[Tensor, Tensor, State, State], None]
     together: Mapping[str, Callable[[Sequence[Part], State], None]] = field(default_factory=dict)
     in_place: Callable[[Tensor, Tensor, State, State], None] | None = None
+    paged_from: int = 0
 
     @property
     def forms(self) -> tuple[str, ...]:

@@ -17,6 +17,8 @@ from torch import Tensor
 from experiments.profiling.optimizers import elementwise, quantized
 from experiments.profiling.optimizers.optimizer import Optimizer, State
 
+#: Values of the smallest tensor whose moments have pages.
+FEWEST = 100_000
 _DEVICE_ADAMW = elementwise.adam("adamw", quantized.RATE, quantized.DECAY)
 
 
@@ -30,12 +32,12 @@ def adamw(name: str) -> Optimizer:
         scalars = (prepared["rate"], prepared["root"])
         update_moments_(parameter, gradient, slots["mean"], slots["square"], *scalars)
 
-    return replace(_DEVICE_ADAMW, name=name, initial=initial, update=update, together={})
+    return replace(_DEVICE_ADAMW, name=name, initial=initial, update=update, together={}, paged_from=FEWEST)
 
 
 def adamw8bit(name: str) -> Optimizer:
     """AdamW with moments of 8 bits on the host."""
-    return quantized.adamw(name, 8, in_place=True)
+    return replace(quantized.adamw(name, 8, in_place=True), paged_from=FEWEST)
 
 
 @torch.library.custom_op(

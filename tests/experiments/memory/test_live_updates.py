@@ -11,7 +11,7 @@ from experiments.core import registry
 from experiments.core.options import WorkloadOptions
 from experiments.hardware import resolve
 from experiments.memory.experiment import make_plan
-from experiments.memory.interface import MemoryPolicy, PlaceTensor, machine_of, pages, violations
+from experiments.memory.interface import MemoryPolicy, PlaceTensor, machine_of, violations
 from experiments.memory.simulator import Simulator
 from experiments.sources import with_roofline_times
 from experiments.workloads.model import ModelSource
@@ -41,7 +41,7 @@ def test_plans_change_neither_loss_nor_weights(case: str, monkeypatch: pytest.Mo
     from experiments.memory.live.runner import StepRunner
     from experiments.profiling.capture import trace
 
-    monkeypatch.setattr(pages, "FEWEST", 1000)
+    monkeypatch.setattr("experiments.profiling.optimizers.paged.FEWEST", 1000)
     options = WorkloadOptions(**{"batch": 4, "sequence": 32, "optimizer": "adamw", **CASES[case]})
     traced = trace(ModelSource("gpt", config=GPT, options=options))
     local = resolve("local")
@@ -69,7 +69,7 @@ def test_paged_state_is_on_the_host_but_for_one_parameter_s_at_a_time(
 ) -> None:
     from experiments.profiling.capture import capture
 
-    monkeypatch.setattr(pages, "FEWEST", 1000)
+    monkeypatch.setattr("experiments.profiling.optimizers.paged.FEWEST", 1000)
     hardware = resolve("a100-80g")
     found = {}
     for name in ("adamw8bit", "paged_adamw8bit"):

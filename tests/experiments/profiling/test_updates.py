@@ -323,7 +323,7 @@ def test_autocast_casts_each_weight_once_and_holds_it_through_the_forward_pass()
         ({"update": "in-backward", "accumulate": 2}, "update", "gradients of 2 parts"),
         ({"update": "in-backward", "precision": "bf16-mixed-fp32-grads"}, "update", "holds the gradients"),
         ({"update": "foreach", "optimizer": "muon"}, "update", "no such form"),
-        ({"accumulate": 3}, "accumulate", "batch 2 in accumulate 3 parts"),
+        ({"accumulate": 3}, "accumulate", "batch 2 is not accumulate 3 equal parts"),
         ({"autocast": "bfloat16", "precision": "bf16-pure"}, "autocast", "precision 'bf16-pure'"),
         ({"update": "fused", "training": False}, "update", "training false"),
         ({"accumulate": 2, "training": False}, "accumulate", "training false"),

@@ -81,7 +81,8 @@ class Dora(Lora):
     @torch.no_grad()
     def _norm(self, dtype: torch.dtype) -> Tensor:
         change = self.lora_B @ self.lora_A
-        return torch.linalg.vector_norm(self._base_weight(dtype) + self.scale * change, dim=1)
+        norm: Tensor = torch.linalg.vector_norm(self._base_weight(dtype) + self.scale * change, dim=1)
+        return norm
 
     def _base_weight(self, dtype: torch.dtype) -> Tensor:
         """Return the base's weight, outputs first."""

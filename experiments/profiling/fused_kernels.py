@@ -79,8 +79,9 @@ class _Loop:
 
 @dataclass(frozen=True)
 class _Inlined:
-    """A tensor that is computed where it is read: from what, by which ops."""
+    """A tensor that is computed where it is read: by op ``op`` and those before it, from what."""
 
+    op: int
     ops: frozenset[int]
     reads: frozenset[int]
 
@@ -92,8 +93,7 @@ class _Inliner:
         self.graph = graph
         self._inlined: dict[int, _Inlined] = {}
         self._loops: list[_Loop] = []
-        self._maker = {tensor: op for op, row in enumerate(graph) for tensor in row.makes}
-        self._users = {tensor: int(tensor in leaving) for tensor in self._maker}
+        self._users = {tensor: int(tensor in leaving) for row in graph for tensor in row.makes}
         for row in graph:
             for tensor in row.reads:
                 self._users[tensor] = self._users.get(tensor, 0) + 1
@@ -128,7 +128,7 @@ class _Inliner:
     def _keep(self, op: int) -> None:
         tensor = self.graph[op].makes[0]
         ops, reads = self._inline(op)
-        self._inlined[tensor] = _Inlined(ops, reads)
+        self._inlined[tensor] = _Inlined(op, ops, reads)
         reused = self._users[tensor] > 1 and (len(reads) > REUSED_READS or len(ops) > REUSED_OPS)
         if reused or len(reads) > MOST_READS:
             self._give_memory([tensor])
@@ -142,7 +142,7 @@ class _Inliner:
         for tensor in dict.fromkeys(tensors):
             inlined = self._inlined.pop(tensor, None)
             if inlined is not None:
-                row = self.graph[self._maker[tensor]]
+                row = self.graph[inlined.op]
                 self._loops.append(self._loop(row, inlined.ops, inlined.reads))
 
 
@@ -263,11 +263,12 @@ class _Scheduler:
         made = set().union(*(loop.makes for loop in inside))
         read_elsewhere = {t for i, loop in enumerate(self.loops) if self._home[i] != home for t in loop.reads}
         read = set().union(*(loop.reads for loop in inside))
-        writes = {t for t in made if t in self.leaving or t in read_elsewhere or t not in read}
+        library = inside[0].form == LIBRARY
+        writes = {t for t in made if library or t in self.leaving or t in read_elsewhere or t not in read}
         ops = set().union(*(loop.ops for loop in inside))
         return FusedKernel(
             tuple(sorted(ops)),
             tuple(sorted(read - made)),
             tuple(sorted(writes)),
-            inside[0].form == LIBRARY,
+            library,
         )

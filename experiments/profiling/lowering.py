@@ -53,7 +53,13 @@ POINTWISE = {
     "prims.iota",
 }
 #: Ops that make a copy of their first argument and put values into it.
-PUTS = {"aten.index_put", "aten._unsafe_index_put", "aten.scatter", "aten.scatter_add"}
+PUTS = {
+    "aten._unsafe_index_put",
+    "aten._unsafe_masked_index_put_accumulate",
+    "aten.index_put",
+    "aten.scatter",
+    "aten.scatter_add",
+}
 
 
 @dataclass

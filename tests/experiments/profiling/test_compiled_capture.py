@@ -176,6 +176,21 @@ def test_a_model_without_repeated_blocks_is_compiled_as_a_whole() -> None:
     assert activations == ["fused(aten.relu.default)"] * 2
 
 
+def test_gradients_of_picked_rows_are_put_into_zeros_in_place() -> None:
+    sizes = {"tables": 2, "rows": 5000, "width": 8}
+    options = replace(OPTIONS, sequence=None)
+    eager, compiled = (
+        trace(
+            ModelSource("zoo:dlrm", zoo="dlrm", sizes=sizes, options=replace(options, kernels=kernels))
+        ).step
+        for kernels in ("eager", "compiled")
+    )
+    table = 5000 * 8 * 4
+    made = [int(b) for b, own in zip(compiled.tensors.bytes, compiled.persistent, strict=True) if not own]
+    assert made.count(table) == 2
+    assert compiled.live_peak <= eager.live_peak
+
+
 @pytest.mark.parametrize("kernels", ["float8", "fused"])
 def test_kernels_that_no_capture_has_are_refused(kernels: str) -> None:
     source = gpt(replace(OPTIONS, kernels=kernels))

@@ -76,3 +76,8 @@ def test_a_tensor_is_read_before_it_is_written_over():
     # a is a running mean: d is made from it by way of b, then c is put in its place.
     ops = (op(POINTWISE, "a", "b"), op(LIBRARY, "ac", "a"), op(POINTWISE, "b", "d"), op(POINTWISE, "a", "e"))
     assert kernels(*ops) == [((0, 2), "a", "d"), ((1,), "c", "a"), ((3,), "a", "e")]
+
+
+def test_what_is_put_into_a_copy_is_put_into_memory_that_the_copy_fills():
+    ops = (op(POINTWISE, "a", "b"), op(POINTWISE, "b", "c"), op(LIBRARY, "cx", "c"))
+    assert kernels(*ops) == [((0, 1), "a", "c"), ((2,), "x", "c")]

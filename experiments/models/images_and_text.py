@@ -32,6 +32,11 @@ class ImagesAndText(nn.Module):
         # Their own compares the number of placeholders with the features': a decision that data make.
         inner.model.get_placeholder_mask = self._placeholders
 
+    def get_output_embeddings(self) -> nn.Module:
+        """The vocabulary head."""
+        head: nn.Module = self.inner.get_output_embeddings()
+        return head
+
     def forward(self, text: Tensor, pixels: Tensor) -> Tensor:
         images = text.new_full((text.shape[0], self._tokens), self._placeholder)
         ids = torch.cat((images, text), 1)

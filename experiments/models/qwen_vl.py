@@ -44,6 +44,11 @@ class QwenImagesAndText(nn.Module):
         inner.model.get_placeholder_mask = self._placeholders
         _attend_in_windows(inner.model.visual, self._patches, window * tower.spatial_merge_size)
 
+    def get_output_embeddings(self) -> nn.Module:
+        """The vocabulary head."""
+        head: nn.Module = self.inner.get_output_embeddings()
+        return head
+
     def forward(self, text: Tensor, patches: Tensor) -> Tensor:
         batch = text.shape[0]
         ids = torch.cat((text.new_full((batch, self._images * self._merged**2), self._placeholder), text), 1)

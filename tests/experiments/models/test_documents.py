@@ -12,7 +12,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from experiments.core.errors import BadInput  # noqa: E402
-from experiments.core.spec import Workload, WorkloadOptions  # noqa: E402
+from experiments.core.options import WorkloadOptions  # noqa: E402
+from experiments.core.spec import Workload  # noqa: E402
 from experiments.models.build import build, chosen  # noqa: E402
 from experiments.profiling.capture import capture, trace  # noqa: E402
 from experiments.sources import layers_of  # noqa: E402

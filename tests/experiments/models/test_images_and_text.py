@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from experiments.core.errors import BadInput  # noqa: E402
-from experiments.core.spec import WorkloadOptions  # noqa: E402
+from experiments.core.options import WorkloadOptions  # noqa: E402
 from experiments.models.build import build, chosen  # noqa: E402
 from experiments.profiling.capture import capture, trace  # noqa: E402
 from experiments.workloads.hf import check_config  # noqa: E402
@@ -176,6 +176,16 @@ def test_a_window_has_a_quarter_of_the_attention_of_an_image() -> None:
     tower = [step.ops.flops[op] for op in attention if step.ops.module[op].startswith("model.visual")][:3]
     assert tower == [4 * 4 * 64 * 16 * 32, 4 * 4 * 64 * 64 * 32, 4 * 4 * 64 * 16 * 32]
     assert step.facts["image_tokens"] == 32
+
+
+@pytest.mark.parametrize("kind", ["llava", "gemma3", "qwen2_5_vl"])
+def test_the_loss_of_images_and_text_may_be_taken_by_chunks(kind: str) -> None:
+    """Two chunks of tokens, each with its share of the vocabulary head: the loss of the whole."""
+    losses = []
+    for options in ({}, {"loss": "fused", "loss_chunks": 2}):
+        traced = trace(qwen(**options) if kind == "qwen2_5_vl" else small(kind, **options))
+        losses.append(traced.eager(*traced.make_inputs(0)))
+    assert torch.allclose(*losses)
 
 
 @pytest.mark.parametrize("kind", sorted(SMALL))

@@ -12,7 +12,7 @@ transformers = pytest.importorskip("transformers")
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from experiments.core.spec import WorkloadOptions  # noqa: E402
+from experiments.core.options import WorkloadOptions  # noqa: E402
 from experiments.models.build import build  # noqa: E402
 from experiments.profiling.capture import capture, trace  # noqa: E402
 from experiments.workloads.hf import check_config  # noqa: E402

@@ -11,7 +11,7 @@ an adapter beside it, or frozen. Both keep autograd's own order of operations.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, cast
 
@@ -24,12 +24,18 @@ from experiments.core.options import WorkloadOptions
 from experiments.models.model import Model, Objective, classification
 
 HALVES = (torch.float16, torch.bfloat16)
+#: What a kernel, or a compiled graph, does with the logits of one chunk.
+ChunkFunction = Callable[..., Any]
 
 
 class TokenLoss(Protocol):
-    """Mean cross entropy of ``head(states)`` [tokens, words] with ``target`` [tokens], by chunks."""
+    """Mean cross entropy of ``head(states)`` [tokens, words] with ``target`` [tokens], by chunks;
+    ``of_chunk`` takes one chunk's logits.
+    """
 
-    def __call__(self, head: nn.Module, states: Tensor, target: Tensor, chunks: int) -> Tensor: ...
+    def __call__(
+        self, head: nn.Module, states: Tensor, target: Tensor, chunks: int, of_chunk: ChunkFunction
+    ) -> Tensor: ...
 
 
 def with_loss(model: Model, options: WorkloadOptions, tokens: int) -> Model:
@@ -53,7 +59,7 @@ def with_loss(model: Model, options: WorkloadOptions, tokens: int) -> Model:
     if options.loss_chunks > tokens:
         what = f"{options.loss_chunks} chunks of {tokens} tokens"
         raise BadInput(what, "options.loss_chunks", f"at most {tokens}")
-    return replace(model, module=LossByChunks(body, LOSSES[options.loss], options.loss_chunks))
+    return replace(model, module=LossByChunks(body, *LOSSES[options.loss], options.loss_chunks))
 
 
 def vocabulary_head(body: nn.Module) -> nn.Module | None:
@@ -79,8 +85,8 @@ class LossByChunks(Objective):
     logits: torchtune drops its own before the backward pass, and Liger has none.
     """
 
-    def __init__(self, body: nn.Module, take: TokenLoss, chunks: int) -> None:
-        super().__init__(body, classification)
+    def __init__(self, body: nn.Module, take: TokenLoss, of_chunk: ChunkFunction, chunks: int) -> None:
+        super().__init__(body, of_chunk)
         self._take, self._chunks = take, chunks
 
     def forward(self, *batch: Tensor) -> Any:
@@ -92,7 +98,10 @@ class LossByChunks(Objective):
         states = states_before(head, self.body, inputs)
         if self._take is fused_loss and self.begin_backward is not None:
             self.begin_backward()
-        return self._take(head, states.flatten(0, -2), target.flatten(), self._chunks)
+        return self._take(head, states.flatten(0, -2), target.flatten(), self._chunks, self._loss)
+
+    def loss(self, output: Any, target: Tensor) -> Tensor:
+        return full_precision_classification(output, target)
 
 
 def states_before(head: Any, body: nn.Module, inputs: Sequence[Tensor]) -> Tensor:
@@ -113,24 +122,24 @@ def states_before(head: Any, body: nn.Module, inputs: Sequence[Tensor]) -> Tenso
     return output  # type: ignore[no-any-return]
 
 
-def chunked_loss(head: nn.Module, states: Tensor, target: Tensor, chunks: int) -> Tensor:
+def chunked_loss(
+    head: nn.Module, states: Tensor, target: Tensor, chunks: int, of_chunk: ChunkFunction
+) -> Tensor:
     """The logits of every chunk live until its part of the backward pass."""
     sizes = chunk_sizes(len(target), chunks)
     pairs = zip(split(states, sizes), split(target, sizes), strict=True)
-    apply: Any = ChunkLoss.apply
-    losses = [apply(head(part), labels) for part, labels in pairs]
+    losses = [of_chunk(head(part), labels) for part, labels in pairs]
     return cast(Tensor, functools.reduce(torch.add, losses) / len(target))
 
 
-def fused_loss(head: nn.Module, states: Tensor, target: Tensor, chunks: int) -> Tensor:
+def fused_loss(
+    head: nn.Module, states: Tensor, target: Tensor, chunks: int, of_chunk: ChunkFunction
+) -> Tensor:
     """No logits of more than one chunk ever exist."""
     weights = {name: value for name, value in head.named_parameters() if value.requires_grad}
     sizes = chunk_sizes(len(target), chunks)
     apply: Any = FusedLoss.apply
-    return cast(Tensor, apply(head, tuple(weights), sizes, target, states, *weights.values()))
-
-
-LOSSES: dict[str, TokenLoss] = {"chunked": chunked_loss, "fused": fused_loss}
+    return cast(Tensor, apply(head, of_chunk, tuple(weights), sizes, target, states, *weights.values()))
 
 
 def chunk_sizes(tokens: int, chunks: int) -> list[int]:
@@ -161,13 +170,33 @@ class ChunkLoss(torch.autograd.Function):
 
 
 def cross_entropy_gradient(log_chances: Tensor, target: Tensor, scale: Tensor) -> Tensor:
-    """Return the logits' gradient of ``scale`` x their summed cross entropy, to autograd's last bit: its own
-    op, which needs no further tensor where it writes over what it reads element by element.
+    """Return the logits' gradient of ``scale`` x their summed cross entropy, by autograd's own two ops; the
+    second writes over what it reads element by element.
     """
-    gradient = torch.zeros_like(log_chances)
-    gradient.scatter_(1, target.unsqueeze(1), -scale.expand(len(target), 1))
+    summed, ignored, count = 2, -100, torch.ones_like(scale)
+    gradient = torch.ops.aten.nll_loss_backward(scale, log_chances, target, None, summed, ignored, count)
     backward = torch.ops.aten._log_softmax_backward_data.out
     return cast(Tensor, backward(gradient, log_chances, -1, log_chances.dtype, out=gradient))
+
+
+def loss_of_chunk(logits: Tensor, target: Tensor) -> Tensor:
+    """Sum of a chunk's cross entropies."""
+    apply: Any = ChunkLoss.apply
+    return cast(Tensor, apply(logits, target))
+
+
+def loss_and_gradient(logits: Tensor, target: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
+    """Sum of a chunk's cross entropies, and what its part of the mean over ``tokens`` gives the logits."""
+    chances = F.log_softmax(upcast(logits), dim=-1)
+    loss = F.nll_loss(chances, target, reduction="sum")
+    scale = torch.ones_like(loss) / tokens
+    return loss, cross_entropy_gradient(chances, target, scale).to(logits.dtype)
+
+
+LOSSES: dict[str, tuple[TokenLoss, ChunkFunction]] = {
+    "chunked": (chunked_loss, loss_of_chunk),
+    "fused": (fused_loss, loss_and_gradient),
+}
 
 
 class FusedLoss(torch.autograd.Function):
@@ -179,13 +208,14 @@ class FusedLoss(torch.autograd.Function):
     def forward(
         ctx: Any,
         head: nn.Module,
+        of_chunk: ChunkFunction,
         names: tuple[str, ...],
         sizes: list[int],
         target: Tensor,
         states: Tensor,
         *weights: Tensor,
     ) -> Tensor:
-        chunk = _FusedChunk(head, dict(zip(names, weights, strict=True)), len(target))
+        chunk = _FusedChunk(head, of_chunk, dict(zip(names, weights, strict=True)), len(target))
         ctx.states = torch.empty_like(states)
         parts = zip(*(split(value, sizes) for value in (states, target, ctx.states)), strict=True)
         losses = [chunk.take(*part) for part in parts]
@@ -196,7 +226,7 @@ class FusedLoss(torch.autograd.Function):
     def backward(ctx: Any, *scale: Tensor) -> Any:
         """Scale the gradients in place, as nobody else has them."""
         weights = [gradient.mul_(scale[0]) for gradient in ctx.weights]
-        found = (None, None, None, None, ctx.states.mul_(scale[0]), *weights)
+        found = (None, None, None, None, None, ctx.states.mul_(scale[0]), *weights)
         ctx.states, ctx.weights = None, []
         return found
 
@@ -204,8 +234,10 @@ class FusedLoss(torch.autograd.Function):
 class _FusedChunk:
     """One chunk after another: ``gradients`` are the sums so far of the head's weights."""
 
-    def __init__(self, head: nn.Module, weights: dict[str, Tensor], tokens: int) -> None:
-        self.head, self.tokens = head, tokens
+    def __init__(
+        self, head: nn.Module, of_chunk: ChunkFunction, weights: dict[str, Tensor], tokens: int
+    ) -> None:
+        self.head, self.of_chunk, self.tokens = head, of_chunk, tokens
         self.weights = {name: value.detach().requires_grad_() for name, value in weights.items()}
         self.gradients: list[Tensor] = []
 
@@ -214,17 +246,15 @@ class _FusedChunk:
         states = states.detach().requires_grad_()
         with torch.enable_grad():
             logits = torch.func.functional_call(self.head, self.weights, (states,))
-        edge, dtype = torch.autograd.graph.get_gradient_edge(logits), logits.dtype
-        chances = F.log_softmax(upcast(logits.detach()), dim=-1)
+        edge = torch.autograd.graph.get_gradient_edge(logits)
+        values = logits.detach()
         del logits
-        loss = F.nll_loss(chances, target, reduction="sum")
-        scale = torch.ones_like(loss) / self.tokens
-        gradient = cross_entropy_gradient(chances, target, scale).to(dtype)
-        del chances
+        loss, gradient = self.of_chunk(values, target, self.tokens)
+        del values
         found, *made = torch.autograd.grad(edge, (states, *self.weights.values()), gradient)
         place.copy_(found)
         self._add(made)
-        return loss
+        return cast(Tensor, loss)
 
     def _add(self, made: Sequence[Tensor]) -> None:
         if not self.gradients:

@@ -97,7 +97,8 @@ def build(source: ModelSource, weights: bool = True) -> Model:
             "has no parameters to train", source.name, "options.training false, or a model with some"
         )
     adapt(model.module, source.options, source.options.training)
-    model = with_loss(model, source.options, geometry.batch * geometry.sequence // source.micro_batches)
+    parts = source.micro_batches * source.options.accumulate
+    model = with_loss(model, source.options, geometry.batch * geometry.sequence // parts)
     freeze(model.module, source.options.frozen)
     model.module.train(source.options.training)
     return model

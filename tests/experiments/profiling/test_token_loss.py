@@ -257,6 +257,8 @@ def test_chunks_are_of_a_micro_batchs_tokens() -> None:
     capture(asked)
     with pytest.raises(BadInput, match="11 chunks of 10 tokens"):
         capture(replace(asked, micro_batches=3))
+    with pytest.raises(BadInput, match="11 chunks of 10 tokens"):
+        capture(source(GPT2, loss="fused", loss_chunks=11, accumulate=3))
 
 
 @pytest.mark.parametrize("name", ["resnet18", "bert-base", "dlrm"])

@@ -100,11 +100,11 @@ class Dora(Lora):
 
     def _plain(self, out: Tensor, dropped: Tensor) -> Tensor:
         """Return the base's product alone: of what dropout left, where there is any."""
-        base: Any = self.base_layer
         if not self.dropout.acts:
-            return out if base.bias is None else out - base.bias
-        if isinstance(base, QuantizedLinear):
-            return base.product(dropped)
+            bias: Tensor | None = getattr(self.base_layer, "bias", None)
+            return out if bias is None else out - bias
+        if isinstance(self.base_layer, QuantizedLinear):
+            return self.base_layer.product(dropped)
         return F.linear(dropped, self._base_weight(dropped.dtype))
 
 

@@ -71,7 +71,8 @@ def _attention(
     enable_gqa: bool = False,
 ) -> Tensor:
     """As torch's own: the scale's root on queries and keys, the mask added, dropout on the weights."""
-    if torch.backends.cuda.flash_sdp_enabled():  # type: ignore[no-untyped-call]
+    fused: Any = torch.backends.cuda.flash_sdp_enabled
+    if fused():
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa
         )

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from experiments.compilation.interface import Graph, GraphNode, Ref, TensorType, map_refs
-from experiments.compilation.interface.graph import reachable_from
+from experiments.compilation.interface.graph import OP, reachable_from
 from experiments.compilation.live.lower import call
 from experiments.core.progress import Progress, accompany, silent
 
@@ -65,18 +65,24 @@ def _agree(sides: Sides, drawn: Set[str], draws: _Draws) -> bool:
 
 
 def _independent(sides: Sides, stayed: Set[str]) -> Set[str]:
-    """Return ``stayed`` without what can be computed from others of them.
+    """Return ``stayed`` without what can be computed from others of them, or from nothing.
 
     Where a duplicate gives way to a node that stayed, the two are equal because of what both are made of.
     Random nodes are never computed again.
     """
-    drawn = set(stayed)
+    drawn = {name for name in stayed if not any(_is_fixed(graph, name) for graph, _ in sides)}
     while True:
         border = {name for graph, ref in sides for name in _border(graph, ref.node, drawn)}
         tied = {name for graph, _ in sides for name in border if _depends(graph, name, border)}
         if not tied:
             return drawn
         drawn -= tied
+
+
+def _is_fixed(graph: Graph, name: str) -> bool:
+    """Whether an op gives the same whatever the inputs are: ones, say."""
+    node = graph.by_name[name]
+    return node.kind == OP and not node.inputs and not node.anchored
 
 
 def _depends(graph: Graph, name: str, others: Set[str]) -> bool:

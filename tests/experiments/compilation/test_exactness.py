@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from experiments.compilation.interface import Draft, Ref
+from experiments.compilation.live.costs import Bench, MeasuredPrices
 from experiments.compilation.live.exactness import exact_places
 from experiments.compilation.live.export import export, records
 from experiments.compilation.live.types import Inference
+from experiments.compilation.policies.cse import Cse
 from tests.experiments.compilation.graphs import module_of
 
 pytestmark = pytest.mark.torch
@@ -36,3 +38,22 @@ def test_in_bfloat16_whole_numbers_round_so_nothing_is_compared() -> None:
     draft = Draft(before, Inference())
     draft.replace(Ref("add"), draft.op("aten.mul.Scalar", Ref(before.inputs[0].name), 2))
     assert exact_places(before, draft.finish(), "cpu", 0) == (0, "")
+
+
+class TwiceWithOnes(torch.nn.Module):
+    """The same sum twice, each with ones of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4, bias=False)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.ones(4) + self.inner(x), torch.ones(4) + self.inner(x)
+
+
+def test_ones_are_ones_where_a_duplicate_gives_way() -> None:
+    """The duplicate's ones are computed, and those of the sum that stayed may not be other numbers."""
+    graph = records(export(TwiceWithOnes().eval(), (torch.randn(2, 4),)))
+    once = Cse().rewrite(graph, Bench(Inference(), MeasuredPrices("cpu"))).graph
+    assert len(once.nodes) < len(graph.nodes)
+    assert exact_places(graph, once, "cpu", 0) == (1, "")

@@ -53,15 +53,19 @@ def update_of(step: Step) -> Update | None:
 
 
 def _changing_state(step: Step, ops: Sequence[int]) -> list[int]:
-    """Those of ``ops`` that something persistent comes from: not the sum of losses of micro-batches."""
-    wanted: set[int] = set()
-    found = []
+    """Those of ``ops`` that work on the update's tensors: not the sum of losses of micro-batches."""
+    own: set[int] = set()
     for op in reversed(ops):
         written = step.outputs[op].tolist()
-        if not wanted.isdisjoint(written) or step.persistent[written].any():
-            wanted.update(step.inputs[op].tolist())
+        if not own.isdisjoint(written) or step.persistent[written].any():
+            own.update(step.inputs[op].tolist())
+    found = []
+    for op in ops:
+        touched = step.touched[op].tolist()
+        if not own.isdisjoint(touched) or step.persistent[touched].any():
+            own.update(step.outputs[op].tolist())
             found.append(op)
-    return found[::-1]
+    return found
 
 
 def part_of_update(step: Step, ops: Sequence[int]) -> Update:

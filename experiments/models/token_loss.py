@@ -55,7 +55,7 @@ def with_loss(model: Model, options: WorkloadOptions, tokens: int) -> Model:
     if options.loss == "whole":
         if "loss_chunks" in asked:
             raise BadInput("loss_chunks cut no whole loss", "options.loss_chunks", "loss chunked or fused")
-        return replace(model, module=Objective(body, full_precision_classification))
+        return replace(model, module=Objective(FullPrecisionLogits(body), classification))
     if options.loss_chunks > tokens:
         what = f"{options.loss_chunks} chunks of {tokens} tokens"
         raise BadInput(what, "options.loss_chunks", f"at most {tokens}")
@@ -75,9 +75,15 @@ def upcast(logits: Tensor) -> Tensor:
     return logits.float() if logits.dtype in HALVES else logits
 
 
-def full_precision_classification(output: Tensor, target: Tensor) -> Tensor:
-    """Mean cross entropy of logits that are float32 before anything is done with them."""
-    return classification(upcast(output), target)
+class FullPrecisionLogits(nn.Module):
+    """A language model whose logits are float32, as torchtune's give them: no part of a compiled loss."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return upcast(self.inner(*inputs))
 
 
 class LossByChunks(Objective):
@@ -101,7 +107,7 @@ class LossByChunks(Objective):
         return self._take(head, states.flatten(0, -2), target.flatten(), self._chunks, self._loss)
 
     def loss(self, output: Any, target: Tensor) -> Tensor:
-        return full_precision_classification(output, target)
+        return classification(upcast(output), target)
 
 
 def states_before(head: Any, body: nn.Module, inputs: Sequence[Tensor]) -> Tensor:

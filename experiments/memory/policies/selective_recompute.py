@@ -88,6 +88,17 @@ def _is_heavy(step: Step, op: int) -> bool:
     return layer_type(step.ops.target[op]) in (CONV, FC) and not is_product(step, op)
 
 
+def end_of_layers(starts: list[int], units: int) -> list[int]:
+    """Return the state that the head begins with: the last layer is as many units long as the one before it.
+
+    Nothing where there are too few layers to tell.
+    """
+    if len(starts) < 2:
+        return []
+    end = 2 * starts[-1] - starts[-2]
+    return [end] if end < units else []
+
+
 def one_layer_ahead(
     step: Step, lineage: Lineage, plan: MemoryPlan, tensors: Collection[int]
 ) -> list[TensorSwap]:
@@ -143,11 +154,13 @@ class SelectiveRecompute(MemoryPolicy):
         )
 
     def _whole_layers(self, step: Step, firsts: list[int]) -> MemoryPlan:
-        """Layers begin at the last candidate before the first op of their attention."""
+        """Layers begin at the last candidate before the first op of their attention; the head is kept."""
         chain = chain_of(step)
         ends = [candidate.op for candidate in chain.forward.candidates]
-        states = sorted({bisect_left(ends, first) for first in firsts} - {0})
-        plan = chain.plan(reverse_by_segments(chain.units, states), keep_last=False)
+        starts = sorted({bisect_left(ends, first) for first in firsts} - {0})
+        behind = end_of_layers(starts, chain.units)
+        states = [*starts, *behind]
+        plan = chain.plan(reverse_by_segments(chain.units, states), keep_last=bool(behind))
         if not self.offload:
             return plan
         entering = {t for state in states for t in chain.forward.candidates[state - 1].border}

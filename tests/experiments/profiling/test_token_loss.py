@@ -210,7 +210,7 @@ def test_a_plan_carries_a_loss_by_chunks_out_bit_for_bit_in_the_simulated_memory
 
 
 def test_a_float32_copy_of_the_logits_is_memory() -> None:
-    """Of 16-bit logits four tensors live at once; all four are twice as large where the model gives float32."""
+    """Of 16-bit logits four tensors live at once; where the model gives float32 they are twice as large."""
     plain, wide = (capture(source(GPT2, **PURE, **more)) for more in ({}, {"logits": "float32"}))
     assert most_alive(plain, list(logits_of(plain))) == 4 * 2 * ROWS * WORDS
     assert most_alive(wide, list(logits_of(wide))) == 4 * 4 * ROWS * WORDS

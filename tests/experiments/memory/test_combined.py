@@ -109,7 +109,7 @@ def test_parts_of_the_batch_where_nothing_else_helps() -> None:
 
 def test_what_fits_in_no_way_is_told_with_the_smallest_peak() -> None:
     with pytest.raises(Infeasible, match="the smallest needs") as error:
-        plan_of(Combined(), replace(STEP, facts={"batch": 1}), machine(SIZE, bandwidth=1e6))
+        plan_of(Combined(), STEP, machine(SIZE, bandwidth=1e6))
     assert error.value.missing is not None and error.value.missing > 0
 
 

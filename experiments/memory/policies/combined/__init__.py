@@ -56,10 +56,12 @@ class Combined(MemoryPolicy):
         budget = Budget(self.work, device.progress, "ops simulated")
         searches: list[Search] = []
         for search in self._searches(step, device, budget):
-            search.best = searches[-1].best if searches else None
+            before = searches[-1] if searches else None
+            search.best = before.best if before else None
             search.run()
             searches.append(search)
-            if search.is_beaten(search.least_seconds()):
+            helpless = before is not None and search.best is None and search.smallest >= before.smallest
+            if helpless or search.is_beaten(search.least_seconds()):
                 break
         best = self._finish(searches, step, device)
         trials = {"trials": sum(search.trials for search in searches)}

@@ -51,6 +51,8 @@ class Search:
     seen: set[Composition] = field(default_factory=set)
 
     def run(self) -> None:
+        if not self._states():
+            self.smallest = self.composer.state.fewest_bytes
         for bound, composition in sorted(self._grid(), key=lambda entry: entry[0]):
             if self.is_beaten(bound) or not self._goes_on():
                 break

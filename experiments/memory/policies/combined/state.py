@@ -68,6 +68,11 @@ class StatePlaces:
         away = (*part.states, *(part.parameters if streamed else ()))
         return self.step.persistent_bytes - part.bytes_of(self.step, away)
 
+    @property
+    def fewest_bytes(self) -> int:
+        """Persistent bytes on the device with all that can be on the host there."""
+        return self.persistent_bytes(self.count, streamed=True)
+
     def count_with(self, share: float) -> int:
         """Return how many parts hold this share of all states."""
         sizes = [part.bytes_of(self.step, part.states) for part in self.parts.parts]

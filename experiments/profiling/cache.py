@@ -19,7 +19,7 @@ from experiments.workloads.model import COMPILED, ModelSource
 from experiments.workloads.step import Step
 
 #: Raise when a capture of the same model would give another Step.
-CAPTURE_VERSION = 4
+CAPTURE_VERSION = 5
 
 
 def folder() -> Path:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from experiments.core import jsonio
+from experiments.core.options import WorkloadOptions
 from experiments.core.package_files import path_of
 from experiments.core.precision import dtype_for
 from experiments.core.progress import Progress, silent
@@ -19,6 +20,7 @@ from experiments.core.spec import Workload
 from experiments.hardware.parts import Device
 from experiments.hardware.roofline import op_times
 from experiments.models.catalog import zoo_model
+from experiments.readers.adapter_config import with_adapter
 from experiments.readers.base import open_file
 from experiments.workloads import hf
 from experiments.workloads.jobs import JobTrace
@@ -48,25 +50,24 @@ class Loaded:
 @functools.lru_cache(maxsize=8)
 def load(workload: Workload) -> Loaded:
     """Open ``workload``: a zoo name, or a file of any format read, of the package or named by its path."""
-    if workload.source.startswith("zoo:"):
-        name = workload.source.removeprefix("zoo:")
-        model = _published_source(name, workload) or ModelSource(
-            workload.source, zoo=name, options=workload.options
-        )
-        return Loaded(model, "model", "zoo", jsonio.digest(workload.source))
     side = workload.options.extra
     options = workload.options if side is None else replace(workload.options, extra=str(path_of(side)))
+    if workload.source.startswith("zoo:"):
+        name = workload.source.removeprefix("zoo:")
+        options, assumed = with_adapter(options)
+        model = _published_source(name, workload.source, options) or ModelSource(
+            workload.source, zoo=name, options=options
+        )
+        return Loaded(model, "model", "zoo", jsonio.digest(workload.source), assumed)
     opened = open_file(path_of(workload.source), workload.format, options)
     reading = opened.reading
     kind, format_name = opened.reader.kind, opened.reader.format
     return Loaded(reading.value, kind, format_name, opened.sha256, reading.assumed, reading.warnings)
 
 
-def _published_source(name: str, workload: Workload) -> ModelSource | None:
+def _published_source(name: str, source: str, options: WorkloadOptions) -> ModelSource | None:
     known = PUBLISHED.get(name)
-    if known is None:
-        return None
-    return ModelSource(workload.source, config=known.config, options=known.options(workload.options))
+    return None if known is None else ModelSource(source, config=known.config, options=known.options(options))
 
 
 def model_of(workload: Workload) -> tuple[ModelSource, Loaded]:
@@ -134,8 +135,9 @@ def layers_of(
     operators are wanted).
     """
     loaded = load(workload)
-    workload.options.refuse_changes(workload.source, "for steps on one device, not for parallel plans")
     value = loaded.value
+    asked = value.options if isinstance(value, ModelSource) else workload.options
+    asked.refuse_changes(workload.source, "for steps on one device, not for parallel plans")
     if isinstance(value, ModelSource) and granularity != CAPTURED:
         config = value.config or (zoo_model(value.zoo).config if value.zoo else {})
         value = _transformer(value, config) if has_closed_form(config) else value

@@ -125,7 +125,7 @@ class WorkloadOptions(FineTuning):
         choices=("auto", "fused", "eager", "compiled", "float8"),
     )
     extra: str | None = knob(
-        None, "a side file of the workload (g10_extra, throughput table, substitution rules)"
+        None, "a side file of the workload (g10_extra, throughput table, substitution rules, adapter_config)"
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
+from experiments.readers.adapter_config import with_adapter
 from experiments.readers.base import Reader, Reading
 from experiments.workloads.hf import check_config, dropouts
 from experiments.workloads.model import ModelSource
@@ -27,8 +28,9 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
     if not isinstance(parsed, dict):
         raise BadInput(f"{parsed!r:.80} is not an object", name, "a JSON object")
     config, warnings = check_config(parsed, name)
+    options, adapter = with_adapter(options)
     source = ModelSource(PurePath(name).stem, config=config, options=options)
-    return Reading(source, assumed=_assumptions(parsed, options.dropout), warnings=warnings)
+    return Reading(source, assumed=(*_assumptions(parsed, options.dropout), *adapter), warnings=warnings)
 
 
 def _assumptions(config: dict[str, Any], dropout: bool) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ def with_adapter(options: WorkloadOptions) -> tuple[WorkloadOptions, tuple[str, 
         raise BadInput(f"{config!r:.80} is not an object", name, "an adapter_config.json")
     found = _adapter(config, name)
     given = {option: value for option, value in found.items() if option not in options.changes}
-    empty = (None, [], {})
+    empty: tuple[Any, ...] = (None, [], {})
     said = [key for key, value in config.items() if key not in (*READ, *ORIGIN) and value not in empty]
     ignored = f"; ignored: {', '.join(sorted(said))}" if said else ""
     rank, targets = found["adapter_rank"], found["adapter_targets"]

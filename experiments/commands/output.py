@@ -25,9 +25,10 @@ def progress_option(parser: argparse.ArgumentParser) -> None:
 
 
 def progress_of(arguments: argparse.Namespace) -> Progress:
-    kind = arguments.progress
+    """Return what the command's progress is told to; the descriptor stays open for another."""
+    kind, number = arguments.progress, arguments.progress_fd
     if kind == "json":
-        return JsonLines(sys.stderr if arguments.progress_fd == 2 else os.fdopen(arguments.progress_fd, "w"))
+        return JsonLines(sys.stderr if number == 2 else os.fdopen(number, "w", closefd=False))
     if kind == "bar" or (kind == "auto" and sys.stderr.isatty()):
         return Bar()
     return silent

@@ -51,6 +51,9 @@ from experiments.workloads.step import KINDS, Step
 logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
 
 
+CARRIED_OUT = "a model and options that torch can carry out"
+
+
 @dataclass(frozen=True)
 class Traced:
     """A step's graph, its arguments and its Step; see the module's docstring."""
@@ -98,7 +101,9 @@ def trace(source: ModelSource, device: str = "cpu", progress: Progress = silent)
         raise BadInput(what, source.name, "a model that does the same for all data") from error
     except RuntimeError as error:  # torch's own word for an op that has no such dtype or shape
         what = f"cannot run with dtype {program.options.dtype}: {str(error).splitlines()[0]}"
-        raise BadInput(what, source.name, "a model and options that torch can carry out") from error
+        raise BadInput(what, source.name, CARRIED_OUT) from error
+    except ValueError as error:  # and for sizes that a function checks itself: a batch of one to normalize
+        raise BadInput(f"cannot run: {str(error).splitlines()[0]}", source.name, CARRIED_OUT) from error
     _drop_detaches(graph_module)
     progress(0.8, "reading the graph")
     lowering = lower(source.name, graph_module.graph, program.leaves, recorder, lambda: progress(0.0, ""))

@@ -187,8 +187,10 @@ SINGLES = sorted(
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("share", [0.75, 0.5])
-@pytest.mark.parametrize("source", SMALL)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "share"), [("zoo:mlp", 0.75), ("zoo:gpt2-tiny", 0.5), ("zoo:resnet18", 0.75)]
+)
 def test_no_single_policy_is_faster(source: str, share: float) -> None:
     step, _ = small(source)
     on = replace(machine_of(HARDWARE), capacity=int(share * step.live_peak))

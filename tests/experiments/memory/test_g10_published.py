@@ -134,7 +134,7 @@ def test_the_published_runs_without_an_address_space_take_more_than_the_device_h
 def test_the_paged_ones(trace, name, milliseconds, share, pages):
     _, found = published(trace("BERT_Base_256"), name)
     assert {channel: size / PAGE for channel, size in found.moved_bytes.items()} == pages
-    assert found.step_time * 1e3 == pytest.approx(milliseconds, rel=0.002)
+    assert found.step_time * 1e3 == pytest.approx(milliseconds, rel=0.003)
     assert found.ideal_time / found.step_time == pytest.approx(share, rel=0.005)
 
 

@@ -22,6 +22,7 @@ from experiments.workloads.hf import check_config  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
 from experiments.workloads.transformer import from_config  # noqa: E402
 from experiments.workloads.transformer_layers import OPERATORS, transformer_layers  # noqa: E402
+from tests.experiments.replays import assert_replays_eager  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -68,12 +69,7 @@ def test_a_packed_sample_is_its_documents_as_samples(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["llama", "zoo:gpt2-tiny"])
 def test_the_captured_step_of_documents_is_its_eager_step(kind: str) -> None:
     traced = trace(source(kind, document=8))
-    replayed, eager = traced.make_inputs(0), traced.make_inputs(0)
-    for _ in range(2):
-        with torch.no_grad():
-            loss = traced.graph_module(*replayed)
-        assert torch.equal(loss, traced.eager(*eager))
-    assert all(torch.equal(mine, theirs) for mine, theirs in zip(replayed, eager, strict=True))
+    assert_replays_eager(traced)
 
 
 @pytest.mark.parametrize("kind", ["llama", "zoo:gpt2-tiny"])

@@ -15,6 +15,7 @@ from experiments.models.build import build, chosen  # noqa: E402
 from experiments.profiling.capture import capture, trace  # noqa: E402
 from experiments.workloads.hf import check_config  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
+from tests.experiments.replays import assert_replays_eager  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -92,12 +93,7 @@ def small(kind: str, **options: Any) -> ModelSource:
 @pytest.mark.parametrize("kind", sorted(SMALL))
 def test_the_captured_step_of_images_and_text_is_its_eager_step(kind: str) -> None:
     traced = trace(small(kind, images=2))
-    replayed, eager = traced.make_inputs(0), traced.make_inputs(0)
-    for _ in range(2):
-        with torch.no_grad():
-            loss = traced.graph_module(*replayed)
-        assert torch.equal(loss, traced.eager(*eager))
-    assert all(torch.equal(mine, theirs) for mine, theirs in zip(replayed, eager, strict=True))
+    assert_replays_eager(traced)
     assert not traced.step.ops.random.any()
 
 
@@ -122,12 +118,7 @@ def qwen(**options: Any) -> ModelSource:
 
 def test_the_captured_step_of_windowed_images_is_its_eager_step() -> None:
     traced = trace(qwen())
-    replayed, eager = traced.make_inputs(0), traced.make_inputs(0)
-    for _ in range(2):
-        with torch.no_grad():
-            loss = traced.graph_module(*replayed)
-        assert torch.equal(loss, traced.eager(*eager))
-    assert all(torch.equal(mine, theirs) for mine, theirs in zip(replayed, eager, strict=True))
+    assert_replays_eager(traced)
 
 
 def test_windowed_images_are_those_of_the_library() -> None:

@@ -18,6 +18,7 @@ from experiments.profiling.capture import capture, trace  # noqa: E402
 from experiments.workloads.hf import check_config  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
 from experiments.workloads.transformer import from_config, has_closed_form  # noqa: E402
+from tests.experiments.replays import assert_replays_eager  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -96,12 +97,7 @@ def test_a_published_configuration_has_its_published_size(name: str) -> None:
 def test_the_captured_step_of_a_language_model_is_its_eager_step(kind: str) -> None:
     """Loss, weights and optimizer state, bit for bit after two steps."""
     traced = trace(small(kind))
-    replayed, eager = traced.make_inputs(0), traced.make_inputs(0)
-    for _ in range(2):
-        with torch.no_grad():
-            loss = traced.graph_module(*replayed)
-        assert torch.equal(loss, traced.eager(*eager))
-    assert all(torch.equal(mine, theirs) for mine, theirs in zip(replayed, eager, strict=True))
+    assert_replays_eager(traced)
 
 
 @pytest.mark.parametrize("kind", sorted(SMALL))

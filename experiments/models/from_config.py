@@ -26,6 +26,8 @@ from experiments.workloads.hf import (
     value_type,
 )
 
+#: Loggers that warn of what no reader of a run can change: kernels that this host has no library for.
+TALKATIVE = ("transformers", "torchao", "torch.utils._pytree")
 #: What ``transformers`` raises on a configuration whose values do not fit one another.
 MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
@@ -125,7 +127,8 @@ def _built(kind: ModelType, fields: Mapping[str, Any], weights: bool, document: 
         from transformers.initialization import no_init_weights
     except ImportError:
         raise LabError("building from a config.json needs the package transformers, version 5") from None
-    logging.getLogger("transformers").setLevel(logging.ERROR)
+    for name in TALKATIVE:
+        logging.getLogger(name).setLevel(logging.ERROR)
     try:
         config = transformers.AutoConfig.for_model(**fields)
         rates = _dropout_rates(config)

@@ -25,7 +25,7 @@ def progress_option(parser: argparse.ArgumentParser) -> None:
 
 
 def progress_of(arguments: argparse.Namespace) -> Progress:
-    """Return what the command's progress is told to; the descriptor stays open for another."""
+    """Return what shows the command's progress; the descriptor stays open for another."""
     kind, number = arguments.progress, arguments.progress_fd
     if kind == "json":
         return JsonLines(sys.stderr if number == 2 else os.fdopen(number, "w", closefd=False))

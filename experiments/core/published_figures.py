@@ -1,4 +1,4 @@
-"""Published figures beside ours: the errors, and how many of them are as small as was asked for."""
+"""Published figures next to ours: the errors, and how many of them are as small as was asked for."""
 
 from __future__ import annotations
 
@@ -47,28 +47,28 @@ class Agreement:
     median: float
 
     @property
-    def counted(self) -> list[Against]:
+    def with_verdict(self) -> list[Against]:
         return [row for row in self.rows if not row.reservation]
 
     @property
     def near(self) -> int:
         """The number of rows whose error is as small as asked."""
-        return sum(row.size <= self.within for row in self.counted)
+        return sum(row.size <= self.within for row in self.with_verdict)
 
     @property
     def median_error(self) -> float:
         """Infinite where half the rows have no answer."""
-        return statistics.median(row.size for row in self.counted)
+        return statistics.median(row.size for row in self.with_verdict)
 
     @property
     def holds(self) -> bool:
-        return self.near == len(self.counted) and self.median_error <= self.median
+        return self.near == len(self.with_verdict) and self.median_error <= self.median
 
     @property
     def words(self) -> str:
         """``15 of 16 within 15 %, median 4.2 % (asked: 6 %)``."""
         found = "none" if self.median_error == float("inf") else f"{self.median_error:.1%}"
         return (
-            f"{self.near} of {len(self.counted)} within {self.within:.0%}, "
+            f"{self.near} of {len(self.with_verdict)} within {self.within:.0%}, "
             f"median {found} (asked: {self.median:.0%})"
         )

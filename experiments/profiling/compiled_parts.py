@@ -37,9 +37,9 @@ def compile_parts(module: nn.Module, recorder: Recorder) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         body = module.body if isinstance(module, Objective) else module
         for part in repeated_blocks(body) or [body]:
-            stack.enter_context(_replace(part, "forward", compiler.compiled(part.forward, part)))
+            stack.enter_context(_replace(part, "forward", compiler.compile(part.forward, part)))
         if isinstance(module, Objective):
-            stack.enter_context(_replace(module, "_loss", compiler.compiled(module._loss)))
+            stack.enter_context(_replace(module, "_loss", compiler.compile(module._loss)))
         yield
 
 
@@ -78,7 +78,7 @@ class _Compiler:
         self._recorder = recorder
         self._graphs: dict[Signature, Callable[..., Any]] = {}
 
-    def compiled(self, function: Callable[..., Any], module: nn.Module | None = None) -> Callable[..., Any]:
+    def compile(self, function: Callable[..., Any], module: nn.Module | None = None) -> Callable[..., Any]:
         """``function`` by compiled graphs; parameters and buffers of ``module`` are arguments of them."""
 
         def plain(values: dict[str, Tensor], arguments: Any, named: Any) -> Any:
@@ -87,7 +87,7 @@ class _Compiler:
 
         def call(*arguments: Any, **named: Any) -> Any:
             values = _own_tensors(module) if module else {}
-            with self._recorder.paused(), disable_proxy_modes_tracing():
+            with self._recorder.pause(), disable_proxy_modes_tracing():
                 key = _signature(plain, values, arguments, named)
                 if key not in self._graphs:
                     self._graphs[key] = self._compile(plain)
@@ -103,15 +103,15 @@ class _Compiler:
 
         return aot_function(
             function,
-            fw_compiler=self._labeled,
-            bw_compiler=self._labeled,
-            inference_compiler=self._labeled,
+            fw_compiler=self._label,
+            bw_compiler=self._label,
+            inference_compiler=self._label,
             partition_fn=partition_fn,
             decompositions=select_decomp_table(),
             keep_inference_input_mutations=True,
         )
 
-    def _labeled(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    def _label(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         """The graph ``gm`` as it stands, run op by op, so that a trace sees its ops and what they were."""
 
         def run(arguments: list[Any]) -> Any:
@@ -143,11 +143,11 @@ class _Listing(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.rows: list[object] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.rows.append((str(func), *map(_described, pytree.tree_leaves((args, kwargs)))))
+        self.rows.append((str(func), *map(_describe, pytree.tree_leaves((args, kwargs)))))
         return func(*args, **(kwargs or {}))
 
 
-def _described(value: Any) -> str:
+def _describe(value: Any) -> str:
     """A value as text; of a tensor what a compiled graph depends on."""
     if not isinstance(value, Tensor):
         return repr(value)
@@ -162,5 +162,5 @@ def _signature(
     listing = _Listing()
     with torch.no_grad(), listing:
         function(values, arguments, named)
-    described = (_described(leaf) for leaf in pytree.tree_leaves(given))
+    described = (_describe(leaf) for leaf in pytree.tree_leaves(given))
     return (torch.is_grad_enabled(), *described, *listing.rows)

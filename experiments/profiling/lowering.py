@@ -178,7 +178,7 @@ class Lowering:
                 found += rows
                 continue
             leaving = {tensor for tensor, graphs in readers.items() if graphs - {graph}}
-            found += self._fused(list(self._with_copies(list(rows))), leaving, names)
+            found += self._fuse_graph(list(self._with_copies(list(rows))), leaving, names)
         self.rows = found
         self._forget_unused()
 
@@ -199,7 +199,7 @@ class Lowering:
             own = {"inputs": [*row["outputs"], *others], "bytes_moved": 2 * sum(put.values())}
             yield {**row, **own, "extents": put}
 
-    def _fused(
+    def _fuse_graph(
         self, rows: Sequence[dict[str, Any]], leaving: set[int], names: Counter[str]
     ) -> list[dict[str, Any]]:
         """The rows of one compiled graph, kernel by kernel; its views move nothing."""

@@ -145,9 +145,9 @@ class Program:
     def _hooks(self, update: Update, sums: GradientSums) -> dict[str, Callable[[Tensor], None]]:
         """What is done with the gradient of each parameter as soon as the backward pass has made it."""
         if self.form == IN_BACKWARD:
-            return {name: functools.partial(update.run_in_backward, name) for name in self._trained}
+            return {name: functools.partial(update.run_in_backward, name) for name in self._trained_names}
         if sums.buffers or self.micro_batches > 1:
-            return {name: functools.partial(sums.add, name) for name in self._trained}
+            return {name: functools.partial(sums.add, name) for name in self._trained_names}
         return {}
 
     def _shares(self, batch: Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
@@ -165,7 +165,7 @@ class Program:
     ) -> tuple[Tensor, dict[str, Tensor | None]]:
         """This micro-batch's part of the loss, and its gradients by parameter."""
         leaves = {name: value.detach() for name, value in parameters.items()}
-        trained = [leaves[name].requires_grad_() for name in self._trained]
+        trained = [leaves[name].requires_grad_() for name in self._trained_names]
         for name, hook in hooks.items():
             leaf: Any = leaves[name]
             leaf.register_hook(hook)
@@ -178,10 +178,10 @@ class Program:
         gradients = torch.autograd.grad(loss, trained, allow_unused=True)
         loss = loss.detach()
         _touch(held)
-        return loss, dict(zip(self._trained, gradients, strict=True))
+        return loss, dict(zip(self._trained_names, gradients, strict=True))
 
     @property
-    def _trained(self) -> list[str]:
+    def _trained_names(self) -> list[str]:
         """Names of the parameters that have gradients, in order."""
         return [name for name in self.parameters if name not in self.frozen]
 
@@ -194,13 +194,13 @@ class Program:
     @property
     def trained_parameters(self) -> int:
         """The number of weights that the step updates."""
-        return sum(self.weight_counts[name] for name in self._trained)
+        return sum(self.weight_counts[name] for name in self._trained_names)
 
     def _gradient_buffers(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The float32 buffers that each backward pass adds to; empty where gradients are the pass's own."""
         if self.options.precision != MIXED_FP32_GRADS:
             return {}
-        return {name: state[f"{name}.{GRADIENT}"] for name in self._trained}
+        return {name: state[f"{name}.{GRADIENT}"] for name in self._trained_names}
 
     @contextlib.contextmanager
     def _holding(self, outputs: list[Any], watcher: Observer) -> Iterator[None]:

@@ -77,7 +77,7 @@ class Recorder:
         self._switch(around.phase, around.module)
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
+    def pause(self) -> Iterator[None]:
         """What runs meanwhile is not traced: a part of the model that is being compiled."""
         before, self._watching = self._watching, False
         try:

@@ -99,7 +99,7 @@ class Update:
         self.observer.phase("backward")
 
     def _run_one(self, name: str, gradient: Tensor) -> None:
-        prepared = self.prepared
+        prepared = self.shared_values
         self.observer.parameter(name)
         part = self._part(name, gradient)
         update = self.optimizer.update
@@ -110,7 +110,7 @@ class Update:
             self.parameters[name].copy_(part.parameter)
 
     def _run_together(self, gradients: Mapping[str, Tensor]) -> None:
-        prepared = self.prepared
+        prepared = self.shared_values
         parts = [self._part(name, gradient) for name, gradient in gradients.items()]
         self.optimizer.together[self.form](parts, prepared)
         masters = [name for name in gradients if f"{name}.{MASTER}" in self.state]
@@ -129,7 +129,7 @@ class Update:
         return Part(self.parameters[name], gradient, slots)
 
     @functools.cached_property
-    def prepared(self) -> State:
+    def shared_values(self) -> State:
         """What one step has once for all parameters."""
         return self.optimizer.prepare({name: self.state[name] for name in self.optimizer.shared})
 

@@ -1,4 +1,4 @@
-"""What the memory of training steps is made of where it is largest, one step beside another."""
+"""What the memory of training steps is made of where it is largest, one step next to another."""
 
 from __future__ import annotations
 

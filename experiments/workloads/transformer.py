@@ -129,7 +129,7 @@ def has_closed_form(config: Mapping[str, Any]) -> bool:
     post_norm = config.get("do_layer_norm_before") is False
     if unusual or post_norm or config.get("mlp_bias"):
         return False
-    return not _biased_llama(config) and not _partly_rotated(config) and not _windowed(config)
+    return not _biased_llama(config) and not _rotates_partly(config) and not _has_windows(config)
 
 
 def _biased_llama(config: Mapping[str, Any]) -> bool:
@@ -138,14 +138,14 @@ def _biased_llama(config: Mapping[str, Any]) -> bool:
     return bool(config.get("attention_bias")) and config.get("model_type") in kinds
 
 
-def _partly_rotated(config: Mapping[str, Any]) -> bool:
+def _rotates_partly(config: Mapping[str, Any]) -> bool:
     """Whether a Phi-3 turns a part of each head only."""
     share = config.get("partial_rotary_factor", 1.0)
     share = (config.get("rope_parameters") or {}).get("partial_rotary_factor", share)
     return config.get("model_type") == "phi3" and share != 1.0
 
 
-def _windowed(config: Mapping[str, Any]) -> bool:
+def _has_windows(config: Mapping[str, Any]) -> bool:
     """Whether some layers of a Qwen3 see a window of tokens, or a Gemma sees those that follow."""
     layers = config.get("layer_types") or ()
     sliding = config.get("use_sliding_window") or any(kind != "full_attention" for kind in layers)

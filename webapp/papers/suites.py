@@ -103,7 +103,7 @@ def _values(suite: Suite, comparison: Comparison) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Published:
-    """The suite's figures beside what was published, the mean of the errors, and what was asked of them."""
+    """The suite's figures next to what was published, the mean of the errors, and what was asked of them."""
 
     rows: tuple[Against, ...]
     mean: float | None

@@ -54,10 +54,10 @@ def make_plan(
     if plan is None:
         assert reason is not None
         raise reason
-    return _paged(plan, step, view.split)
+    return _with_pages(plan, step, view.split)
 
 
-def _paged(plan: MemoryPlan, step: Step, split: Split) -> MemoryPlan:
+def _with_pages(plan: MemoryPlan, step: Step, split: Split) -> MemoryPlan:
     """The plan with the moves of a paged optimizer's state."""
     if not paged_states(step):
         return plan
@@ -113,7 +113,7 @@ def view_of(
 
     def estimate(plan: MemoryPlan) -> PlanEstimate:
         progress(0.0, "")
-        return simulator.estimate(_paged(plan, step, simulator.split))
+        return simulator.estimate(_with_pages(plan, step, simulator.split))
 
     return DeviceView(machine, estimate, np.random.default_rng(seed), simulator.split, progress)
 

@@ -38,7 +38,7 @@ def _update(parameter: Tensor, gradient: Tensor, slots: State, prepared: State) 
     tiny = torch.finfo(parameter.dtype).eps
     scale = _root_mean_square(parameter).clamp(min=LEAST_SCALE) * prepared["rate"]
     variance = (
-        _factored(gradient, slots["rows"], slots["columns"], prepared["weight"], tiny)
+        _update_from_factors(gradient, slots["rows"], slots["columns"], prepared["weight"], tiny)
         if gradient.dim() > 1
         else _whole(gradient, slots["variance"], prepared["weight"])
     )
@@ -54,7 +54,9 @@ def _root_mean_square(value: Tensor) -> Tensor:
     return norm.double() / root
 
 
-def _factored(gradient: Tensor, rows: Tensor, columns: Tensor, weight: Tensor, tiny: float) -> Tensor:
+def _update_from_factors(
+    gradient: Tensor, rows: Tensor, columns: Tensor, weight: Tensor, tiny: float
+) -> Tensor:
     """The estimate from the means of rows and columns; squares of the gradient are never whole."""
     for means, side in ((rows, -1), (columns, -2)):
         found = torch.norm(gradient, dim=side, keepdim=True).square_().div_(gradient.size(side))

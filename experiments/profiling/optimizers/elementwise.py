@@ -37,10 +37,10 @@ def sgd(rate: float) -> Optimizer:
     def foreach(parts: Sequence[Part], prepared: State) -> None:
         torch._foreach_add_(*_operands(parts), alpha=-rate)
 
-    def fused(parts: Sequence[Part], prepared: State) -> None:
+    def update_fused(parts: Sequence[Part], prepared: State) -> None:
         _fused_descent(parts, [], rate, 0.0)
 
-    return Optimizer("sgd", zeros(), (), keep_shared, update, {"foreach": foreach, "fused": fused})
+    return Optimizer("sgd", zeros(), (), keep_shared, update, {"foreach": foreach, "fused": update_fused})
 
 
 def momentum(rate: float, share: float) -> Optimizer:
@@ -57,10 +57,10 @@ def momentum(rate: float, share: float) -> Optimizer:
         torch._foreach_add_(buffers, gradients)
         torch._foreach_add_(parameters, buffers, alpha=-rate)
 
-    def fused(parts: Sequence[Part], prepared: State) -> None:
+    def update_fused(parts: Sequence[Part], prepared: State) -> None:
         _fused_descent(parts, _slot(parts, "momentum"), rate, share)
 
-    together = {"foreach": foreach, "fused": fused}
+    together = {"foreach": foreach, "fused": update_fused}
     return Optimizer("momentum", zeros("momentum"), (), keep_shared, update, together)
 
 
@@ -100,7 +100,7 @@ def adam(name: str, rate: float, decay: float) -> Optimizer:
         torch._foreach_add_(roots, EPS)
         kernels.foreach_addcdiv_(parameters, means, roots, prepared["rate"])
 
-    def fused(parts: Sequence[Part], prepared: State) -> None:
+    def update_fused(parts: Sequence[Part], prepared: State) -> None:
         kernel = torch._fused_adamw_ if decay else torch._fused_adam_
         means, squares = _slot(parts, "mean"), _slot(parts, "square")
         kernel(
@@ -114,7 +114,7 @@ def adam(name: str, rate: float, decay: float) -> Optimizer:
             maximize=False,
         )
 
-    together = {"foreach": foreach, "fused": fused}
+    together = {"foreach": foreach, "fused": update_fused}
     return Optimizer(name, zeros("mean", "square"), ("step",), prepare, update, together)
 
 

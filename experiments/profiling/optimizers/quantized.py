@@ -52,7 +52,7 @@ def adamw(name: str, bits: int, in_place: bool = False) -> Optimizer:
         for slot, new in zip(WRITTEN, found, strict=True):
             slots[slot].copy_(new)
 
-    def fused(parameter: Tensor, gradient: Tensor, slots: State, prepared: State) -> None:
+    def update_in_place(parameter: Tensor, gradient: Tensor, slots: State, prepared: State) -> None:
         if "mean" in slots:
             _update_plain(parameter, gradient, slots, prepared["step"])
         else:
@@ -62,7 +62,12 @@ def adamw(name: str, bits: int, in_place: bool = False) -> Optimizer:
         return {"step": shared["step"].add_(1)}
 
     return Optimizer(
-        name, initial, ("step",), prepare, fused if in_place else single, in_place=None if in_place else fused
+        name,
+        initial,
+        ("step",),
+        prepare,
+        update_in_place if in_place else single,
+        in_place=None if in_place else update_in_place,
     )
 
 

@@ -302,12 +302,12 @@ def test_more_rank_or_targets_never_lower_the_peak(
 
 
 def test_all_linear_leaves_out_the_head_and_names_may_have_it() -> None:
-    def adapted(**options: Any) -> set[str]:
+    def layers_with_adapter(**options: Any) -> set[str]:
         step = capture(tiny(adapter="lora", **options))
         return {name.split(".")[-2] for name in step.tensors.name if name.endswith("lora_A")}
 
-    assert adapted() == {"qkv", "project", "expand", "contract"}
-    assert adapted(adapter_targets="head, qkv") == {"head", "qkv"}
+    assert layers_with_adapter() == {"qkv", "project", "expand", "contract"}
+    assert layers_with_adapter(adapter_targets="head, qkv") == {"head", "qkv"}
 
 
 REFUSED = [

@@ -102,7 +102,7 @@ def kernels_by_inductor(source: ModelSource, monkeypatch: pytest.MonkeyPatch) ->
     from experiments.profiling import compiled_parts
 
     with watch_kernels() as table:
-        plain = compiled_parts._Compiler._labeled
+        plain = compiled_parts._Compiler._label
 
         def schedule(self: Any, gm: Any, example_inputs: Any) -> Any:
             inputs = example_inputs
@@ -117,12 +117,12 @@ def kernels_by_inductor(source: ModelSource, monkeypatch: pytest.MonkeyPatch) ->
                     lowering._update_scheduler()
             return run
 
-        monkeypatch.setattr(compiled_parts._Compiler, "_labeled", schedule)
+        monkeypatch.setattr(compiled_parts._Compiler, "_label", schedule)
         trace(source)
     return sorted(kernel.bytes for kernel in table.kernels if kernel.kind == GENERATED)
 
 
-def generated(step: Step) -> list[int]:
+def kernel_bytes(step: Step) -> list[int]:
     """Bytes that each generated kernel of the first block and of the loss moves."""
     return sorted(
         int(moved)
@@ -132,7 +132,7 @@ def generated(step: Step) -> list[int]:
 
 
 def test_kernels_are_those_that_inductor_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = Counter(generated(trace(gpt()).step))
+    ours = Counter(kernel_bytes(trace(gpt()).step))
     theirs = Counter(kernels_by_inductor(gpt(), monkeypatch))
     # A CPU puts the gradients of query, key and value side by side in three kernels, divides the sum of the
     # loss, four bytes, in one of its own, and its attention wants its log-sums in another order.

@@ -57,7 +57,7 @@ def whole(model: nn.Module, states: Tensor, target: Tensor) -> Tensor:
     return loss
 
 
-def chunked(model: nn.Module, states: Tensor, target: Tensor) -> Tensor:
+def loss_by_chunks(model: nn.Module, states: Tensor, target: Tensor) -> Tensor:
     """torchtune's loop, without its compiler: every chunk in float32, their sum over all tokens."""
     total: Any = 0.0
     for part, words in zip(states.tensor_split(CHUNKS), target.tensor_split(CHUNKS), strict=True):
@@ -67,7 +67,7 @@ def chunked(model: nn.Module, states: Tensor, target: Tensor) -> Tensor:
     return loss  # type: ignore[no-any-return]
 
 
-def fused(model: nn.Module, states: Tensor, target: Tensor) -> Tensor:
+def loss_with_head(model: nn.Module, states: Tensor, target: Tensor) -> Tensor:
     """Each chunk forward and backward before the next: the head's gradient adds up from the first on."""
     inner = states.detach().requires_grad_()
     total: Any = 0.0
@@ -105,8 +105,8 @@ def script(
     ("options", "plain"),
     [
         ({"logits": "float32"}, whole),
-        ({"loss": "chunked", "loss_chunks": CHUNKS}, chunked),
-        ({"loss": "fused", "loss_chunks": CHUNKS}, fused),
+        ({"loss": "chunked", "loss_chunks": CHUNKS}, loss_by_chunks),
+        ({"loss": "fused", "loss_chunks": CHUNKS}, loss_with_head),
     ],
     ids=["float32-logits", "chunked", "fused"],
 )
@@ -185,7 +185,7 @@ def test_fused_never_has_logits_of_more_than_one_chunk() -> None:
 
 
 def test_fused_begins_the_backward_pass() -> None:
-    """So no policy takes gradients for activations that the forward pass could make again."""
+    """So no policy takes gradients for activations that the forward pass could recompute."""
     step = capture(source(GPT2, loss="fused"))
     phases = [PHASES[phase] for phase in step.ops.phase]
     of_the_loss = {phase for phase, name in zip(phases, step.ops.module, strict=True) if name in HEAD}

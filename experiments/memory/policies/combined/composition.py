@@ -132,7 +132,7 @@ class Composer:
         size = self.counting.bytes
         for one in self.passes:
             loss = one.begin + one.forward.loss
-            for tensor in dict.fromkeys((*(saved.tensor for saved in one.saved), *needs)):
+            for tensor in dict.fromkeys((*(saved.tensor for saved in one.activations), *needs)):
                 end = self._idle_end(tensor, loss, needs.get(tensor))
                 if end and tensor not in dropped and size[tensor] >= least:
                     yield Absence(tensor, size[tensor], *end)

@@ -50,22 +50,22 @@ def longest_idle(candidates: Iterable[Absence], load: Ints, limit: int, start: F
 
 
 def begin_returns(
-    absences: Sequence[Absence], room: Ints, start: Floats, machine: MemoryMachine
+    absences: Sequence[Absence], free: Ints, start: Floats, machine: MemoryMachine
 ) -> list[Absence]:
     """Return the absences in the order of their needs, each ended where its way back begins.
 
-    ``room`` is what is free by op with all of them away; ``start`` when each op begins.
+    ``free`` is what is free by op with all of them away; ``start`` when each op begins.
     """
     order = sorted(absences, key=lambda absence: (absence.back, absence.tensor))
     latest = latest_starts(order, start, machine)
-    room, found = room.copy(), []
+    free, found = free.copy(), []
     for place, absence in enumerate(order):
         wanted = latest[max(0, place - AHEAD)]
         at = max(absence.gone + 1, int(np.searchsorted(start, wanted, side="right")) - 1)
         at = min(at, absence.back)
-        full = np.nonzero(room[at : absence.back] < absence.bytes)[0]
+        full = np.nonzero(free[at : absence.back] < absence.bytes)[0]
         at += int(full[-1]) + 1 if len(full) else 0
-        room[at : absence.back] -= absence.bytes
+        free[at : absence.back] -= absence.bytes
         found.append(replace(absence, back=at))
     return found
 

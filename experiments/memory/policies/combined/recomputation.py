@@ -1,4 +1,4 @@
-"""Which saved activations are dropped and made again: the cheapest a byte first, layer by layer.
+"""Which saved activations are dropped and recomputed: the cheapest a byte first, layer by layer.
 
 Borders are every so many places of the forward pass where one activation alone leads on; what lies between
 two borders is a layer here. A layer that recomputes does so once, right before its backward pass, from its
@@ -57,7 +57,7 @@ class BatchPass:
         return forward_of(self.step, self.rematerializer.lineage)
 
     @functools.cached_property
-    def saved(self) -> list[Saved]:
+    def activations(self) -> list[Saved]:
         return saved_activations(self.step)
 
     def borders(self, stride: int) -> tuple[list[int], frozenset[int]]:
@@ -77,8 +77,8 @@ class BatchPass:
 
     def _droppables(self, ends: Sequence[int], held: frozenset[int]) -> Iterator[Droppable]:
         """Each saved activation that can be made from the others and the borders ``held``."""
-        there = held.union(entry.tensor for entry in self.saved)
-        for entry in self.saved:
+        there = held.union(entry.tensor for entry in self.activations)
+        for entry in self.activations:
             if entry.tensor in held or not entry.bytes:
                 continue
             present = functools.partial(_is_other, there, entry.tensor)

@@ -121,7 +121,7 @@ class Search:
         ]
 
     def keep_more(self) -> None:
-        """Activations that need not be dropped after all, the dearest first."""
+        """Activations that need not be dropped after all, the most expensive first."""
         assert self.best
         best = self.best.composition
         ranking = self.composer.passes[0].ranking(best.stride)

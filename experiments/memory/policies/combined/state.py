@@ -53,7 +53,7 @@ class StatePlaces:
         return FUSED_ADAM * share * parameter_count(self.step, self.update)
 
     def update_seconds(self, count: int) -> float:
-        """How long the update takes with ``count`` parts on the host, which works beside the device."""
+        """How long the update takes with ``count`` parts on the host, concurrently with the device."""
         if self.update is None:
             return 0.0
         part = self.on_host(count)

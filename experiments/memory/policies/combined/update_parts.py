@@ -1,6 +1,6 @@
 """An update by parameters: which ops belong to one parameter alone, and what all of them need.
 
-The share of a model's update that runs on the host can then be what the device has no room for, as in
+The share of a model's update that runs on the host can then be what the device cannot hold, as in
 DeepSpeed's twin-flow form of ZeRO-Offload. What several parameters need (a count of steps, a bias
 correction) is made on the device and copied to the host. Where that needs gradients (a norm over all of
 them), or one op updates many parameters, the update is one part.
@@ -76,13 +76,13 @@ def owners(step: Step, update: Update) -> dict[int, int]:
     for op in reversed(update.ops):
         outputs = step.outputs[op].tolist()
         targets = [t if t in parameters else flows.get(t, NONE) for t in outputs]
-        found[op] = _joined(targets)
+        found[op] = _common_owner(targets)
         for tensor in step.inputs[op].tolist():
-            flows[tensor] = _joined([found[op], flows.get(tensor, NONE)])
+            flows[tensor] = _common_owner([found[op], flows.get(tensor, NONE)])
     return found
 
 
-def _joined(owner: Sequence[int]) -> int:
+def _common_owner(owner: Sequence[int]) -> int:
     different = set(owner) - {NONE}
     return different.pop() if len(different) == 1 else SEVERAL if different else NONE
 

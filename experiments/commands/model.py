@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from collections.abc import Mapping
-from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 from experiments.commands.output import json_option, progress_of, progress_option, write_json
 from experiments.commands.run import read_text
 from experiments.core import jsonio, knobs
 from experiments.core.errors import BadInput
-from experiments.core.options import ALL_LINEAR, WorkloadOptions
-from experiments.core.progress import Progress
+from experiments.core.options import WorkloadOptions
 from experiments.core.spec import Workload
 from experiments.core.units import human
 from experiments.sources import model_of
@@ -22,14 +18,6 @@ from experiments.summaries import peak_bars, summary
 from experiments.workloads import storage
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
-
-#: How a model is usually trained: all of it, a small part beside it, and that with the rest in 4 bits.
-FORMS: Mapping[str, Mapping[str, str]] = {
-    "full": {},
-    "LoRA": {"adapter": "lora", "base": "plain", "base_targets": ALL_LINEAR},
-    "QLoRA": {"adapter": "lora", "base": "nf4"},
-}
-OF_ADAPTERS = ("adapter", "base")
 
 
 def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -70,38 +58,14 @@ def call_profile(arguments: argparse.Namespace) -> None:
     _deliver(profiling.profile(_model(arguments), arguments.device, progress_of(arguments)), arguments)
 
 
-def _forms(source: ModelSource, step: Step, progress: Progress) -> dict[str, Step]:
-    """Return the step of each of ``FORMS`` that the model can be trained in; ``step`` is one of them."""
-    profiling = importlib.import_module("experiments.profiling.cache")
-    found: dict[str, Step] = {}
-    for name, changes in FORMS.items() if source.options.training else ():
-        options = in_form(source.options, changes)
-        try:
-            same = options == source.options
-            asked = replace(source, options=options)
-            found[name] = step if same else profiling.capture_cached(asked, progress)
-        except BadInput:  # no layer of it can have an adapter, or be stored in fewer bits
-            continue
-    return found
-
-
-def in_form(options: WorkloadOptions, changes: Mapping[str, Any]) -> WorkloadOptions:
-    """Return ``options`` with the ``changes`` of a form; without any, all of the model is trained."""
-    plain = {field.name: field.default for field in fields(options) if field.name.startswith(OF_ADAPTERS)}
-    if options.adapter != "none" and changes:
-        plain = {}
-    if changes.get("base") and options.base != "plain":
-        changes = {**changes, "base": options.base}
-    return replace(options, **{**plain, **changes})
-
-
 def _deliver(step: Step, arguments: argparse.Namespace) -> None:
     if arguments.out:
         storage.save(step, arguments.out)
     if arguments.json:
         facts = {"name": step.name, "timing": step.timing, "timed_on": step.timed_on, **step.facts}
         found = summary(step)
-        bars = peak_bars(_forms(_model(arguments), step, progress_of(arguments)))
+        forms = importlib.import_module("experiments.profiling.training_forms")
+        bars = peak_bars(forms.capture_forms(_model(arguments), step, progress_of(arguments)))
         return write_json({**facts, "summary": {**found, "plots": [*bars, *found["plots"]]}})
     print(
         f"{step.name}: {len(step.ops)} ops, {len(step.tensors)} tensors, live peak "

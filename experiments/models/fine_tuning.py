@@ -74,17 +74,16 @@ class _Layers:
 
     def choose(self, words: str, option: str) -> dict[str, Matrix]:
         """Return the layers that ``words`` name: by their whole path or its end, as ``peft`` does."""
-        if words == ALL_LINEAR:
-            last = next(reversed(self.linear), None)
-            chosen = [path for path in self.linear if path != last and not self._is_shared(path)]
-        else:
-            chosen = [path for word in split_words(words) for path in self._find(word, option)]
+        chosen = [path for word in split_words(words) for path in self._find(word, option)]
         if not chosen:
             where = f"options.{option}"
             raise BadInput(f"{words!r:.80} names no layer: there is none beside the head", where, self._names)
         return {path: self.linear[path] for path in self.linear if path in chosen}
 
     def _find(self, word: str, option: str) -> list[str]:
+        if word == ALL_LINEAR:
+            last = next(reversed(self.linear), None)
+            return [path for path in self.linear if path != last and not self._is_shared(path)]
         found = [path for path in self.linear if _is_called(path, word)]
         if not found:
             convolution = any(

@@ -308,6 +308,7 @@ def test_all_linear_leaves_out_the_head_and_names_may_have_it() -> None:
 
     assert layers_with_adapter() == {"qkv", "project", "expand", "contract"}
     assert layers_with_adapter(adapter_targets="head, qkv") == {"head", "qkv"}
+    assert layers_with_adapter(adapter_targets="all-linear, head") == layers_with_adapter() | {"head"}
 
 
 REFUSED = [

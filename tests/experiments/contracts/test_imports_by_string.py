@@ -61,6 +61,7 @@ ALLOWED = (
     Allowed("experiments.commands.communication", "experiments.parallel.experiment", TORCH),
     Allowed("experiments.commands.model", "experiments.profiling.cache", TORCH),
     Allowed("experiments.commands.model", "experiments.profiling.timing", TORCH),
+    Allowed("experiments.commands.model", "experiments.profiling.training_forms", TORCH),
     Allowed("experiments.validate.compilation", "experiments.compilation.live.rates", TORCH),
     Allowed("experiments.validate.memory", "experiments.memory.live", TORCH),
     Allowed("experiments.validate.numerics", "experiments.compilation.live.matmul_rate", TORCH),

@@ -10,8 +10,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from labtools import installation, processes
@@ -41,34 +43,42 @@ def run(layout: Layout, fast: bool, pytest_arguments: Sequence[str], arguments: 
     installation.ensure(layout, installation.RUNTIME_AND_TESTS, torch_index=os.environ.get("LAB_TORCH_INDEX"))
     installation.continue_inside(layout, arguments)
     processes.adopt_orphans()
+    began = time.monotonic()
+    beside = ThreadPoolExecutor(1)
     try:
-        results = [_carry_out(layout, step, os.environ) for step in static_steps(layout)]
-        results.append(_tests(layout, fast, pytest_arguments))
+        types = beside.submit(_carry_out, layout, type_check(layout), os.environ, quiet=True)
+        results = [_carry_out(layout, step, os.environ) for step in style_checks(layout)]
+        tests = _tests(layout, fast, pytest_arguments)
+        results += [types.result(), tests]
     finally:
         processes.end_descendants()
-    return report(results)
+    return report(results, time.monotonic() - began)
 
 
-def static_steps(layout: Layout) -> list[Step]:
-    """The checks that need no server. What each looks at stands in pyproject.toml."""
+def style_checks(layout: Layout) -> list[Step]:
+    """Checks of a second, that need no server. What each looks at stands in pyproject.toml."""
     python = str(layout.python)
     return [
         Step("ruff check", (python, "-m", "ruff", "check", ".")),
         Step("ruff format", (python, "-m", "ruff", "format", "--check", ".")),
-        Step("mypy", (python, "-m", "mypy", "experiments", "webapp", "workers", "labtools")),
         # By module: the installed script names the folder it was installed in.
         Step("lint-imports", (python, "-c", "from importlinter.cli import lint_imports_command as m; m()")),
     ]
 
 
-def report(results: Sequence[Result]) -> int:
-    """Print what happened, pytest's own closing line last; 1 where anything failed."""
+def type_check(layout: Layout) -> Step:
+    """A minute on one core: it runs beside the tests, and what it says is printed when it ends."""
+    return Step("mypy", (str(layout.python), "-m", "mypy", "experiments", "webapp", "workers", "labtools"))
+
+
+def report(results: Sequence[Result], seconds: float) -> int:
+    """Print what happened in so many seconds, pytest's own closing line last; 1 where anything failed."""
     print("\nstep           seconds  result")
     for result in results:
         outcome = "ok" if result.code == 0 else f"FAILED (exit code {result.code})"
         print(f"{result.name:<14} {result.seconds:>7.1f}  {outcome}")
     failed = [result.name for result in results if result.code]
-    print(f"total          {sum(result.seconds for result in results):>7.1f}  ", end="")
+    print(f"total          {seconds:>7.1f}  ", end="")
     print(f"FAILED: {', '.join(failed)}" if failed else "ok")
     print("\n".join(result.closing_line for result in results if result.closing_line), flush=True)
     return 1 if failed else 0
@@ -93,12 +103,13 @@ def _tests(layout: Layout, fast: bool, extra: Sequence[str]) -> Result:
 
 
 def in_processes(cores: int) -> list[str]:
-    """Options of pytest: a process for each of so many cores. A file's tests stay together, for what they
-    share; files begin in the order in which they were collected.
+    """Options of pytest: three processes for two cores, since tests also wait, for servers and browsers. A
+    file's tests stay together, for what they share; files begin in the order in which they were collected.
     """
     if cores == 1:
         return []
-    return ["-n", str(min(cores, MOST_PROCESSES)), "--dist", "loadfile", "--no-loadscope-reorder"]
+    processes = min(cores + cores // 2, MOST_PROCESSES)
+    return ["-n", str(processes), "--dist", "loadfile", "--no-loadscope-reorder"]
 
 
 def cores() -> int:
@@ -119,11 +130,10 @@ def scratch_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _carry_out(layout: Layout, step: Step, environment: Mapping[str, str]) -> Result:
-    """Run a step, its output passed on as it comes."""
-    print(f"\n=== {step.name}", flush=True)
+def _carry_out(layout: Layout, step: Step, environment: Mapping[str, str], quiet: bool = False) -> Result:
+    """Run a step, its output passed on as it comes, or where ``quiet`` at its end."""
     began = time.monotonic()
-    tail = b""
+    output = bytearray()
     with subprocess.Popen(
         step.command,
         cwd=layout.root,
@@ -135,15 +145,27 @@ def _carry_out(layout: Layout, step: Step, environment: Mapping[str, str]) -> Re
     ) as process:
         assert process.stdout is not None
         try:
-            while chunk := os.read(process.stdout.fileno(), 65536):
-                sys.stdout.buffer.write(chunk)
-                sys.stdout.buffer.flush()
-                tail = (tail + chunk)[-4000:]
+            for chunk in chain([f"\n=== {step.name}\n".encode()], _chunks(process.stdout.fileno())):
+                output += chunk
+                if not quiet:
+                    _write(chunk)
         except BaseException:
             process.kill()
             raise
-    closing = closing_line(tail.decode(errors="replace")) if step.name == "pytest" else ""
+    if quiet:
+        _write(output)
+    closing = closing_line(output[-4000:].decode(errors="replace")) if step.name == "pytest" else ""
     return Result(step.name, time.monotonic() - began, process.returncode, closing)
+
+
+def _chunks(descriptor: int) -> Iterator[bytes]:
+    while chunk := os.read(descriptor, 65536):
+        yield chunk
+
+
+def _write(output: bytes | bytearray) -> None:
+    sys.stdout.buffer.write(output)
+    sys.stdout.buffer.flush()
 
 
 def closing_line(output: str) -> str:

@@ -115,10 +115,10 @@ def test_one_failed_step_fails_the_whole_and_the_closing_line_stands_last(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     results = [testing.Result("mypy", 2.0, 1), testing.Result("pytest", 3.5, 0, "7 passed in 3.50s")]
-    assert testing.report(results) == 1
+    assert testing.report(results, 4.1) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-2:] == ["total              5.5  FAILED: mypy", "7 passed in 3.50s"]
-    assert testing.report(results[1:]) == 0
+    assert lines[-2:] == ["total              4.1  FAILED: mypy", "7 passed in 3.50s"]
+    assert testing.report(results[1:], 3.5) == 0
 
 
 class Api(BaseHTTPRequestHandler):

@@ -94,6 +94,18 @@ def widen_fonts(page: Page, percent: int) -> None:
     page.route("**/css/fonts.css", answer)
 
 
+RESTORE = """() => new Promise(done => {
+  const link = document.querySelector("link[href*='css/fonts.css']");
+  link.addEventListener("load", () => document.fonts.ready.then(done));
+  link.href += "?plain";
+})"""
+
+
+def restore_fonts(page: Page) -> None:
+    """Draw the page that is open with letters as they come; ``widen_fonts`` holds for the next."""
+    page.evaluate(RESTORE)
+
+
 def enter(page: Page, address: str, user: User) -> None:
     """Give the browser a session of ``user``'s: the form of the sign-in has a test of its own."""
     session = signed_in(user).cookies[settings.SESSION_COOKIE_NAME].value

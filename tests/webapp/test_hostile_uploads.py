@@ -1,10 +1,9 @@
-"""The whole corpus of bad and odd files through the pages and a worker: refused with a place, or read;
-nothing dies.
-"""
+"""Bad and odd files through the pages and a worker: refused with a place, or read; nothing dies."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,18 @@ from webapp.artifacts.models import Artifact
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 SECONDS = 900
+#: Read line by line or word by word: such files differ in what is told, and `test_hostile` reads all of them.
+TEXT = (".csv", ".json", ".txt", ".log", ".et")
+
+
+def chosen(files: Sequence[Any]) -> list[Any]:
+    """All containers, pickles and programs, and of texts every fourth."""
+    texts = [file for file in files if file.name.endswith(TEXT)]
+    return [file for file in files if file not in texts] + texts[::4]
+
+
 #: Bad without being told what to read it as.
-HOSTILE = [file for file in BAD if file.format == "auto"]
+HOSTILE = chosen([file for file in BAD if file.format == "auto"])
 
 
 @pytest.fixture
@@ -45,7 +54,7 @@ def uploaded(red: Cast, files: list[Any]) -> list[int]:
 def test_every_bad_file_is_rejected_with_a_reason_and_every_odd_one_is_read(
     red: Cast, tmp_path: Path
 ) -> None:
-    bad, odd = uploaded(red, HOSTILE), uploaded(red, list(ODD))
+    bad, odd = uploaded(red, HOSTILE), uploaded(red, chosen(ODD))
     assert len(bad) >= 30
     assert len(odd) >= 10
     with working(tmp_path) as worker:

@@ -216,6 +216,7 @@ def test_moves_and_micro_batches_compose_bit_for_bit() -> None:
     # As much as one op needs: nothing but all parts together fits.
     on = replace(machine_of(local), capacity=int(step.op_need.max()), synchronous=True)
 
+    @functools.cache
     def split(parts: int) -> Step:
         return with_roofline_times(trace(replace(source, micro_batches=parts)).step, local.device)
 

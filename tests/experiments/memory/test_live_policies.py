@@ -4,6 +4,7 @@ simulated.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -103,6 +104,7 @@ def fitted(
     """The policy's plan at the smallest of the capacities at which it fits, and what was simulated."""
     activations = step.live_peak - step.persistent_bytes
 
+    @functools.cache
     def split(parts: int) -> Step:
         return captured(replace(source, micro_batches=parts))
 

@@ -46,7 +46,7 @@ class Combined(MemoryPolicy):
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     oversubscribes: ClassVar[bool] = True
     effort: ClassVar[str] = SECONDS
-    quick: ClassVar[Mapping[str, Any]] = {"work": 100_000}
+    quick: ClassVar[Mapping[str, Any]] = {"work": 40_000}
 
     work: int = knob(600_000, "ops that all trials together may simulate", low=1, high=10**10)
 

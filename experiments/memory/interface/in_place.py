@@ -58,8 +58,7 @@ def elsewhere(target: str) -> str:
 
 
 def out_of_place(step: Step, ops: Sequence[int]) -> Step:
-    """Return ``step`` whose in-place ``ops`` write new tensors, which all later ops use in the place of the
-    old.
+    """Return ``step`` whose in-place ``ops`` write new tensors, which all later ops use instead.
 
     The new tensors follow the others, in the order of ``ops``. ``BadInput`` names an op that is not in place.
     """

@@ -43,8 +43,10 @@ class Composition:
 
 @dataclass(frozen=True)
 class Composed:
-    """The moves of a composition, the most bytes on the device if every copy were over at once, and how many
-    bytes are sent away and recomputed.
+    """A composition's moves and what they cost in bytes.
+
+    ``peak``: the most bytes on the device if every copy were over at once; ``offloaded`` and ``recomputed``:
+    bytes that are sent away and that are computed once more.
     """
 
     moves: tuple[MemoryMove, ...]

@@ -234,8 +234,9 @@ class _Run:
         self.marks.append(self.state.copy())
 
     def bound(self) -> float:
-        """No lane can end sooner: what it has left begins when a task is ready next, or when the lane is
-        free.
+        """Return the least time at which all lanes can have ended.
+
+        What a lane has yet to do begins at the earliest when a task is ready next, or when the lane is free.
         """
         state, ends = self.state, 0.0
         now = state.heap[0][0] if state.heap else 0.0

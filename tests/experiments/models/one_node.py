@@ -1,4 +1,4 @@
-"""A model of one ONNX node: carried out by us, and by onnxruntime."""
+"""A model of one ONNX node and values for it: carried out by us, and by onnxruntime."""
 
 from __future__ import annotations
 
@@ -20,6 +20,24 @@ from experiments.workloads.program import GraphProgram, Input
 Array = npt.NDArray[Any]
 
 
+def reals(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def positive(*shape: int) -> Array:
+    return np.abs(reals(*shape)) + np.float32(0.5)
+
+
+def different(*shape: int) -> Array:
+    """Values in some order, no two of them equal."""
+    values = np.random.default_rng(0).permutation(int(np.prod(shape)))
+    return values.reshape(shape).astype(np.float32)
+
+
+def whole(*values: int) -> Array:
+    return np.array(values, np.int64)
+
+
 def program_for(model: Any, feeds: Mapping[str, Array], output: str) -> GraphProgram:
     """``program_of`` without its rules about what a model's inputs and outputs are."""
     shadow = onnx.ModelProto()
@@ -39,13 +57,13 @@ def program_for(model: Any, feeds: Mapping[str, Array], output: str) -> GraphPro
 
 def by_us(model: Any, feeds: Mapping[str, Array], output: str, training: bool = False) -> Array:
     """Our result; arguments that must be known beforehand are stored in the graph."""
-    whole = onnx.ModelProto()
-    whole.CopyFrom(model)
-    node = whole.graph.node[0]
+    filled = onnx.ModelProto()
+    filled.CopyFrom(model)
+    node = filled.graph.node[0]
     host = OPERATORS[node.op_type].host
     known = {name for place, name in enumerate(node.input) if place in host and name}
-    whole.graph.initializer.extend(onnx.numpy_helper.from_array(feeds[name], name) for name in known)
-    program = program_for(whole, {n: value for n, value in feeds.items() if n not in known}, output)
+    filled.graph.initializer.extend(onnx.numpy_helper.from_array(feeds[name], name) for name in known)
+    program = program_for(filled, {n: value for n, value in feeds.items() if n not in known}, output)
     plan = plan_calls(program, [entry.shape for entry in program.inputs])  # type: ignore[misc]
     module = Exported(program, plan.calls, plan.constants, weights=True).train(training)
     batch = [torch.from_numpy(np.array(feeds[entry.name])) for entry in program.inputs]

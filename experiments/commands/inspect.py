@@ -25,9 +25,10 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def inspection(workload: Workload) -> dict[str, Any]:
-    """Format, kind, hash, summary, assumptions and warnings, as JSON; ``looks_beside``: whether other files
-    beside it could give more warnings. Substitution rules are proved and tested: ``verdicts`` has a line for
-    each.
+    """Return a file's format, kind, hash, summary, assumptions and warnings, as JSON.
+
+    ``looks_beside``: whether other files beside it could give more warnings. Substitution rules are proved
+    and tested: ``verdicts`` has a line for each.
     """
     loaded = load(workload)
     found = summary(loaded.value)

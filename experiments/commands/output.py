@@ -35,16 +35,18 @@ def progress_of(arguments: argparse.Namespace) -> Progress:
 
 
 def print_broken(family: str | None) -> None:
-    """Say on stderr which systems of ``family``, or of all, cannot be used, so that what is listed is not
-    taken for all.
+    """Say on stderr which systems of ``family``, or of all, cannot be used.
+
+    Else what is listed would be taken for all.
     """
     for module in registry.broken_modules(family):
         print(f"broken: {module.file}: {module.why}", file=sys.stderr)
 
 
 def write_json(value: Any, path: Path | None = None) -> None:
-    """Print ``value``, or put it whole into ``path`` (through a temporary file, so that it is never half
-    there).
+    """Print ``value``, or put it whole into ``path``.
+
+    A temporary file is renamed, so that it is never half there.
     """
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     if path is None:

@@ -48,13 +48,12 @@ def layer_activation_bytes(
     sequence_parallel: bool = False,
     recompute: str = "none",
 ) -> float:
-    """What one layer keeps for backward in 16 bits, on each of ``tensor`` devices; the attention matrix is
-    stored.
+    """What one layer keeps for backward in 16 bits, on each of ``tensor`` devices.
 
-    Korthikanti et al., MLSys 2023, table 2. ``recompute``: none, s B h (10 + 24/t + 5 a s / (h t));
-    selective, without the attention core's 5 a s / (h t); full, 2 s B h. ``sequence_parallel`` divides the 10
-    by t as well: alone s B h (34 + 5 a s / h) / t, with selective 34 s B h / t. Kernels that never store the
-    matrix are selective anyway.
+    The attention matrix is stored. Korthikanti et al., MLSys 2023, table 2. ``recompute``: none, s B h (10 +
+    24/t + 5 a s / (h t)); selective, without the attention core's 5 a s / (h t); full, 2 s B h.
+    ``sequence_parallel`` divides the 10 by t as well: alone s B h (34 + 5 a s / h) / t, with selective 34 s B
+    h / t. Kernels that never store the matrix are selective anyway.
     """
     if recompute not in RECOMPUTATION:
         raise BadInput(

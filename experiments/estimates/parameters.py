@@ -14,10 +14,10 @@ def mlp_parameters(hidden: int) -> int:
 
 
 def llm_parameters(hidden: int, layers: int, vocab: int, sequence: int) -> int:
-    """A GPT with learned positions, a tied output layer and a layer norm (2h) before each block and at the
-    end.
+    """Parameters of a GPT with learned positions and a tied output layer.
 
-    L(12h^2 + 13h) + (V + s)h + 2h; without the last term equation 2 of Narayanan et al., SC 2021.
+    A layer norm (2h) stands before each block and at the end. L(12h^2 + 13h) + (V + s)h + 2h; without the
+    last term equation 2 of Narayanan et al., SC 2021.
     """
     block = attention_parameters(hidden) + mlp_parameters(hidden) + 2 * 2 * hidden
     return layers * block + (vocab + sequence) * hidden + 2 * hidden

@@ -14,8 +14,9 @@ def inference_flops(parameters: int, tokens: int) -> int:
 
 
 def attention_training_flops(layers: int, hidden: int, sequence: int, tokens: int) -> int:
-    """The products of queries, keys and values: 12 L h s per token, forward and backward, no
-    causal saving.
+    """FLOPs of the products of queries, keys and values, forward and backward: 12 L h s per token.
+
+    Causal masks save nothing.
     """
     return 12 * layers * hidden * sequence * tokens
 
@@ -36,7 +37,8 @@ def matmul_intensity(m: int, n: int, k: int, dtype_bytes: int) -> float:
 
 
 def elementwise_intensity(operations: int, operands: int, dtype_bytes: int) -> float:
-    """FLOP/byte of an element-wise op that reads and writes ``operands`` tensors: c = a + b gives 1/3 per
-    element.
+    """FLOP/byte of an element-wise op that reads and writes ``operands`` tensors.
+
+    c = a + b gives 1/3 per element.
     """
     return operations / (operands * dtype_bytes)

@@ -56,8 +56,9 @@ def infinity_efficiency(
     hidden: int = 0,
     interval: int = 1,
 ) -> float:
-    """Share of the time that computes when compute and movement take turns: ait bw / (ait bw + peak)
-    (equation 6).
+    """Share of the time that computes when compute and movement take turns.
+
+    ait bw / (ait bw + peak) (equation 6).
     """
     rate = infinity_intensity(moved, batch, sequence, hidden, interval) * bandwidth
     return rate / (rate + peak_flops)

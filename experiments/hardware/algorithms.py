@@ -64,10 +64,9 @@ class Algorithms:
 
 
 def least_size(holds: Callable[[float], bool], most: float, steps: int = 200) -> float | None:
-    """The least size from 0 to ``most`` bytes at which ``holds``, which then holds for all larger ones; by
-    bisection.
+    """The least size from 0 to ``most`` bytes at which ``holds``, by bisection.
 
-    Nothing where it does not hold at ``most``.
+    It holds for all larger ones. Nothing where it does not hold at ``most``.
     """
     if holds(0.0):
         return 0.0

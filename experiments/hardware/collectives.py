@@ -55,8 +55,9 @@ def tree_depth(ranks: int) -> int:
 
 
 def one_way_traffic(ranks: int, size: float) -> Traffic:
-    """Reduce-scatter and all-gather over a ring, all-to-all pair by pair: n-1 steps, each of 1/n of the
-    vector.
+    """Traffic of n-1 steps, each of 1/n of the vector.
+
+    Reduce-scatter and all-gather over a ring, and all-to-all pair by pair.
     """
     _check(ranks, size)
     return Traffic(ranks - 1, (ranks - 1) / ranks * size, True)

@@ -27,8 +27,9 @@ WIDER = {
 
 
 class Peaks(Mapping[str, float]):
-    """Peak FLOP/s by dtype name: an immutable, hashable mapping, so that devices can be cached
-    and compared.
+    """Peak FLOP/s by dtype name: an immutable, hashable mapping.
+
+    So devices can be cached and compared.
     """
 
     def __init__(self, peaks: Mapping[str, float]) -> None:
@@ -112,17 +113,22 @@ class Storage:
 
 @dataclass(frozen=True)
 class KernelRates:
-    """How kernels of a device fall short of its peaks, by size and shape (``hardware.products`` has the
-    formulas).
+    """How kernels of a device fall short of its peaks, by size and shape.
 
-    ``product_efficiency`` is the share of the peak inside a large tile, ``fill`` the terms of the inner loop
-    that a tile's start and end cost, ``stream_efficiency`` the share of the memory bandwidth of element-wise
-    kernels, ``attention_efficiency`` the share of the peak of a fused attention kernel, ``launch`` the
-    seconds between kernels. ``collective_efficiency`` is the share of the peer link's bandwidth that
-    collectives reach, ``network_efficiency`` that of a network adapter. ``occupied`` is the share of the
-    multiprocessors that a collective of weights takes from concurrent computation. ``reserved_bytes`` is
-    what context, libraries and communicators hold of the memory, ``fragmentation`` the share of activations
-    that allocators lose: both assumptions. ``fitted_on`` names the published figures behind them.
+    ``hardware.products`` has the formulas.
+
+    - ``product_efficiency``: the share of the peak inside a large tile.
+    - ``fill``: the terms of the inner loop that a tile's start and end cost.
+    - ``stream_efficiency``: the share of the memory bandwidth of element-wise kernels.
+    - ``attention_efficiency``: the share of the peak of a fused attention kernel.
+    - ``launch``: the seconds between kernels.
+    - ``collective_efficiency``: the share of the peer link's bandwidth that collectives reach.
+    - ``network_efficiency``: that of a network adapter.
+    - ``occupied``: the share of the multiprocessors that a collective of weights takes from concurrent
+      computation.
+    - ``reserved_bytes``: what context, libraries and communicators hold of the memory (an assumption).
+    - ``fragmentation``: the share of activations that allocators lose (an assumption).
+    - ``fitted_on``: the published figures behind them.
     """
 
     name: str
@@ -166,8 +172,7 @@ USUAL_KERNELS = KernelRates(
 
 @dataclass(frozen=True)
 class ComputeUnits:
-    """The units of a device that run thread blocks (streaming multiprocessors), and what limits the blocks on
-    them.
+    """The units of a device that run thread blocks (streaming multiprocessors), and what limits the blocks.
 
     ``count`` units of ``partitions`` schedulers run warps of ``warp`` threads. Of each unit:
     ``shared_bytes``, ``registers`` (32 bits each), ``threads`` and ``blocks`` that can be resident; of a

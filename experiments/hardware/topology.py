@@ -27,9 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Flows:
-    """Transfers that happen at once: ``parts`` (of a vector) from ``sources`` to ``targets``, all of one
-    shape.
-    """
+    """Transfers at once, all of one shape: ``parts`` of a vector from ``sources`` to ``targets``."""
 
     sources: Ints
     targets: Ints
@@ -38,8 +36,9 @@ class Flows:
 
 @dataclass(frozen=True)
 class Round:
-    """``steps`` transfers one after another along each of the flows, whose parts are for all
-    steps together.
+    """``steps`` transfers one after another along each of the flows.
+
+    The flows' parts are for all steps together.
     """
 
     steps: int
@@ -48,8 +47,10 @@ class Round:
 
 @dataclass(frozen=True)
 class Cost:
-    """Rounds on a topology: ``latency`` + ``slope`` x size seconds. ``loads`` has for each channel used the
-    share of the vector that crosses it, ``sent`` the largest share that a device sends.
+    """Rounds on a topology: ``latency`` + ``slope`` x size seconds.
+
+    ``loads`` has for each channel used the share of the vector that crosses it, ``sent`` the largest share
+    that a device sends.
     """
 
     latency: float
@@ -62,9 +63,11 @@ class Cost:
 
 
 class Topology:
-    """Channels are numbered: devices, then the rails of each node, then the rails of each leaf; even numbers
-    lead out (up), odd ones in (down). ``rate`` is bytes/s of each; those below ``adapters`` are devices',
-    those from ``uplinks`` on are leaves'.
+    """The channels between devices: of devices, of the rails of nodes and of the rails of leaves.
+
+    They are numbered: devices, then the rails of each node, then the rails of each leaf; even numbers lead
+    out (up), odd ones in (down). ``rate`` is bytes/s of each; those below ``adapters`` are devices', those
+    from ``uplinks`` on are leaves'.
     """
 
     def __init__(self, cluster: Hardware) -> None:

@@ -71,9 +71,7 @@ def run_rewrite(spec: RunSpec, policy: RewritePolicy, progress: Progress) -> Res
 
 
 def price_rewrite(spec: RunSpec, policy: RewritePolicy, progress: Progress) -> Result:
-    """Verify the graph that the policy makes of the model's by the costs of a named device, and price both
-    there.
-    """
+    """Verify the policy's graph of the model, and price it and the model's by the costs of a named device."""
     rules, sheet = _rules(spec, policy), resolve(spec.hardware).device
 
     def carry(task: Task) -> CompiledRun:

@@ -33,8 +33,7 @@ Sides = tuple[tuple[Graph, Ref], tuple[Graph, Ref]]
 def exact_places(
     before: Graph, after: Graph, device: str, seed: int, progress: Progress = silent
 ) -> tuple[int, str]:
-    """Return how many places were compared, and the first at which the graphs differ ("" when they nowhere
-    do).
+    """Return how many places were compared, and the first at which the graphs differ ("" for none).
 
     Places behind which another type than float32 or float64 is computed are left out: whole numbers round
     there.

@@ -60,8 +60,9 @@ def rates(step: Step, time: float, steps: int | None) -> dict[str, float]:
 
 
 def utilization(simulation: MemorySimulation, step: Step, hardware: Hardware) -> dict[str, float]:
-    """MFU counts the step's FLOPs once; HFU counts recomputed ones too. Peak rate of the dtype with most
-    FLOPs.
+    """Return MFU, which counts the step's FLOPs once, and HFU, which counts recomputed ones too.
+
+    The peak rate is that of the dtype with most FLOPs.
     """
     flops = step.flops
     if not np.isfinite(flops) or flops <= 0 or simulation.step_time <= 0:

@@ -28,8 +28,9 @@ from experiments.workloads.step import Step
 
 
 def measure(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
-    """Plan on the step as profiled on this host, and run the plan with torch; the prediction is reported with
-    it.
+    """Plan on the step as profiled on this host, and run the plan with torch.
+
+    The prediction is reported with it.
     """
     source, loaded = model_of(spec.workload)
     if isinstance(policy, ReactiveMemoryPolicy):

@@ -119,8 +119,10 @@ def view_of(
 
 
 def splitter(step: Step, value: Any, device: Device, capture: Callable[[ModelSource], Step]) -> Split:
-    """How ``step`` is had in micro-batches: a model is captured anew by ``capture``, a trace is cut, and its
-    parts timed by the roofline of ``device``.
+    """Return how ``step`` is had in micro-batches.
+
+    A model is captured anew by ``capture``; a trace is cut, and its parts timed by the roofline of
+    ``device``.
     """
     if isinstance(value, ModelSource):
         return functools.lru_cache(maxsize=4)(lambda parts: capture(replace(value, micro_batches=parts)))

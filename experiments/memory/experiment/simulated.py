@@ -80,8 +80,9 @@ def simulate(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
 
 
 def beside_ideal(metrics: dict[str, float], whole: Step | None) -> dict[str, float]:
-    """Return the figures and the share of the ideal, which for a batch that was cut is the ``whole`` step:
-    with infinite memory nobody would cut it.
+    """Return the figures and the share of the ideal, which for a batch that was cut is the ``whole`` step.
+
+    With infinite memory nobody would cut it.
     """
     found = metrics if whole is None else {**metrics, "ideal_step_time": sum(whole.ops.seconds.tolist())}
     if found["step_time"] > 0:

@@ -46,8 +46,9 @@ class HostCopies:
         return self._arena
 
     def offload(self, tensor: int, storage: torch.UntypedStorage, tier: str = "host", word: int = 0) -> None:
-        """Start the copy of ``storage`` to ``tier``, packed if there are words; a good one there
-        is as well.
+        """Start the copy of ``storage`` to ``tier``, packed if there are words.
+
+        A copy there that is still good serves as well.
         """
         if tensor in self.kept and self.away[tensor].tier == tier:
             self.kept.discard(tensor)

@@ -40,8 +40,9 @@ class Arena:
             view, place = view[count:], place + count
 
     def read(self, tensor: int, into: Tensor) -> None:
-        """Fill ``into`` (uint8, in host memory) with what was kept of ``tensor``; ``OSError`` where less is
-        there.
+        """Fill ``into`` (uint8, in host memory) with what was kept of ``tensor``.
+
+        ``OSError`` where less is there.
         """
         place, _ = self._places[tensor]
         view = _memory(into)

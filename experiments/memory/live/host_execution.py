@@ -20,7 +20,9 @@ from experiments.memory.live.values import Values, call, map_parts, over, parts
 
 
 class HostExecution:
-    """``placed`` are the device storages of persistent tensors that begin and end a step with a copy off the
+    """Carries ops out in host memory, and takes placed tensors there and back.
+
+    ``placed`` are the device storages of persistent tensors that begin and end a step with a copy off the
     device.
     """
 

@@ -12,9 +12,7 @@ TIERS = ("host", "storage")
 
 
 class Ledger:
-    """Exact bytes of the storages that are alive, by watching the storages themselves through weak
-    references.
-    """
+    """Exact bytes of the storages that are alive, by weak references to the storages themselves."""
 
     def __init__(self) -> None:
         self._alive: dict[int, tuple[StorageWeakRef, int]] = {}

@@ -20,8 +20,9 @@ Scope = dict[str, Any]
 
 @dataclass(frozen=True)
 class Packed:
-    """The encoded ``content`` of a tensor whose ``plain`` bytes belong in ``home``, by words of ``word``
-    bytes.
+    """The encoded ``content`` of a tensor, by words of ``word`` bytes.
+
+    Its ``plain`` bytes belong in ``home``.
     """
 
     content: Tensor

@@ -22,9 +22,7 @@ REACH = 12
 
 @dataclass(frozen=True)
 class Core:
-    """One attention: its softmax op, its first op, and the tensors made before the product with
-    the values.
-    """
+    """One attention: its softmax op, its first op, and the tensors before the product with the values."""
 
     softmax: int
     first: int

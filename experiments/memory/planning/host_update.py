@@ -92,8 +92,9 @@ def parameter_count(step: Step, update: Update) -> float:
 
 
 def traffic(step: Step, update: Update) -> int:
-    """Bytes that one fused pass of the update reads and writes: parameters and states twice,
-    gradients once.
+    """Bytes that one fused pass of the update reads and writes.
+
+    Parameters and states twice, gradients once.
     """
     gradients = tuple(tensor for tensor, _ in update.gradients)
     twice = update.bytes_of(step, update.parameters) + update.bytes_of(step, update.states)

@@ -50,8 +50,7 @@ class Stretch:
 
 
 class LocationProgram:
-    """Minimizes the time by which the step is prolonged, such that no op holds more than its limit (bytes by
-    op).
+    """Minimizes the time by which the step is prolonged, such that no op exceeds its limit of bytes.
 
     ``tensors`` may be elsewhere than on the device, each from its first use to its last or, persistent ones,
     around.
@@ -82,8 +81,9 @@ class LocationProgram:
         self._room()
 
     def solve(self, bound: NodeBound, gap: float, most_binaries: int) -> MixedIntegerSolution | None:
-        """Within ``gap`` of the optimum; a program of more binaries is relaxed first, and what is whole then
-        stays.
+        """Within ``gap`` of the optimum.
+
+        A program of more binaries is relaxed first, and what is whole then stays.
         """
         if len(self.program) > most_binaries:
             relaxed = self.program.solve(bound, relaxed=True)

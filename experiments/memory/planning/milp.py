@@ -35,8 +35,9 @@ Term = tuple[int, float]
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """HiGHS writes some lines to standard output even when told not to; that is where commands write their
-    results.
+    """Keep HiGHS's lines off standard output, to which commands write their results.
+
+    It writes some even when told not to.
     """
     flush = ctypes.CDLL(None).fflush
     sys.stdout.flush()
@@ -78,9 +79,7 @@ class NodeBound:
     ended_early: bool = False
 
     def caveat(self, knob: str = "nodes") -> dict[str, str]:
-        """Return the note that says at which ``knob`` a program ended; nothing where all ended by
-        themselves.
-        """
+        """Return a note of the ``knob`` at which a program ended; nothing where all ended by themselves."""
         return caveat(self.most, "nodes", knob) if self.ended_early else {}
 
     def explain(self, reason: str) -> str:
@@ -120,8 +119,9 @@ class MixedIntegerProgram:
         return len(self._cost) - 1
 
     def row(self, terms: Iterable[Term], at_least: float = -np.inf, at_most: float = np.inf) -> None:
-        """``at_least <= sum(coefficient * variable) <= at_most``; coefficients of a variable named twice add
-        up.
+        """Require ``at_least <= sum(coefficient * variable) <= at_most``.
+
+        Coefficients of a variable named twice add up.
         """
         variables, coefficients = [], []
         for variable, coefficient in terms:

@@ -29,8 +29,9 @@ class Stay:
 
 
 def stays_of(step: Step, absent: Mapping[int, Sequence[tuple[int, int]]] | None = None) -> list[Stay]:
-    """The stays of a step in the order of their start, less the ops ``[start, end)`` in which a tensor is
-    away.
+    """The stays of a step in the order of their start, less the ops in which a tensor is away.
+
+    ``absent`` has them as ``[start, end)`` by tensor.
     """
     found, count = [], len(step.ops)
     sizes, persistent = step.tensors.bytes.tolist(), step.persistent.tolist()
@@ -95,8 +96,9 @@ class AddressRange:
         return start
 
     def exceed(self) -> int:
-        """The address for something that must reach beyond the end: that of the last hole, which is then
-        taken.
+        """The address for something that must reach beyond the end.
+
+        It is that of the last hole, which is then taken.
         """
         if self.holes and self.holes[-1][1] == self.size:
             return self.holes.pop()[0]
@@ -116,8 +118,9 @@ class AddressRange:
 
 
 def online(stays: Sequence[Stay], capacity: int, fit: str) -> dict[Stay, int]:
-    """Addresses as an allocator gives them that serves stays in their order; what finds no hole reaches
-    beyond the end.
+    """Addresses as an allocator gives them that serves stays in their order.
+
+    What finds no hole reaches beyond the end.
     """
     pool, found = AddressRange(capacity // GRANULARITY * GRANULARITY), dict[Stay, int]()
     ends = sorted(stays, key=lambda stay: (stay.end, stay.start, stay.tensor))
@@ -150,9 +153,11 @@ def pack(
     fixed: Collection[int] = (),
     key: Callable[[Stay], tuple[int, ...]] = largest_first,
 ) -> dict[int, int]:
-    """One address for each tensor, laid out ahead: in the order of ``key`` over the stretch from its first
-    stay to its last (SmartPool: the largest first), each in a hole between those that it meets at some time.
-    The tensors ``fixed`` (those that live on from step to step) are placed first.
+    """One address for each tensor, laid out ahead.
+
+    They are placed in the order of ``key`` over the stretch from first stay to last (SmartPool: the largest
+    first), each in a hole between those that it meets at some time. The tensors ``fixed`` (those that live on
+    from step to step) are placed first.
     """
     spans: dict[int, list[Stay]] = {}
     for stay in stays:

@@ -38,11 +38,10 @@ class RecomputeChain:
 
 
 def with_drops(step: Step, lineage: Lineage, reruns: Sequence[Recompute]) -> tuple[MemoryMove, ...]:
-    """``reruns`` (one an op, ascending) and the drops that follow from them: whatever is recomputed left
-    before.
+    """``reruns`` (one an op, ascending) and the drops that follow from them.
 
-    A tensor leaves after its last need before it is made, be that an op or a rerun that reads it. It is not
-    made where nothing needs it until it is made anew.
+    Whatever is recomputed left before. A tensor leaves after its last need before it is made, be that an op
+    or a rerun that reads it. It is not made where nothing needs it until it is made anew.
     """
     reads: dict[int, list[int]] = {}
     makes: dict[int, list[int]] = {}
@@ -84,9 +83,7 @@ class Rematerializer:
         self._changing = [self._changes_after(op) for op in ops]
 
     def chain(self, wanted: Iterable[int], present: Present, at: int) -> RecomputeChain:
-        """Ops that make ``wanted`` again before op ``at`` from persistent tensors and those that are
-        ``present``.
-        """
+        """Ops that recompute ``wanted`` before op ``at`` from persistent and ``present`` tensors."""
         ops: set[int] = set()
         stuck: set[int] = set()
         todo = list(wanted)
@@ -152,8 +149,9 @@ class Rematerializer:
         return found
 
     def is_fixed(self, op: int, present: Present, at: int) -> bool:
-        """``op`` would not do the same again before op ``at``: it updates state, or a source has changed
-        since.
+        """Whether ``op`` would give something else before op ``at``.
+
+        It updates state, or a source has changed since.
         """
         if not self._repeatable[op]:
             return True

@@ -42,10 +42,10 @@ def reverse_by_segments(units: int, kept: Sequence[int]) -> Reversal:
 
 
 def reverse_recursively(units: int, borders: int) -> Reversal:
-    """Split into ``borders`` + 1 parts of nearly equal length, keep the states between them, and each part
-    again.
+    """Split into ``borders`` + 1 parts of nearly equal length, and each part again.
 
-    Memory g(n) = k + g(n / (k + 1)), that is k log_{k+1} n states (Chen et al. 2016, section 4.4).
+    The states between them are kept. Memory g(n) = k + g(n / (k + 1)), that is k log_{k+1} n states (Chen et
+    al. 2016, section 4.4).
     """
 
     def split(start: int, stop: int, _: int) -> list[int]:

@@ -45,8 +45,9 @@ class Forward:
 
 
 def forward_of(step: Step, lineage: Lineage, most: int = 1) -> Forward:
-    """Candidates whose border holds at most ``most`` tensors (one: articulation points), and saved
-    activations.
+    """Candidates whose border holds at most ``most`` tensors, and saved activations.
+
+    With one tensor the candidates are articulation points.
     """
     loss = last_forward_op(step)
     spans = []
@@ -67,8 +68,9 @@ def forward_of(step: Step, lineage: Lineage, most: int = 1) -> Forward:
 
 
 def greedy(amounts: Sequence[float], candidates: Collection[int], budget: float) -> list[int]:
-    """Positions kept: sum up ``amounts``; at a candidate where the sum exceeds ``budget``, keep it and start
-    again.
+    """Positions kept: sum up ``amounts``, and keep a candidate where the sum exceeds ``budget``.
+
+    The sum starts again there.
     """
     kept, total, allowed = [], 0.0, set(candidates)
     for position, amount in enumerate(amounts):

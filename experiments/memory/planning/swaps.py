@@ -41,10 +41,10 @@ class Gap:
 
 @dataclass(frozen=True)
 class TensorSwap:
-    """The tensor of ``gap`` leaves before op ``leave`` (-1: at once) and its way back begins before op
-    ``back``.
+    """The tensor of ``gap`` leaves before op ``leave`` and its way back begins before op ``back``.
 
-    ``gap.after < leave`` (up to the step's end where the gap wraps), ``back <= gap.before``.
+    ``leave`` -1: at once. ``gap.after < leave`` (up to the step's end where the gap wraps), ``back <=
+    gap.before``.
     """
 
     gap: Gap
@@ -59,8 +59,9 @@ class TensorSwap:
 
 
 def gaps_of(step: Step, least_bytes: int = 1, wrapping: bool = False) -> list[Gap]:
-    """Gaps of at least one whole op, by tensor and start; with ``wrapping`` those of persistent tensors
-    around the end.
+    """Gaps of at least one whole op, by tensor and start.
+
+    With ``wrapping`` those of persistent tensors around the end.
     """
     persistent, sizes = step.persistent.tolist(), step.tensors.bytes.tolist()
     count, found = len(step.ops), []
@@ -88,9 +89,7 @@ class UnstalledClock:
         return seconds + self._starts[-1] if gap.wraps else seconds
 
     def walk_back(self, before: int, seconds: float, floor: int = 0) -> int:
-        """The latest op that starts ``seconds`` before op ``before`` does; ``floor`` where there is none so
-        late.
-        """
+        """The latest op that starts ``seconds`` before op ``before``, ``floor`` at the earliest."""
         latest = self._starts[before] - seconds * (1 - 1e-12)
         return max(floor, int(np.searchsorted(self.start[: before + 1], latest, side="right")) - 1)
 

@@ -58,8 +58,9 @@ class RunRecorder:
         """A run begins, and nothing is on the device."""
 
     def restart(self) -> None:
-        """A new step begins with what is resident on the device now; what was seen of the last one is
-        forgotten.
+        """A new step begins with what is resident on the device now.
+
+        What was seen of the last one is forgotten.
         """
 
     def change(self, item: int, size: int) -> None:

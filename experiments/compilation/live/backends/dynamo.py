@@ -131,9 +131,7 @@ def _break(reason: Any) -> Break:
 
 
 def explanation(error: TorchDynamoException) -> str:
-    """Return the first line of what Dynamo or a compiler complains about, and the line of the model that it
-    was at.
-    """
+    """Return the first line of what Dynamo or a compiler complains about, and the model's line."""
     complaint = " ".join((str(error).strip() or type(error).__name__).splitlines()[0].split())
     stack = getattr(error, "real_stack", None)
     if not stack:

@@ -53,9 +53,7 @@ class Library:
 
 
 def configuration(method: str, group: int, device: str) -> Library:
-    """Return the library's configuration of a method of ``policies.quantize.torchao_methods`` on
-    this device.
-    """
+    """Return the library's configuration of a method of ``torchao_methods`` on this device."""
     plain = "torchao.quantization"
     if method == "int8 weights":
         return Library(plain, "Int8WeightOnlyConfig", {})

@@ -116,9 +116,7 @@ def _body(seen: ObservedConstruct, name: str, arguments: tuple[Tensor, ...]) -> 
 
 
 def in_form(module: nn.Module, found: list[ObservedConstruct], variant: Variant, small: int) -> nn.Module:
-    """Return a copy of ``module``, sharing its tensors, whose constructs are carried out as
-    ``variant`` says.
-    """
+    """Return a copy of ``module``, sharing its tensors, whose constructs ``variant`` carries out."""
     shared = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
     made = copy.deepcopy(module, shared)
     # Inner constructs first: an outer one's form takes the inner forms with its body.

@@ -30,8 +30,9 @@ CONFIGURATIONS = tuple(
 
 @functools.cache
 def fastest(rows: int, columns: int, inner: int, dtype: torch.dtype, transposed: bool = False) -> BlockSizes:
-    """Return the blocks of ``CONFIGURATIONS`` with the least median time for ``[rows, inner] @ [inner,
-    columns]``.
+    """Return the blocks of ``CONFIGURATIONS`` with the least median time for a product of these sizes.
+
+    It is ``[rows, inner] @ [inner, columns]``.
     """
     a = torch.randn(rows, inner, device="cuda", dtype=dtype)
     b = torch.randn(columns, inner, device="cuda", dtype=dtype).t()

@@ -76,9 +76,7 @@ class Text:
             self.emit("}")
 
     def keep(self, name: str, allocation: str) -> None:
-        """Memory that the first call allocates and that stays until it is released, as a library's workspace
-        does.
-        """
+        """Memory that the first call allocates and that stays until it is released, as a workspace does."""
         self.kept.append(name)
         self.emit(f"if (!{name}) {name} = (float*){allocation};")
 

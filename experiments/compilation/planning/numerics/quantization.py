@@ -65,9 +65,7 @@ class Scheme:
         return next(size for size in (2, 4, 8) if size >= self.bits)
 
     def blocking(self, channels: int, width: int) -> Blocking:
-        """Return how a matrix of ``channels`` rows of ``width`` weights divides into blocks that share a
-        scale.
-        """
+        """Return how ``channels`` rows of ``width`` weights divide into blocks that share a scale."""
         if self.granularity == "tensor":
             return Blocking(1, 1, channels * width, 0)
         size = width if self.granularity == "channel" else min(self.group, width)

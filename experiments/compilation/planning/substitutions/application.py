@@ -85,9 +85,7 @@ class Application:
             made[Operand(index, output)] = self.terms.make(RESULT, output, (parts,))
 
     def is_right(self, match: Match) -> bool:
-        """Return whether the rule's guard holds and the rule passes the exact test for this class
-        of shapes.
-        """
+        """Return whether the rule's guard holds and it passes the exact test for this class of shapes."""
         one, bound = match.pattern, dict(match.bound)
         groups = [
             self._groups(n) for o, n in match.bound if not o.is_variable and self.terms[n].kind == "conv2d"
@@ -138,9 +136,7 @@ def _window_parameters(
 
 
 def first_part(side: Sequence[Operator], operand: Operand, axis: int) -> tuple[Operand, int]:
-    """Return the first part of the newest concatenation along ``axis`` of a tensor, and that
-    part's own axis.
-    """
+    """Return the first part of a tensor's newest concatenation along ``axis``, and that part's own axis."""
     if operand.is_variable:
         raise BadInput("splits what it does not concatenate", "rule", "a concatenation along the axis")
     operator = side[operand.op]

@@ -49,9 +49,7 @@ class Emission:
         )
 
     def applied_steps(self, final: Graph) -> tuple[Applied, ...]:
-        """Return the steps by the names of their nodes in the input, and of what is left of their results in
-        ``final``.
-        """
+        """Return the steps by the names of their nodes in the input and of what is left in ``final``."""
         steps = self.final.steps()
         found = []
         for place, step in enumerate(steps):

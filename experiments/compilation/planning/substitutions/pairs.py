@@ -98,8 +98,9 @@ def _shape(rule: Substitution) -> Shape:
 
 
 def is_renaming(general: Substitution, special: Substitution) -> bool:
-    """Return whether ``special`` is ``general`` with other names, in either direction, its outputs in any
-    order.
+    """Return whether ``special`` is ``general`` with other names, in either direction.
+
+    Their outputs may be in any order.
     """
     for rule in (special, reverse_rule(special)):
         for outputs in itertools.permutations(rule.outputs):

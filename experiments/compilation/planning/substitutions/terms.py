@@ -127,9 +127,7 @@ class Terms:
         return sum(self._bytes(self._terms[number].types) for number in inputs)
 
     def make_or_copy(self, kind: str, data: Any, inputs: tuple[int, ...]) -> Term:
-        """Return ``make``, where a view that cannot be taken of how its input lies in memory
-        copies instead.
-        """
+        """Return ``make``, where a view that its input's layout in memory does not allow copies instead."""
         try:
             return self._terms[self.make(kind, data, inputs)]
         except IllTyped:

@@ -31,9 +31,7 @@ Ranks = Mapping[Operand, int]
 
 @dataclass(frozen=True)
 class Counterexample:
-    """Shapes of the variables for which the two sides differ, and the number of groups of each
-    convolution.
-    """
+    """Shapes of the variables for which the two sides differ, and each convolution's number of groups."""
 
     shapes: tuple[tuple[str, Shape], ...]
     groups: tuple[int, ...]

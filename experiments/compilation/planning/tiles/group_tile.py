@@ -54,10 +54,10 @@ class GroupTile:
 def evaluate(
     group: FusedGroup, tile: Sizes, steps: Steps, architecture: Architecture, in_registers: bool = False
 ) -> GroupTile | None:
-    """Return the kernel for ``tile``, or ``None`` where it does not fit a unit or outputs cannot share a
-    grid.
+    """Return the kernel for ``tile``, or ``None`` where there is none.
 
-    ``in_registers``: a result read only inside the group stays in registers and takes no shared memory.
+    That is where it does not fit a unit or outputs cannot share a grid. ``in_registers``: a result read only
+    inside the group stays in registers and takes no shared memory.
     """
     found = propagate(group, tile)
     if found is None:

@@ -329,9 +329,7 @@ def rowwise(
 
 
 def transpose(shape: Sequence[int], order: Sequence[int], dtype: str = "float32") -> Expression:
-    """Return a copy with dimensions in another ``order`` (output dimension i is input dimension
-    ``order[i]``).
-    """
+    """Return a copy with dimensions in another ``order``: output dimension i is the input's ``order[i]``."""
     names = [f"i{i}" for i in range(len(shape))]
     moved = [shape[i] for i in order]
     inverse = {source: names[i] for i, source in enumerate(order)}

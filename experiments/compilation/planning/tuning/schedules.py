@@ -29,12 +29,14 @@ MOST_SPLITS = 2000
 
 @dataclass(frozen=True)
 class LoopSchedule:
-    """One point of a space, spelled out. ``tiles`` has the lengths of each axis's loops, outermost first;
+    """One point of a space, spelled out.
 
-    ``sketch`` says where the sums are kept ("tile", "fused-1", "fused-2", "rfactor-outer", "rfactor-inner");
-    ``order`` names the axis whose outermost loop comes first; ``lanes`` numbers are computed at once;
-    statements of the register tile are written out where they are no more than ``unroll``; the ``parallel``
-    outermost loops run on all cores.
+    - ``tiles``: the lengths of each axis's loops, outermost first.
+    - ``sketch``: where the sums are kept ("tile", "fused-1", "fused-2", "rfactor-outer", "rfactor-inner").
+    - ``order``: the axis whose outermost loop comes first.
+    - ``lanes``: numbers that are computed at once.
+    - ``unroll``: statements of the register tile are written out where they are no more than that.
+    - ``parallel``: outermost loops that run on all cores.
     """
 
     tiles: Mapping[str, tuple[int, ...]]
@@ -50,9 +52,7 @@ class LoopSchedule:
 
 @functools.cache
 def factorizations(extent: int, parts: int, innermost: int = INNERMOST) -> tuple[tuple[int, ...], ...]:
-    """Return all ordered ways to write ``extent`` as a product of ``parts``, the last at most
-    ``innermost``.
-    """
+    """Return all ordered ways to write ``extent`` as ``parts`` factors, the last at most ``innermost``."""
     if parts == 1:
         return ((extent,),) if extent <= innermost else ()
     found = [

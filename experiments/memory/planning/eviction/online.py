@@ -25,8 +25,10 @@ SMALL = 0.01
 
 @dataclass
 class Gathering:
-    """What ``block`` (no op: the step's next one) reads; those of ``missing``, last first, are still to be
-    there and locked.
+    """The tensors that ``block`` reads, while they are brought to the device.
+
+    A block of no ops stands for the step's next one. Those of ``missing``, last first, are still to be there
+    and locked.
     """
 
     tensor: int

@@ -48,8 +48,9 @@ class LinkTime:
 
 
 class BookedLane:
-    """``used`` bytes of ``capacity`` in every slot; a slot that is ``full`` has no free bytes whatever it has
-    used.
+    """``used`` bytes of ``capacity`` in every slot of a lane.
+
+    A slot that is ``full`` has no free bytes whatever it has used.
     """
 
     def __init__(self, capacity: Floats) -> None:
@@ -62,8 +63,9 @@ class BookedLane:
         return np.where(self.full, 0.0, self.capacity - self.used)
 
     def forward(self, size: float, start: int) -> int:
-        """The first slot by whose end ``size`` bytes have passed from ``start`` on; the last slot where none
-        is.
+        """The first slot by whose end ``size`` bytes have passed from ``start`` on.
+
+        The last slot where none is.
         """
         passed = np.cumsum(self.free[start:])
         slot = start + int(np.searchsorted(passed, size))

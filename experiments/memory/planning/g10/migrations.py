@@ -86,9 +86,7 @@ class MigrationPlanner:
         self.looped: list[Taken] = []
 
     def select(self) -> None:
-        """Take gaps, the most beneficial first, until the load fits or no gap is worth or able to
-        be taken.
-        """
+        """Take gaps, the most beneficial first, until the load fits or none is worth or able to be taken."""
         for _ in range(len(self.gaps)):
             if self.load.max() <= self.rules.target:
                 return
@@ -199,8 +197,9 @@ class MigrationPlanner:
         self.hints.append(Hint(op, int(self.gaps.tensor[gap]), kind, "host" if host else "storage"))
 
     def prefetch(self) -> list[Taken]:
-        """Bring each tensor that left back as early as the load allows: the gaps taken, ``back`` moved
-        forward.
+        """Bring each tensor that left back as early as the load allows.
+
+        Returns the gaps taken, ``back`` moved forward.
         """
         found = []
         for move in self.priority.sort(self.moved, [move.back for move in self.moved]):

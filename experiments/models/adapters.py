@@ -26,8 +26,9 @@ ALPHA = 8
 
 @dataclass(frozen=True)
 class Matrix:
-    """Sides of a linear layer's weight, and the dimension of its outputs: 1 where it multiplies from the
-    right.
+    """Sides of a linear layer's weight, and the dimension of its outputs.
+
+    It is 1 where the weight multiplies from the right.
     """
 
     inputs: int

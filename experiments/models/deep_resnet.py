@@ -23,8 +23,9 @@ def norm_conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Seq
 
 
 class Preactivated(nn.Module):
-    """``branch(x) + x``, nothing after the sum; where the shape changes, the shortcut is a 1x1 convolution of
-    what the branch activates first.
+    """``branch(x) + x``, nothing after the sum.
+
+    Where the shape changes, the shortcut is a 1x1 convolution of what the branch activates first.
     """
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:

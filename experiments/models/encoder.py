@@ -76,11 +76,10 @@ class BertEncoder(nn.Module):
 
 
 class BertPretraining(nn.Module):
-    """Masked-token logits with the tied embedding, and next-sentence logits; the loss is their sum (section
-    3.1).
+    """Masked-token logits with the tied embedding, and next-sentence logits.
 
-    Every position is predicted, as the usual implementations compute it; the 15 % that are masked only pick
-    targets.
+    The loss is their sum (section 3.1). Every position is predicted, as the usual implementations compute it;
+    the 15 % that are masked only pick targets.
     """
 
     def __init__(self, layers: int, width: int, heads: int, vocabulary: int, positions: int) -> None:

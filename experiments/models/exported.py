@@ -66,8 +66,9 @@ class Planned:
 
 
 class Scope(nn.Module):
-    """A module of the original model, of which only the path and the tensors are left; it does what it is
-    told.
+    """A module of the original model, of which only the path and the tensors are left.
+
+    It runs the function that it is given.
     """
 
     def forward(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:

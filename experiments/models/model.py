@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Geometry:
-    """Sizes of one step; ``sequence`` and ``image`` are 0 where the model has none, ``images`` are those of a
-    sample; ``document`` are the tokens of each of a sample's documents, 0 where it is one.
+    """Sizes of one step.
+
+    ``sequence`` and ``image`` are 0 where the model has none, ``images`` are those of a sample; ``document``
+    are the tokens of each of a sample's documents, 0 where it is one.
     """
 
     batch: int
@@ -26,10 +28,9 @@ class Geometry:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One tensor of the batch: real numbers from N(0, 1), or indices from ``low`` to ``high - 1`` where
-    ``high`` > 0.
+    """One tensor of the batch: real numbers from N(0, 1), or indices.
 
-    Samples lie along the dimension ``samples``.
+    Indices go from ``low`` to ``high - 1`` where ``high`` > 0. Samples lie along the dimension ``samples``.
     """
 
     name: str

@@ -19,8 +19,9 @@ EXPERTS_PER_TOKEN = 2
 
 
 class Experts(nn.Module):
-    """[batch, tokens, width] to the same: gate, gather, two batched products over experts,
-    weighted scatter.
+    """A layer of experts, [batch, tokens, width] to the same.
+
+    Gate, gather, two batched products over experts, weighted scatter.
     """
 
     def __init__(self, width: int, experts: int) -> None:

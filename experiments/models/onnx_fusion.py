@@ -74,8 +74,9 @@ class _Graph:
         return self.calls[index] if index >= 0 and self.calls[index].op in operators else None
 
     def only_reader(self, name: str) -> int | None:
-        """The one call that reads the value once; ``None`` where there are others or it is the model's
-        output.
+        """The one call that reads the value once.
+
+        ``None`` where there are others or it is the model's output.
         """
         found = self.readers.get(name, [])
         return found[0] if len(found) == 1 and name != self.output else None

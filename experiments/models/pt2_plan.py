@@ -36,8 +36,9 @@ DROPPING = {
 
 
 def plan_calls(program: GraphProgram, shapes: Sequence[tuple[int, ...]]) -> Planned:
-    """The plan for inputs of ``shapes``, tried once on tensors without memory; ``BadInput`` names the failing
-    node.
+    """The plan for inputs of ``shapes``, tried once on tensors without memory.
+
+    ``BadInput`` names the failing node.
     """
     calls = tuple(_call(node) for node in program.nodes)
     with _disable_current_modes(), FakeTensorMode(), torch.no_grad():

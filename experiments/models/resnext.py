@@ -21,8 +21,9 @@ BLOCKS = 3
 
 
 class Paths(nn.Module):
-    """``count`` paths of a 1x1 and a 3x3 convolution, concatenated, and a 1x1 convolution over
-    all of them.
+    """``count`` paths of a 1x1 and a 3x3 convolution, and a 1x1 convolution over all of them.
+
+    The paths are concatenated before it.
     """
 
     def __init__(self, inputs: int, outputs: int, count: int, width: int, stride: int) -> None:

@@ -14,8 +14,9 @@ from experiments.models.catalog import zoo_model
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A decoder-only transformer. ``kv_heads`` < ``heads`` for grouped queries; ``parameters`` embeddings
-    included.
+    """A decoder-only transformer.
+
+    ``kv_heads`` < ``heads`` for grouped queries; ``parameters`` embeddings included.
     """
 
     name: str

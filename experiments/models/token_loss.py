@@ -29,7 +29,8 @@ ChunkFunction = Callable[..., Any]
 
 
 class TokenLoss(Protocol):
-    """Mean cross entropy of ``head(states)`` [tokens, words] with ``target`` [tokens], by chunks;
+    """Mean cross entropy of ``head(states)`` [tokens, words] with ``target`` [tokens], by chunks.
+
     ``of_chunk`` takes one chunk's logits.
     """
 
@@ -63,8 +64,9 @@ def with_loss(model: Model, options: WorkloadOptions, tokens: int) -> Model:
 
 
 def vocabulary_head(body: nn.Module) -> nn.Module | None:
-    """Return the module that makes logits of a language model's last states; it has it by the name
-    ``transformers`` use.
+    """Return the module that makes logits of a language model's last states.
+
+    The model has it by the name ``transformers`` use.
     """
     getter = getattr(body, "get_output_embeddings", None)
     return cast("nn.Module | None", getter()) if getter else None
@@ -87,8 +89,9 @@ class FullPrecisionLogits(nn.Module):
 
 
 class LossByChunks(Objective):
-    """A body up to its head, and a loss that applies the head to ``chunks`` of tokens; it hands out no
-    logits: torchtune drops its own before the backward pass, and Liger has none.
+    """A body up to its head, and a loss that applies the head to ``chunks`` of tokens.
+
+    It hands out no logits: torchtune drops its own before the backward pass, and Liger has none.
     """
 
     def __init__(self, body: nn.Module, take: TokenLoss, of_chunk: ChunkFunction, chunks: int) -> None:
@@ -176,8 +179,9 @@ class ChunkLoss(torch.autograd.Function):
 
 
 def cross_entropy_gradient(log_chances: Tensor, target: Tensor, scale: Tensor) -> Tensor:
-    """Return the logits' gradient of ``scale`` x their summed cross entropy, by autograd's own two ops; the
-    second writes over what it reads element by element.
+    """Return the logits' gradient of ``scale`` x their summed cross entropy.
+
+    It is by autograd's own two ops; the second writes over what it reads element by element.
     """
     summed, ignored, count = 2, -100, torch.ones_like(scale)
     gradient = torch.ops.aten.nll_loss_backward(scale, log_chances, target, None, summed, ignored, count)
@@ -206,8 +210,9 @@ LOSSES: dict[str, tuple[TokenLoss, ChunkFunction]] = {
 
 
 class FusedLoss(torch.autograd.Function):
-    """Mean cross entropy of ``head(states)``, with the gradients of ``states`` and of the head's ``weights``
-    made on the way.
+    """Mean cross entropy of ``head(states)``, with its gradients made on the way.
+
+    They are those of ``states`` and of the head's ``weights``.
     """
 
     @staticmethod

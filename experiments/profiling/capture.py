@@ -217,8 +217,9 @@ def _tuning_facts(source: ModelSource, program: Program) -> dict[str, Any]:
 
 
 def attention_backend(targets: list[str]) -> str:
-    """``flash``, ``efficient`` or ``cudnn`` by the fused op that was traced, ``math`` for a softmax, else
-    ``none``.
+    """``flash``, ``efficient`` or ``cudnn`` by the fused op that was traced.
+
+    ``math`` for a softmax, else ``none``.
     """
     fused = [target for target in targets if "_scaled_dot_product_" in target]
     for name in ("flash", "efficient", "cudnn"):

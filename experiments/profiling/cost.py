@@ -92,8 +92,9 @@ def flops(target: Any, args: Any, kwargs: Any, out: Any) -> int:
 
 
 def recomputed_flops(target: Any, args: Any) -> int:
-    """FLOPs that a fused attention's backward spends on recomputing the scores: no part of the model's own
-    FLOPs.
+    """FLOPs that a fused attention's backward spends on recomputing the scores.
+
+    They are no part of the model's own FLOPs.
     """
     name = str(target)
     if "_scaled_dot_product" not in name or "backward" not in name:

@@ -310,8 +310,9 @@ class Lowering:
 
 
 def form_of(target: Any, given: Any) -> str:
-    """What Inductor makes of an op on ``given`` arguments: loops over points or sums of them, or a call of a
-    library's routine.
+    """What Inductor makes of an op on ``given`` arguments.
+
+    Loops over points or sums of them, or a call of a library's routine.
     """
     tags = getattr(target, "tags", ())
     if torch.Tag.pointwise in tags or str(getattr(target, "overloadpacket", "")) in POINTWISE:

@@ -331,8 +331,10 @@ def fake_program(source: ModelSource, device: str = "cpu") -> tuple[Program, lis
 
 
 def real_inputs(source: ModelSource, seed: int, device: str = "cpu") -> list[Tensor]:
-    """Arguments of the step with real values: weights as the model initializes them, zeroed optimizer state
-    and a random batch, all a function of ``seed`` and the same on every device.
+    """Arguments of the step with real values.
+
+    Weights as the model initializes them, zeroed optimizer state and a random batch, all a function of
+    ``seed`` and the same on every device.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -35,10 +35,9 @@ class _Seen(fx.Interpreter):
 
 
 def measure(traced: Traced, inputs: Sequence[Tensor]) -> Floats:
-    """The sparsity of each tensor of ``traced.step`` in [0, 1]; NaN for what is no activation of the forward
-    pass.
+    """The sparsity of each tensor of ``traced.step`` in [0, 1].
 
-    Runs one step on copies of ``inputs``.
+    NaN for what is no activation of the forward pass. Runs one step on copies of ``inputs``.
     """
     step = traced.step
     wanted = {

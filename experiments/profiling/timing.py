@@ -87,8 +87,9 @@ def device_name(device: str) -> str:
 
 
 def profile(source: ModelSource, device: str | None = None, progress: Progress = silent) -> Step:
-    """The Step of ``source``, its ops timed and its activations' zeros counted on ``device`` (default: CUDA
-    if any).
+    """The Step of ``source``, its ops timed and its activations' zeros counted on ``device``.
+
+    By default it is CUDA if there is any.
     """
     refuse_compiled(source)
     flush_denormals()
@@ -119,8 +120,9 @@ def refuse_compiled(source: ModelSource) -> None:
 
 
 def profile_cached(source: ModelSource, device: str, progress: Progress = silent) -> Step:
-    """The step timed on this host, from the cache or timed now; kept by host, device and number
-    of threads.
+    """The step timed on this host, from the cache or timed now.
+
+    It is kept by host, device and number of threads.
     """
     place = [platform.node(), device_name(device), torch.get_num_threads()]
     path = cache.folder() / "profiles" / f"{jsonio.digest([cache.key(source), *place])}.npz"
@@ -132,11 +134,10 @@ def profile_cached(source: ModelSource, device: str, progress: Progress = silent
 
 
 def flush_denormals() -> None:
-    """Make this process round denormal numbers to zero, as GPUs do: a CPU multiplies them a hundred times
-    slower.
+    """Make this process round denormal numbers to zero, as GPUs do.
 
-    Gradients of deep networks end there after a few steps, and a step's time would tell of that instead of
-    its ops.
+    A CPU multiplies them a hundred times slower. Gradients of deep networks end there after a few steps, and
+    a step's time would tell of that instead of its ops.
     """
     torch.set_flush_denormal(True)
 
@@ -151,8 +152,9 @@ class Times:
 
 
 def measure(traced: Traced, inputs: Sequence[Tensor], progress: Progress = silent) -> Times:
-    """Time ops and eager steps in turn, so that a busy host slows both alike. Leaves ``inputs``
-    as they were.
+    """Time ops and eager steps in turn, so that a busy host slows both alike.
+
+    Leaves ``inputs`` as they were.
     """
     pristine = [value.clone() for value in inputs]
     clocks: list[Clock] = []

@@ -24,11 +24,10 @@ def at_step(series: Tensor, step: int | Tensor) -> Tensor:
 
 
 class Loop(nn.Module):
-    """``state = body(step, *invariants, *state)``, ``trips`` times at most, while ``condition(*state)``
-    holds.
+    """Repeats ``state = body(step, *invariants, *state)`` while ``condition(*state)`` holds.
 
-    ``trips`` is the length of the first invariant where it is not given. ``condition``, a module, is asked
-    before each trip; without one the number of trips is known before the loop starts.
+    At most ``trips`` times: the length of the first invariant where it is not given. ``condition``, a module,
+    is asked before each trip; without one the number of trips is known before the loop starts.
     """
 
     def __init__(self, body: nn.Module, trips: int | None = None, condition: nn.Module | None = None) -> None:
@@ -50,8 +49,9 @@ class Loop(nn.Module):
 
 
 class Branch(nn.Module):
-    """``taken(*operands)`` where the predicate, one truth value in a tensor, holds; else
-    ``otherwise(*operands)``.
+    """``taken(*operands)`` where the predicate holds, else ``otherwise(*operands)``.
+
+    The predicate is one truth value in a tensor.
     """
 
     def __init__(self, taken: nn.Module, otherwise: nn.Module) -> None:
@@ -65,11 +65,10 @@ class Branch(nn.Module):
 
 
 class Recursion(nn.Module):
-    """The value of a binary tree's root: ``leaf(features[node])``, or ``combine`` of the two children's
-    values.
+    """The value of a binary tree's root, from those of its leaves.
 
-    The tree is data: ``left`` and ``right`` hold each node's children, -1 for a leaf. Nodes may stand in any
-    order.
+    ``leaf(features[node])``, or ``combine`` of the two children's values. The tree is data: ``left`` and
+    ``right`` hold each node's children, -1 for a leaf. Nodes may stand in any order.
     """
 
     left: Tensor

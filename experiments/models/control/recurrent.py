@@ -68,8 +68,9 @@ class MergedLstmCell(nn.Module):
 
 
 class NasCell(nn.Module):
-    """The cell that architecture search found: eight gates, joined in pairs, the old cell added
-    in one place.
+    """The cell that architecture search found.
+
+    Eight gates, joined in pairs, the old cell added in one place.
     """
 
     def __init__(self, inputs: int, hidden: int) -> None:

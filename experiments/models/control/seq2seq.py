@@ -79,8 +79,9 @@ class NotEnded(nn.Module):
 
 
 class GreedyDecoder(nn.Module):
-    """``hidden`` [batch, width] and ``noise`` [steps, batch, vocabulary] to words [steps, batch], END after
-    the end.
+    """Words [steps, batch] from ``hidden`` [batch, width] and ``noise`` [steps, batch, vocabulary].
+
+    END follows the end.
     """
 
     def __init__(self, hidden: int, vocabulary: int) -> None:

@@ -35,9 +35,11 @@ class How(NamedTuple):
 
 @dataclass(frozen=True)
 class Operator:
-    """``host`` are the positions of arguments that must be known before the graph runs (shapes, axes,
-    limits): plain numbers and lists. ``numbers``: a stored single number is passed as a Python number, not as
-    a tensor.
+    """The function of an ONNX operator, and what it wants of its arguments.
+
+    ``host`` are the positions of arguments that must be known before the graph runs (shapes, axes, limits):
+    plain numbers and lists. ``numbers``: a stored single number is passed as a Python number, not as a
+    tensor.
     """
 
     function: Callable[..., Any]

@@ -48,8 +48,9 @@ class HandedOver:
 def communication(
     spec: RunSpec, policy: Policy, ranks: Sequence[int], progress: Progress
 ) -> list[HandedOver]:
-    """What some ranks of the plan hand over in a step, simulated and counted under torch's fake process
-    group.
+    """What some ranks of the plan hand over in a step, simulated and counted.
+
+    It is counted under torch's fake process group.
     """
     placed = place(spec, policy, part(progress, 0.0, 0.5))
     devices = placed.plan.devices

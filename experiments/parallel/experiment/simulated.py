@@ -33,8 +33,9 @@ def simulate_plan(spec: RunSpec, plan: ParallelPlan, estimate: PlanningEstimate)
 def simulated_metrics(
     spec: RunSpec, plan: ParallelPlan, estimate: PlanningEstimate, found: StepSimulation
 ) -> dict[str, float]:
-    """Every figure of a simulated step by its name in the catalog. ``persistent_bytes`` is of the fullest
-    device.
+    """Every figure of a simulated step by its name in the catalog.
+
+    ``persistent_bytes`` is of the fullest device.
     """
     metrics = {
         "step_time": found.step_time / plan.steps,

@@ -69,9 +69,13 @@ def measure(
 
 @dataclass(frozen=True)
 class Calibration:
-    """The layers that a plan counts with the times of a micro-batch, the links, when the runner exchanges
-    weights and gradients, which layers' together where that is its own choice, and each worker's seconds of
-    an update.
+    """What a prediction counts with, as a measured run saw it.
+
+    - ``layers``: the plan's layers with the times of a micro-batch.
+    - ``links``: what explains the messages' times.
+    - ``exchange``: when the runner exchanges weights and gradients.
+    - ``buckets``: which layers' together, where that is its own choice.
+    - ``updates``: each worker's seconds of an update.
     """
 
     layers: LayerGraph
@@ -152,10 +156,9 @@ def single_process(job: Job, steps: int = STEPS) -> Reference:
 
 
 def difference(job: Job, what: str, reference: dict[str, Tensor]) -> float:
-    """Largest absolute difference over all parameters and all ranks that hold them, of ``gradients`` or
-    ``weights``.
+    """Largest absolute difference over all parameters and all ranks that hold them.
 
-    ``LabError`` when no rank holds some parameter.
+    It is of ``gradients`` or ``weights``. ``LabError`` when no rank holds some parameter.
     """
     ranks = [job.tensors(what, rank) for rank in range(job.ranks)]
     missing = sorted(set(reference).difference(*ranks))

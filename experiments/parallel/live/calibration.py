@@ -32,8 +32,9 @@ def threads(ranks: int) -> int:
 
 @dataclass(frozen=True)
 class Links:
-    """``link`` explains all-reduces, or messages where a plan has nothing else; ``collectives`` the other
-    kinds.
+    """Links that explain the times of a run's messages.
+
+    ``link`` explains all-reduces, or messages where a plan has nothing else; ``collectives`` the other kinds.
     """
 
     link: Fit

@@ -75,8 +75,9 @@ def _on_meta(source: ModelSource) -> nn.Module:
 
 
 def padding(plan: ParallelPlan, model: LayerGraph, source: ModelSource) -> float:
-    """How many times as many bytes as the weights have FSDP2 exchanges: it divides tensors by whole rows, as
-    many for every rank, and fills up the last. 1 for every other runner.
+    """How many times as many bytes as the weights have FSDP2 exchanges; 1 for every other runner.
+
+    It divides tensors by whole rows, as many for every rank, and fills up the last.
     """
     module = _on_meta(source)
     plan = over_modules(Job(plan, model.layer, source, 0, Path()), module).plan

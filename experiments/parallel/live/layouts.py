@@ -15,12 +15,11 @@ from experiments.parallel.live import leaves
 
 
 def lay_out(graph: fx.Graph, shardings: Mapping[str, Sharding]) -> dict[fx.Node, int]:
-    """The dimension along which each node that is not whole is cut; ``shardings`` are those of opaque layers
-    by path.
+    """The dimension along which each node that is not whole is cut.
 
-    What is cut otherwise than its reader wants is converted before it. Ops on single values keep their
-    inputs' cut, all others want whole tensors. A loss that is one op reads logits that are cut along their
-    classes.
+    ``shardings`` are those of opaque layers by path. What is cut otherwise than its reader wants is converted
+    before it. Ops on single values keep their inputs' cut, all others want whole tensors. A loss that is one
+    op reads logits that are cut along their classes.
     """
     cut: dict[fx.Node, int] = {}
     for node in list(graph.nodes):

@@ -68,8 +68,9 @@ def stub_objective(module: Objective) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stubs(module: nn.Module, outputs: Mapping[str, Tensor]) -> Iterator[None]:
-    """While this is active, the layers of ``module`` at the paths of ``outputs`` are stubs of
-    these shapes.
+    """While this is active, layers of ``module`` are stubs.
+
+    ``outputs`` has their paths and what shapes they give.
     """
     own = {path: module.get_submodule(path) for path in outputs}
     for path, output in outputs.items():
@@ -104,9 +105,8 @@ def outputs_of(module: nn.Module, paths: Sequence[str], example: tuple[Tensor, .
 
 
 def convert_sharding(x: Tensor, source: int | None, target: int | None) -> Tensor:
-    """``x``, cut along ``source`` of its dimensions (``None``: whole on every rank), cut along ``target``
-    instead.
+    """``x``, cut along ``source`` of its dimensions, cut along ``target`` instead.
 
-    Stands in a traced graph; ``tensor.convert`` carries it out.
+    ``None``: whole on every rank. Stands in a traced graph; ``tensor.convert`` carries it out.
     """
     raise LabError("a conversion was left in its graph")

@@ -39,8 +39,9 @@ class Messages:
         self._handed_over: dict[int, Tensor] = {}
 
     def send(self, tensor: Tensor, reader: Slot, tag: int, whole: bool) -> None:
-        """To the worker of the slot that reads it; never waits. The buffer lives until that slot is known to
-        be done.
+        """Send to the worker of the slot that reads it; never waits.
+
+        The buffer lives until that slot is known to be done.
         """
         worker, index = self._slots[reader]
         if worker == self.place.worker:

@@ -46,10 +46,10 @@ class Among(Protocol):
 
 @dataclass(frozen=True)
 class Crossing:
-    """A tensor that stage ``source`` makes and stage ``target`` reads. ``differentiable`` ones send gradients
-    back.
+    """A tensor that stage ``source`` makes and stage ``target`` reads.
 
-    ``along`` is the dimension along which each rank of a worker has a piece; ``None``: each has the whole.
+    ``differentiable`` ones send gradients back. ``along`` is the dimension along which each rank of a worker
+    has a piece; ``None``: each has the whole.
     """
 
     number: int
@@ -74,12 +74,11 @@ class Crossing:
 
 @dataclass(frozen=True)
 class MicroBatchGraph:
-    """The graph of one micro-batch. Placeholders and parameters belong to no stage: every rank has them or
-    its own.
+    """The graph of one micro-batch, by stages.
 
-    ``opaque`` are the layers that are one op of the graph, by their path. ``stage_of`` is in the order in
-    which ops are executed, layer by layer; ops with a number in ``again`` are computed again together with
-    the others of that number.
+    Placeholders and parameters belong to no stage: every rank has them or its own. ``opaque`` are the layers
+    that are one op of the graph, by their path. ``stage_of`` is in the order in which ops are executed, layer
+    by layer; ops with a number in ``again`` are computed again together with the others of that number.
     """
 
     module: fx.GraphModule
@@ -93,8 +92,9 @@ class MicroBatchGraph:
         return [node for node, own in self.stage_of.items() if own == stage]
 
     def parameters(self, stage: int) -> dict[str, nn.Parameter]:
-        """The parameters that a stage's ops read; of tied ones under the name under which torch
-        lists them.
+        """The parameters that a stage's ops read.
+
+        Of tied ones under the name under which torch lists them.
         """
         nodes = self.nodes(stage)
         names = {parameter: name for name, parameter in reversed(self._named_parameters())}

@@ -27,8 +27,9 @@ EMBEDDING, NORM, LOGITS = "embedding", "norm", "logits"
 
 
 def over_modules(job: Job, module: nn.Module) -> Job:
-    """``job`` with a plan whose layers are modules; as it is where they are already. ``BadInput`` says what
-    no module does.
+    """``job`` with a plan whose layers are modules; as it is where they are already.
+
+    ``BadInput`` says what no module does.
     """
     operators = list(filter(_in_block, job.layers))
     blocks = dict.fromkeys(map(group_of, operators))
@@ -86,8 +87,9 @@ def modules_of(module: nn.Module, blocks: Sequence[str]) -> dict[str, tuple[str,
 
 
 def operator_times(rows: LayerGraph, measured: LayerGraph, source: ModelSource) -> LayerGraph:
-    """``rows`` with the measured times of their modules, among a module's rows in proportion to their closed
-    form.
+    """``rows`` with the measured times of their modules.
+
+    A module's time is divided among its rows in proportion to their closed form.
     """
     with torch.device("meta"):
         module = build(source, weights=False).module

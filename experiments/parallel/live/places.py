@@ -47,10 +47,10 @@ class Places:
 
 
 class Holders(NamedTuple):
-    """Workers that hold a parameter: ``replicas`` of each stage that reads it, and ``tied``, which hold one
-    copy each.
+    """Workers that hold a parameter.
 
-    A worker that hosts several such stages holds one copy.
+    ``replicas`` of each stage that reads it, and ``tied``, which hold one copy each. A worker that hosts
+    several such stages holds one copy.
     """
 
     replicas: tuple[tuple[int, ...], ...]
@@ -79,15 +79,17 @@ class Holders(NamedTuple):
 
 
 def new_groups(sets: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], dist.ProcessGroup]:
-    """A group for each set of several ranks. Every rank of the job must ask for the same sets, its own or
-    not.
+    """A group for each set of several ranks.
+
+    Every rank of the job must ask for the same sets, its own or not.
     """
     return {ranks: dist.new_group(list(ranks)) for ranks in sorted(set(sets)) if len(ranks) > 1}
 
 
 def mesh_of(group: dist.ProcessGroup, device: str) -> DeviceMesh:
-    """The ranks of ``group`` in a row. A mesh reads its own rank numbers, so these are real even among fake
-    tensors.
+    """The ranks of ``group`` in a row.
+
+    A mesh reads its own rank numbers, so these are real even among fake tensors.
     """
     with unset_fake_temporarily():
         return DeviceMesh.from_group(group, device)

@@ -84,8 +84,9 @@ class ReplicaRunner:
 
     @property
     def exchange(self) -> str:
-        """FSDP2 overlaps computation with its collectives by streams, which a CPU has none of; DDP has a
-        thread of its own.
+        """When weights and gradients are exchanged: overlapped with computation, or between passes.
+
+        FSDP2 overlaps by streams, which a CPU has none of; DDP has a thread of its own.
         """
         streams = self.made.batch[0].is_cuda
         return OVERLAPPED if streams or not self.plan.zero else BETWEEN

@@ -73,9 +73,7 @@ def _carried_out(
 
 
 def refuse_impossible(plan: ParallelPlan, estimate: PlanningEstimate) -> None:
-    """Raise ``ImpossiblePlan`` or ``Deadlock`` for a plan that no hardware carries out, whether it fits or
-    not.
-    """
+    """Raise ``ImpossiblePlan`` or ``Deadlock`` for a plan that no hardware carries out, fit or not."""
     _refuse_violations(plan, estimate)
     if not has_servers(plan):  # a server answers whoever asks
         replay(Builder(plan, estimate).build().graph, progress=estimate.progress)

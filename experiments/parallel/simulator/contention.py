@@ -53,10 +53,10 @@ def take(
 def find_contention(
     messages: Sequence[Message | None], owners: Sequence[int]
 ) -> list[ContendedChannels | None]:
-    """For each task what its message can meet others on; nothing for computations and messages that meet
-    none.
+    """For each task what its message can meet others on.
 
-    ``owners`` are the lanes that do nothing else meanwhile, -1 where there is none.
+    Nothing for computations and messages that meet none. ``owners`` are the lanes that do nothing else
+    meanwhile, -1 where there is none.
     """
     users: dict[int, list[int]] = defaultdict(list)
     distinct: dict[int, Message] = {}

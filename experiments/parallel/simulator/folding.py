@@ -174,8 +174,9 @@ class _Map:
         return found + ([(LEAF, leaf) for leaf in leaves] if len(leaves) > 1 else [])
 
     def describe(self, group: Sequence[int]) -> Hashable:
-        """Where the workers are, with nodes and leaves by their order in the group, and how collectives cross
-        these.
+        """Where the workers are, and how collectives cross the nodes and leaves there.
+
+        Nodes and leaves go by their order in the group.
         """
         names = _Numbers()
         devices = [device for worker in group for device in self._plan.workers[worker].devices]

@@ -87,8 +87,9 @@ def _most(counts: Iterable[tuple[float, float]]) -> int:
 
 
 def persistent_bytes(built: Builder, worker: int) -> float:
-    """Weights, gradients and optimizer state of every stage that the worker hosts, as the ZeRO stage divides
-    them.
+    """Weights, gradients and optimizer state of every stage that the worker hosts.
+
+    The ZeRO stage divides them.
     """
     states, total = built.estimate.states, 0.0
     for number, stage in enumerate(built.plan.stages):

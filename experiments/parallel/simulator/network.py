@@ -74,8 +74,9 @@ class Network:
     def groups(
         self, kind: str, groups: Sequence[Sequence[int]], size: float, algorithm: str = "ring"
     ) -> Message:
-        """The same collective in every one of ``groups`` (of equal size) at once; equal ones are
-        one object.
+        """The same collective in every one of ``groups`` (of equal size) at once.
+
+        Equal ones are one object.
         """
         key = kind, tuple(map(tuple, groups)), size, algorithm
         if key not in self._known:
@@ -99,8 +100,9 @@ class Network:
         return self._message(cost, tuple(device for row in rows for device in row), kind, size)
 
     def spread(self, cost: Cost, senders: tuple[int, ...], kind: str, size: float) -> Message:
-        """A message that takes its share of every channel it crosses and holds none: one of many
-        small ones.
+        """A message that takes its share of every channel it crosses and holds none.
+
+        It is one of many small ones.
         """
         return Message(
             (), cost.seconds(size), senders, cost.sent * size, kind, size, self._shares(cost, size)

@@ -80,8 +80,9 @@ class Passes:
         return self._runs[key]
 
     def once_a_step(self, worker: int, slot: Slot, layers: range) -> list[Message]:
-        """What shardings exchange when the last gradients of ``layers``, a bucket, are there: equal kinds as
-        one message.
+        """What shardings exchange when the last gradients of ``layers``, a bucket, are there.
+
+        Equal kinds are one message.
         """
         bytes_of: dict[Collective, float] = defaultdict(float)
         for found in self._figures.collectives(BACKWARD, layers):

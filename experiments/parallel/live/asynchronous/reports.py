@@ -9,9 +9,12 @@ from typing import Any
 
 @dataclass
 class RankReport:
-    """``losses``: (seconds on the host's clock, position of the part, loss). ``late``: of each gradient that
-    this rank applied, how many updates the weights had got since it was computed with them. ``curves``:
-    (update, value) by name.
+    """What a rank saw of an asynchronous run.
+
+    - ``losses``: (seconds on the host's clock, position of the part, loss).
+    - ``late``: of each gradient that this rank applied, how many updates the weights had got since it was
+      computed with them.
+    - ``curves``: (update, value) by name.
     """
 
     role: str

@@ -47,8 +47,9 @@ class OperatorPartition(NamedTuple):
 
 @dataclass(frozen=True)
 class OperatorTraffic:
-    """Collectives of one operator (or one edge) in the forward and the backward pass; gradients' are per
-    step.
+    """Collectives of one operator (or one edge) in the forward and the backward pass.
+
+    Gradients' are per step.
     """
 
     forward: tuple[MeshCollective, ...] = ()
@@ -99,10 +100,9 @@ def layout_of_gradient(operator: Operator, operand: Operand, loops: Sequence[str
 def operator_traffic(
     operator: Operator, partition: OperatorPartition, mesh: Mesh, tied: Collection[int] = ()
 ) -> OperatorTraffic:
-    """What the operator itself sends: partial sums, statistics, halos, and gradients of parameters once a
-    step.
+    """What the operator itself sends: partial sums, statistics, halos, and gradients once a step.
 
-    Those of ``tied`` parameters travel with another operator.
+    The gradients are those of parameters; those of ``tied`` parameters travel with another operator.
     """
     raw = layout_made(operator, partition.loops)
     back = summed_layout(operator, partition.loops)

@@ -103,8 +103,9 @@ def _all(nodes: Nodes, edges: Edges, budget: Budget) -> tuple[dict[int, int], fl
 def least_within(
     tables: Sequence[Table], most_sums: float, budget: Budget
 ) -> tuple[dict[int, int], float, bool]:
-    """``least``, and whether all choices were looked at: where they are too many, each node keeps its most
-    promising.
+    """``least``, and whether all choices were looked at.
+
+    Where they are too many, each node keeps its most promising.
     """
     sizes = {node: size for names, table in tables for node, size in zip(names, table.shape, strict=True)}
     scopes = [names for names, _ in tables]

@@ -10,8 +10,9 @@ from experiments.parallel.planning.operators.operator_costs import OperatorCosts
 
 
 class TaskLanes:
-    """Numbers of serial devices: those that compute, the ways out of devices and of nodes, lanes for
-    synchronization.
+    """Numbers of serial devices.
+
+    Those that compute, the ways out of devices and of nodes, lanes for synchronization.
     """
 
     def __init__(self, costs: OperatorCosts) -> None:

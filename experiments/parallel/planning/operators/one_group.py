@@ -59,8 +59,9 @@ def one_group_plan(
 
 
 def numbers_by_layer(operators: Sequence[Operator], layers: Iterable[int] = ()) -> dict[int, list[int]]:
-    """The operators of each layer by their numbers, layers in order; nothing for those of ``layers`` that
-    have none.
+    """The operators of each layer by their numbers, layers in order.
+
+    An empty list for those of ``layers`` that have none.
     """
     found: dict[int, list[int]] = {layer: [] for layer in layers}
     for number, operator in enumerate(operators):

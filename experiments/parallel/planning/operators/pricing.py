@@ -57,10 +57,10 @@ class Pricing:
         exposed: float = 1.0,
         may_go_on: Callable[[], bool] = lambda: True,
     ) -> Solution:
-        """The solution without a price where it fits; else at the lowest price at which one does, or at the
-        highest.
+        """The solution at the lowest price of memory at which it fits.
 
-        Where it may not go on, the last one that fits, or the last one.
+        At none where that fits, at the highest where none does. Where it may not go on, the last one that
+        fits, or the last one.
         """
         found = solve(self.cost_tables(exposed, 0.0))
         if self._fits(needed(found)):

@@ -68,8 +68,9 @@ def _axis(costs: OperatorCosts, chosen: Sequence[Configuration], inside: Sequenc
 def operand_fetches(
     costs: OperatorCosts, chosen: Sequence[Configuration], number: int
 ) -> Iterator[Collective]:
-    """What an operator must fetch from those that it reads, as collectives in which each device receives so
-    much.
+    """What an operator must fetch from those that it reads.
+
+    They are collectives in which each device receives so much.
     """
     sources = dict.fromkeys(o.source for o in costs.operators[number].operands if o.source >= 0)
     for source in sources:

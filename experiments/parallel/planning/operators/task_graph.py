@@ -51,8 +51,9 @@ class OperatorPlacement(NamedTuple):
 
 @dataclass(frozen=True)
 class Change:
-    """What moving operators did: tasks that came and went, those that stay but wait for others now, and what
-    it was like.
+    """What moving operators did to a graph of tasks.
+
+    Tasks that came and went, those that stay but wait for others now, and what it was like.
     """
 
     added: frozenset[int]

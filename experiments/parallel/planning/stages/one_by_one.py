@@ -22,8 +22,9 @@ def in_flight(replicas: Sequence[int]) -> list[int]:
 
 
 def replica_order(stage: int, replica: int, replicas: int, held: int, mini_batches: int) -> tuple[Slot, ...]:
-    """What one replica runs, in this order: ``held`` forwards, then backward and forward in turn, then the
-    rest.
+    """What one replica runs, in order: forwards, then backward and forward in turn, then the rest.
+
+    There are ``held`` forwards.
     """
     mine = range(replica, mini_batches, replicas)
     slots = [Slot(FORWARD, number, stage) for number in mine[:held]]

@@ -27,8 +27,9 @@ Ints = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class ClusterLevel:
-    """``count`` equal parts (devices of a machine, machines of a cluster), joined at
-    ``bandwidth`` bytes/s.
+    """``count`` equal parts, joined at ``bandwidth`` bytes/s.
+
+    They are devices of a machine, or machines of a cluster.
     """
 
     count: int
@@ -66,8 +67,9 @@ class StageSearchRules:
 
 @dataclass(frozen=True)
 class Span:
-    """A stage: from behind cut ``start`` (-1: the beginning) to cut ``end``, on ``replicas`` parts of its
-    level.
+    """A stage: from behind cut ``start`` to cut ``end``, on ``replicas`` parts of its level.
+
+    ``start`` -1: the beginning.
     """
 
     start: int

@@ -20,10 +20,10 @@ from experiments.workloads.transformer import Transformer
 
 @dataclass(frozen=True)
 class WorkerMesh:
-    """Devices of a worker: ``tensor`` times ``context``; ``sequence`` divides what tensor parallelism
-    replicates.
+    """Devices of a worker: ``tensor`` times ``context``.
 
-    With ``overlap`` collectives of the backward pass overlap with the weight gradients' products.
+    ``sequence`` divides what tensor parallelism replicates. With ``overlap`` collectives of the backward pass
+    overlap with the weight gradients' products.
     """
 
     tensor: int = 1

@@ -30,8 +30,10 @@ class Family(Protocol):
 
 
 def run(spec: RunSpec, progress: Progress = silent) -> Outcome:
-    """Carry out ``spec``. Bad input raises; a plan that does not fit is an outcome with status
-    ``infeasible``, one that nothing could carry out an outcome with status ``rejected``.
+    """Carry out ``spec``; bad input raises.
+
+    A plan that does not fit is an outcome with status ``infeasible``, one that nothing could carry out an
+    outcome with status ``rejected``.
     """
     started, clock = datetime.now(UTC), time.perf_counter()
     spec, policy = complete(spec)

@@ -79,8 +79,9 @@ def model_of(workload: Workload) -> tuple[ModelSource, Loaded]:
 
 
 def step_of(workload: Workload, device: Device | None, progress: Progress = silent) -> tuple[Step, Loaded]:
-    """The workload as a Step timed for ``device``: as measured or read when it has times, else by
-    roofline.
+    """The workload as a Step timed for ``device``.
+
+    As measured or read when it has times, else by roofline.
     """
     loaded = load(workload)
     if isinstance(loaded.value, ModelSource):
@@ -108,8 +109,9 @@ def with_roofline_times(step: Step, device: Device) -> Step:
 
 
 def roofline_layers(graph: LayerGraph, device: Device) -> LayerGraph:
-    """``graph`` at roofline times: a pass reads the weights and writes or reads what is kept for the backward
-    pass.
+    """``graph`` at roofline times.
+
+    A pass reads the weights and writes or reads what is kept for the backward pass.
     """
     dtype, traffic = str(graph.facts.get("dtype", "float32")), graph.parameter_bytes + graph.stash_bytes
     return replace(
@@ -127,12 +129,11 @@ def layers_of(
     progress: Progress = silent,
     granularity: str = CAPTURED,
 ) -> tuple[LayerGraph, Loaded]:
-    """The workload as a LayerGraph: read as one, by the closed form of its configuration, or aggregated from
-    its Step.
+    """The workload as a LayerGraph.
 
-    A decoder-only transformer that is known by its sizes needs no capture, however large it is, where who
-    asks wants it by blocks or by operators (``granularity``; a calculon sheet comes by blocks unless
-    operators are wanted).
+    It is read as one, by the closed form of its configuration, or aggregated from its Step. A decoder-only
+    transformer that is known by its sizes needs no capture, however large it is, where who asks wants it by
+    blocks or by operators (``granularity``; a calculon sheet comes by blocks unless operators are wanted).
     """
     loaded = load(workload)
     value = loaded.value

@@ -38,12 +38,17 @@ class Reading:
 
 @dataclass(frozen=True)
 class Reader:
-    """``recognizes(head, name)`` decides by content, given the first ``HEAD`` bytes (after any decompression)
-    and the file's name; ``read(data, name, options)`` parses the whole. ``describe`` is one line for the
-    formats page. ``merge`` makes one reading of the files of an archive, each with its bare name; ``None``:
-    one file at a time. ``side_file`` finds the file that belongs to one at a path, where ``options.extra``
-    names none. ``doubts`` gives warnings that need other files next to it; only ``inspect`` asks, since
-    reading those takes time.
+    """How a format of files is told and read.
+
+    - ``recognizes(head, name)`` decides by content, given the first ``HEAD`` bytes (after any decompression)
+      and the file's name.
+    - ``read(data, name, options)`` parses the whole.
+    - ``describe`` is one line for the formats page.
+    - ``merge`` makes one reading of the files of an archive, each with its bare name; ``None``: one file at a
+      time.
+    - ``side_file`` finds the file that belongs to one at a path, where ``options.extra`` names none.
+    - ``doubts`` gives warnings that need other files next to it; only ``inspect`` asks, since reading those
+      takes time.
     """
 
     format: str

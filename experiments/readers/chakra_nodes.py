@@ -57,8 +57,10 @@ class TensorUse:
 
 @dataclass(frozen=True)
 class Node:
-    """``seconds`` NaN where not told; ``parent`` is the enclosing call in traces that PyTorch
-    writes itself.
+    """One node of an execution trace.
+
+    ``seconds`` NaN where the trace has none; ``parent`` is the enclosing call in traces that PyTorch writes
+    itself.
     """
 
     id: int
@@ -82,8 +84,9 @@ class Node:
 
 
 def tensors(values: str, shapes: str, types: str) -> tuple[TensorUse, ...]:
-    """The tensors among the arguments, read from the written lists. Shapes and types are matched in order; a
-    shape is the next one that has as many elements.
+    """The tensors among the arguments, read from the written lists.
+
+    Shapes and types are matched in order; a shape is the next one that has as many elements.
     """
     kinds = _TYPE.findall(types)
     dims = (tuple(int(size) for size in text.split(",") if size.strip()) for text in _SHAPE.findall(shapes))

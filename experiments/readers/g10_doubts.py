@@ -59,8 +59,9 @@ def _products(step: Step) -> Iterator[float]:
 
 
 def interpolation_doubts(step: Step, others: Mapping[int, Floats]) -> tuple[str, ...]:
-    """Whether the times of ``step`` lie on the line between those of two of ``others`` (seconds of each op,
-    by batch).
+    """Return a warning where the times of ``step`` lie on the line between those of two of ``others``.
+
+    ``others`` are seconds of each op, by batch.
     """
     batch = int(step.facts["batch"])
     smaller = sorted((b for b in others if b < batch), reverse=True)

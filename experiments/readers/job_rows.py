@@ -65,8 +65,9 @@ def _names(table: Table, column: str | None) -> tuple[str, ...]:
 
 
 def apply_options(trace: JobTrace, options: WorkloadOptions) -> JobTrace:
-    """The first ``limit`` jobs, submitted at ``rate`` per second on average; slack before
-    deadlines is kept.
+    """The first ``limit`` jobs, submitted at ``rate`` per second on average.
+
+    Slack before deadlines is kept.
     """
     if options.limit is not None:
         trace = trace.first(options.limit)

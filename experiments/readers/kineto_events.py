@@ -77,8 +77,9 @@ class MemoryEvent:
 
 @dataclass(frozen=True)
 class Trace:
-    """``roots`` are the outermost calls of each thread; ``modules`` the module calls (name, thread, start,
-    end).
+    """The calls of a trace.
+
+    ``roots`` are the outermost calls of each thread; ``modules`` the module calls (name, thread, start, end).
     """
 
     roots: Mapping[str, Sequence[Call]]

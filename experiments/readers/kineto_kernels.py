@@ -18,8 +18,10 @@ from experiments.readers.kineto_ops import Op, Reckoned, Window, walk
 
 
 def timed_by_kernels(host: Reckoned, trace: Trace, part: Window) -> Reckoned:
-    """``host`` with device times, where there are any. Kernels that no op launched become ops of their own:
-    replayed graphs, and what extensions launch inside annotations or autograd's nodes.
+    """``host`` with device times, where there are any.
+
+    Kernels that no op launched become ops of their own: replayed graphs, and what extensions launch inside
+    annotations or autograd's nodes.
     """
     if not trace.kernels:
         return host

@@ -25,8 +25,10 @@ CPU = 0
 
 @dataclass(eq=False)
 class Storage:
-    """One allocation. ``born`` -1: before the step; ``died`` ``None``: never freed in it. ``uses``: ops known
-    to touch it; ``shape`` is empty until an op shows it.
+    """One allocation.
+
+    ``born`` -1: before the step; ``died`` ``None``: never freed in it. ``uses``: ops known to touch it;
+    ``shape`` is empty until an op shows it.
     """
 
     bytes: int
@@ -54,7 +56,9 @@ class Storage:
 
 @dataclass(frozen=True)
 class Memory:
-    """``before`` and ``peak`` are the allocator's own count at the start of the step and at its highest;
+    """The allocations of a step.
+
+    ``before`` and ``peak`` are the allocator's own count at the start of the step and at its highest;
     ``frees`` how many frees had no allocation in the trace. ``granule``: sizes are rounded up to it.
     """
 
@@ -72,8 +76,9 @@ class Memory:
 
 
 def device_of(trace: Trace) -> tuple[int, int] | None:
-    """Where the step's tensors lie: the accelerator with the most bytes allocated, if there are kernels; else
-    the CPU.
+    """The device on which the step's tensors are resident.
+
+    It is the accelerator with the most bytes allocated, if there are kernels; else the CPU.
     """
     totals: dict[tuple[int, int], int] = {}
     for event in trace.memory:

@@ -50,8 +50,10 @@ RANDOM = ("dropout", "rand", "normal_", "uniform_", "bernoulli", "multinomial")
 
 @dataclass(eq=False)
 class Op:
-    """One op while the step is built. ``sequence`` is autograd's number (-1: none); ``node`` the numbers of
-    the wrapper around a backward op; ``end`` the end of the call on the host.
+    """One op while the step is built.
+
+    ``sequence`` is autograd's number (-1: none); ``node`` the wrapper around a backward op; ``end`` the end
+    of the call on the host.
     """
 
     name: str
@@ -78,8 +80,9 @@ class Op:
 
     @property
     def sums_fan_in(self) -> bool:
-        """Autograd adds the gradients of a tensor that was used twice: beside, not inside, the node's own
-        call.
+        """Whether autograd adds the gradients of a tensor that was used twice.
+
+        It does so next to, not inside, the node's own call.
         """
         return self.name == "aten::add_" and self.node is not None and self.call in self.node.children
 
@@ -103,9 +106,10 @@ class Window:
 
 @dataclass(frozen=True)
 class Reckoned:
-    """The ops of a step in order. ``between`` seconds were spent in wrappers; ``accumulated`` are the
-    gradients that autograd gave to parameters, in backward order; ``optimizer`` is the class in the
-    optimizer's annotation.
+    """The ops of a step in order.
+
+    ``between`` seconds were spent in wrappers; ``accumulated`` are the gradients that autograd gave to
+    parameters, in backward order; ``optimizer`` is the class in the optimizer's annotation.
     """
 
     ops: tuple[Op, ...]
@@ -125,8 +129,9 @@ def walk(calls: Sequence[Call]) -> Iterator[Call]:
 
 
 def is_op(call: Call) -> bool:
-    """Whether a call does work of its own; composite operators only where nothing was recorded
-    inside them.
+    """Whether a call does work of its own.
+
+    Composite operators only where nothing was recorded inside them.
     """
     if call.category != "cpu_op" or call.name.startswith((BACKWARD, "torch::autograd::", "[pytorch|")):
         return False
@@ -136,8 +141,9 @@ def is_op(call: Call) -> bool:
 
 
 def window(trace: Trace) -> Window:
-    """The last ``ProfilerStep``; else what lies between the ends of the last two optimizer steps; else
-    everything.
+    """The step of a trace: its last ``ProfilerStep``, if there is one.
+
+    Else what lies between the ends of the last two optimizer steps; else everything.
     """
     everything = [call for roots in trace.roots.values() for call in walk(roots)]
     if not any(call.category == "cpu_op" for call in everything):

@@ -33,8 +33,10 @@ MOST_ELEMENTS = 2**50
 
 @dataclass(frozen=True)
 class Argument:
-    """A tensor argument: its position (those of a list share one), shape and type. ``extent`` elements lie
-    from its first to its last in memory: more than it has for a slice, fewer for an expanded tensor.
+    """A tensor argument: its position (those of a list share one), shape and type.
+
+    ``extent`` elements lie from its first to its last in memory: more than it has for a slice, fewer for an
+    expanded tensor.
     """
 
     position: int
@@ -58,8 +60,9 @@ class Argument:
 
 
 def arguments(args: Mapping[str, Any]) -> tuple[Argument, ...]:
-    """The tensors among an op's arguments; empty where shapes were not recorded. Lists of tensors have no
-    types: they are taken to be of the first tensor's type, or float.
+    """The tensors among an op's arguments; empty where shapes were not recorded.
+
+    Lists of tensors have no types: they are taken to be of the first tensor's type, or float.
     """
     dims, types = args.get("Input Dims"), args.get("Input type", args.get("Input Types"))
     if not isinstance(dims, list) or not isinstance(types, list) or len(dims) != len(types):
@@ -137,8 +140,10 @@ def _attention(values: Sequence[Argument], first: int, products: tuple[int, int]
 
 
 def flops(name: str, values: Sequence[Argument], args: Mapping[str, Any], written: int) -> float:
-    """FLOPs of products, convolutions and attention (as ``profiling.cost`` counts them), 0 for everything
-    else; NaN where shapes were not recorded. ``written`` is the number of elements that the op allocates.
+    """FLOPs of products, convolutions and attention, 0 for everything else.
+
+    They are counted as ``profiling.cost`` does; NaN where shapes were not recorded. ``written`` is the number
+    of elements that the op allocates.
     """
     if "Input Dims" not in args:
         return math.nan

@@ -168,9 +168,10 @@ def updates(ops: Sequence[Op]) -> list[Op]:
 
 
 def storages_by_update(ops: Sequence[Op], found: Sequence[Group], memory: Memory) -> dict[int, list[Storage]]:
-    """For each update op (by index) what it reads: of the groups of its size, which are updated one after the
-    other by equally many ops, members of the one whose turn it is (of a list of tensors: of all), and its
-    scratch.
+    """For each update op (by index) what it reads.
+
+    Of the groups of its size, which are updated one after the other by equally many ops, members of the one
+    whose turn it is (of a list of tensors: of all), and its scratch.
     """
     by_size: dict[int, list[Group]] = {}
     for group in found:

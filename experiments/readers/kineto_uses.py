@@ -47,8 +47,9 @@ LOOK_AHEAD = 4
 
 
 class Resolver:
-    """Walk the forward and backward ops in order with ``visit``; ``inputs`` collects what was
-    there before.
+    """Walks the forward and backward ops in order with ``visit``.
+
+    ``inputs`` collects what was there before.
     """
 
     def __init__(self, storages: Sequence[Storage], parameters: Sequence[Storage], granule: int) -> None:

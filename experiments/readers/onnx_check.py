@@ -22,8 +22,9 @@ DOMAINS = ("", "ai.onnx")
 
 
 def refuse_large(model: Any, name: str) -> None:
-    """Counts and sizes, before any library walks the graph; ``BadInput`` names what is too large
-    or outside.
+    """Check counts and sizes, before any library walks the graph.
+
+    ``BadInput`` names what is too large or outside.
     """
     if not model.HasField("graph") or not model.graph.node:
         raise BadInput("holds no graph", name, "an ONNX model with nodes")
@@ -109,8 +110,9 @@ def check(model: Any, name: str) -> None:
 
 
 def check_inferred_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]], name: str) -> None:
-    """Every value's shape with inputs of ``shapes``, by the library's inference; none may be
-    absurdly large.
+    """Check every value's shape with inputs of ``shapes``, by the library's inference.
+
+    None may be absurdly large.
     """
     from onnx import shape_inference
 

@@ -75,9 +75,10 @@ class _Graph:
 
     @functools.cached_property
     def named_tensors(self) -> frozenset[str]:
-        """Stored tensors that an exporter did not work out itself, such as a table of sines: torch's calls
-        those after the operation (``mul_3``, ``val_7``). Rows that it looked up in a table of positions are
-        weights all the same.
+        """Stored tensors that an exporter did not work out itself, as it does a table of sines.
+
+        torch calls those after the operation (``mul_3``, ``val_7``). Rows that it looked up in a table of
+        positions are weights all the same.
         """
         own = ATEN_OPERATORS - {"embedding"} | {"val"}
         names = (tensor.name for tensor in self.model.graph.initializer)

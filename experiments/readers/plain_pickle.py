@@ -38,8 +38,9 @@ _TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
 def loads(data: bytes, name: str) -> Any:
-    """The value that ``data`` pickles; ``BadInput`` names the opcode and its byte where it is more than plain
-    data.
+    """The value that ``data`` pickles, where it is plain data.
+
+    ``BadInput`` names the opcode and its byte where it is more.
     """
     machine = _Machine(name)
     end = 0

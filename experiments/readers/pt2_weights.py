@@ -61,8 +61,9 @@ def _weight(archive: Archive, path: str, prefix: str, entry: Any, where: str) ->
 def dense(
     data: bytes, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, where: str
 ) -> bytes:
-    """The elements in order, out of a storage of which they may be a part. No data at all stands
-    for zeros.
+    """The elements in order, out of a storage of which they may be a part.
+
+    No data at all stands for zeros.
     """
     width = ELEMENT_BYTES[dtype]
     if not data or 0 in shape:

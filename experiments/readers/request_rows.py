@@ -50,8 +50,9 @@ def _pick(cells: Sequence[Any], order: Ints) -> tuple[Any, ...]:
 
 
 def apply_options(trace: RequestTrace, options: WorkloadOptions) -> RequestTrace:
-    """The first ``limit`` requests, arriving at ``rate`` per second on average with the trace's own
-    burstiness.
+    """The first ``limit`` requests, arriving at ``rate`` per second on average.
+
+    They keep the trace's own burstiness.
     """
     if options.limit is not None:
         trace = first(trace, options.limit)

@@ -30,7 +30,9 @@ _NO_FRAMES: list[Any] = []
 
 @dataclass(frozen=True)
 class Event:
-    """``microseconds`` of the day's clock, ``None`` where not told; ``free`` bytes of the device at an
+    """What an allocator did at one time.
+
+    ``microseconds`` of the day's clock, ``None`` where the file has none; ``free`` bytes of the device at an
     ``oom``.
     """
 

@@ -31,8 +31,9 @@ ANSOR_STEPS = {
 
 @dataclass(frozen=True)
 class Record:
-    """``task`` tells tasks apart, ``shown`` is what people read; ``seconds`` is NaN where
-    ``error`` is not 0.
+    """One measured schedule of a task.
+
+    ``task`` tells tasks apart, ``shown`` is what people read; ``seconds`` is NaN where ``error`` is not 0.
     """
 
     tuner: str
@@ -209,8 +210,9 @@ def _tensors(arguments: list[Any]) -> list[list[int]]:
 
 
 def flops_of(operator: str, arguments: list[Any]) -> float | None:
-    """FLOPs of one call of a dense or batched product or a plain convolution (NCHW); ``None`` of anything
-    else.
+    """FLOPs of one call of a dense or batched product or a plain convolution (NCHW).
+
+    ``None`` of anything else.
     """
     shapes = _tensors(arguments)
     if len(shapes) < 2:

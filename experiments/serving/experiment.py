@@ -32,8 +32,9 @@ USABLE_MEMORY = 0.9
 
 
 def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
-    """Simulate ``policy`` on the request trace of ``spec``: nodes are pipeline stages, devices of a node
-    share a layer.
+    """Simulate ``policy`` on the request trace of ``spec``.
+
+    Nodes are pipeline stages, devices of a node share a layer.
     """
     if not isinstance(policy, ServingPolicy):
         raise BadInput(f"{policy.name} is not a serving policy", "spec.policy", "a serving policy")

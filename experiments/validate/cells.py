@@ -40,8 +40,10 @@ UNSUPPORTED = "unsupported here"
 
 @dataclass(frozen=True)
 class ValidationCell:
-    """One model under one policy. ``figures`` maps a metric to predicted, measured and relative error;
-    ``capacity`` is what a memory policy planned for, ``facts`` what else is known of it.
+    """One model under one policy.
+
+    ``figures`` maps a metric to predicted, measured and relative error; ``capacity`` is what a memory policy
+    planned for, ``facts`` what else is known of it.
     """
 
     model: str
@@ -83,8 +85,9 @@ def cell_spec(
 def compare(
     metrics: Mapping[str, float], predicted: Mapping[str, float]
 ) -> dict[str, dict[str, float | None]]:
-    """Predicted, measured and relative error of every metric that was measured; ``None`` where nothing
-    predicts it.
+    """Predicted, measured and relative error of every metric that was measured.
+
+    ``None`` where nothing predicts it.
     """
     found: dict[str, dict[str, float | None]] = {}
     for name in COMPARED:

@@ -50,8 +50,9 @@ MODELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 def plans(device: str) -> list[tuple[str, dict[str, Any], dict[str, Any], str]]:
-    """The rows as a room's plans: policy, knobs, further options of the workload, what tells the
-    cell apart.
+    """The rows as a room's plans.
+
+    Policy, knobs, further options of the workload, what tells the cell apart.
     """
     return [
         (row.policy, row.knobs, {"dtype": row.dtype} if device == "cuda" else {}, f": {row.title}")

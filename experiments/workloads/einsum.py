@@ -22,8 +22,10 @@ HEAVY_KINDS = ("einsum", "convolution", "attention", "embedding", "layer")
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor that an operator reads: the result of operator ``source``, parameter number ``parameter``
-    (shared by tied ones), or, where both are -1, an input of the model.
+    """A tensor that an operator reads.
+
+    It is the result of operator ``source``, parameter number ``parameter`` (shared by tied ones), or, where
+    both are -1, an input of the model.
     """
 
     dims: tuple[str, ...]

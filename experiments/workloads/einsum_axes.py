@@ -27,8 +27,9 @@ PICTURE = ("channel", "height", "width")
 
 @dataclass(frozen=True)
 class Walk:
-    """A tensor that is read: for each of its axes the axis of the op's loops that walks it (``None``: needed
-    whole).
+    """A tensor that is read, and the loops of the op that walk its axes.
+
+    ``loops`` has for each of its axes the axis of the op's loops (``None``: needed whole).
     """
 
     tensor: int
@@ -50,8 +51,9 @@ class Loops:
 
 @dataclass
 class Tensors:
-    """The axes of every tensor seen so far, and how those of an unknown one are named ; ``hidden`` is the
-    width of a language model's embeddings.
+    """The axes of every tensor seen so far, and how those of an unknown one are named.
+
+    ``hidden`` is the width of a language model's embeddings.
     """
 
     step: Step

@@ -144,8 +144,10 @@ def looked_up(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | N
 
 
 def chosen(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | None:
-    """The best-scored rows of each expert. Where devices divide the batch, each chooses among its own rows
-    for a part of an expert's capacity, as in GShard's groups.
+    """The best-scored rows of each expert.
+
+    Where devices divide the batch, each chooses among its own rows for a part of an expert's capacity, as in
+    GShard's groups.
     """
     own, shape = tensors.of(inputs[0]), tensors.shape(result)
     experts = next((axis for axis in own if axis.size == shape[0] and axis is not tensors.batch), None)
@@ -173,8 +175,9 @@ def gather(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | None
 
 
 def scatter(tensors: Tensors, inputs: Sequence[int], result: int) -> Loops | None:
-    """Rows added where an index says (combination of what experts made): each device has a part
-    of every sum.
+    """Rows added where an index says (combination of what experts made).
+
+    Each device has a part of every sum.
     """
     data = inputs[-1]  # what is added stands last: index_add(into, index, rows)
     own, output = tensors.of(data), tensors.fresh(tensors.shape(result))

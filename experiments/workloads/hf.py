@@ -15,8 +15,7 @@ from experiments.core.errors import BadInput
 
 @dataclass(frozen=True)
 class ModelType:
-    """One allow-listed ``model_type``: the ``transformers`` class it is built by and what its batch looks
-    like.
+    """One allow-listed ``model_type``: its ``transformers`` class and what its batch looks like.
 
     ``positions`` is the config's own name of the longest sequence, of which ``reserved`` cannot be used;
     ``sequence`` and ``dtype`` are what a step has unless the config or the options say otherwise;
@@ -123,8 +122,9 @@ SIZES = frozenset(name for _, names in LIMITS.values() for name in names) | {
 
 
 def check_config(config: Mapping[str, Any], where: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """A config to build from, and warnings about what was left out; ``BadInput`` names the field and its
-    value.
+    """A config to build from, and warnings about what was left out.
+
+    ``BadInput`` names the field and its value.
     """
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in MODEL_TYPES:
@@ -197,8 +197,9 @@ def equal_blocks(config: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def longest_sequence(config: Mapping[str, Any], kind: ModelType) -> int:
-    """Tokens of a step unless its options say otherwise: what the positions allow, up to the type's usual
-    length.
+    """Tokens of a step unless its options say otherwise.
+
+    What the positions allow, up to the type's usual length.
     """
     positions = text_part(config).get(kind.positions)
     longest = positions - kind.reserved if isinstance(positions, int) else kind.sequence

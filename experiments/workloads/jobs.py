@@ -47,8 +47,9 @@ class JobTrace:
 
     @classmethod
     def from_columns(cls, *, job: tuple[str, ...], submit: Floats, **columns: Any) -> JobTrace:
-        """A trace from columns in any order: sorted by submit time, equal times by id (numbers as
-        numbers).
+        """A trace from columns in any order.
+
+        It is sorted by submit time, equal times by id (numbers as numbers).
         """
         order = np.lexsort((_rank(job), submit))
         sorted_ = {name: _pick(value, order) for name, value in columns.items() if name not in _WHOLE}

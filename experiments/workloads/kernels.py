@@ -13,11 +13,10 @@ FORWARD, BACKWARD, WEIGHT = "forward", "backward", "weight"
 
 @dataclass(frozen=True)
 class Cut:
-    """How a row is divided: ``outputs`` (columns), ``inputs`` (rows of a weight) and the whole row ``parts``
-    ways.
+    """How a row is divided.
 
-    What is not explained by columns and rows divides tokens or, for a product without a weight, the
-    repetitions.
+    ``outputs`` (columns), ``inputs`` (rows of a weight) and the whole row ``parts`` ways. What is not
+    explained by columns and rows divides tokens or, for a product without a weight, the repetitions.
     """
 
     parts: float = 1
@@ -93,8 +92,9 @@ class Work:
 
 
 def shapes(product: Product, samples: float, cut: Cut, what: str) -> Shape:
-    """The product that ``what`` pass runs: forward, the inputs' gradient (backward) or the
-    weights' (weight).
+    """The product that ``what`` pass runs.
+
+    Forward, the inputs' gradient (backward) or the weights' (weight).
     """
     outputs, inputs = product.outputs / cut.outputs, product.inputs / cut.inputs
     others = cut.parts / (cut.outputs * cut.inputs)

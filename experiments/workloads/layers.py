@@ -15,8 +15,9 @@ from experiments.workloads.transformer import Transformer
 
 
 class Handed(NamedTuple):
-    """``bytes`` of what layer ``producer`` makes that the backward passes of ``keepers`` read: of others, its
-    own or both.
+    """``bytes`` of what layer ``producer`` makes that the backward passes of ``keepers`` read.
+
+    Those are other layers, its own or both.
     """
 
     producer: int

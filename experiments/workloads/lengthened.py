@@ -76,8 +76,9 @@ class _Blocks:
 
     @functools.cached_property
     def chains(self) -> dict[int, tuple[int, int]]:
-        """For each tensor of a chain its first one and how many blocks on it is; what all blocks share has
-        none.
+        """For each tensor of a chain its first one and how many blocks on it is.
+
+        What all blocks share has none.
         """
         follows = {b: a for a, b in self.following.items() if a != b}
         found = {}

@@ -16,9 +16,11 @@ EAGER, COMPILED = "eager", "compiled"
 
 @dataclass(frozen=True)
 class ModelSource:
-    """``zoo`` names a builder of ``experiments.models``; else ``program`` is an exported graph; else
-    ``config`` is a parsed HF ``config.json``. Its step runs the batch in ``micro_batches`` equal parts, one
-    after another. ``sizes`` are arguments of the zoo's builder that differ from the zoo's.
+    """A model before it is built: from the zoo, an exported graph or a configuration.
+
+    ``zoo`` names a builder of ``experiments.models``; else ``program`` is an exported graph; else ``config``
+    is a parsed HF ``config.json``. Its step runs the batch in ``micro_batches`` equal parts, one after
+    another. ``sizes`` are arguments of the zoo's builder that differ from the zoo's.
     """
 
     name: str
@@ -39,8 +41,9 @@ class ModelSource:
         return COMPILED if given == COMPILED else EAGER
 
     def identity(self) -> dict[str, Any]:
-        """What decides which model this is and what its step looks like, as JSON; a graph stands as its
-        file's hash.
+        """What decides which model this is and what its step looks like, as JSON.
+
+        A graph stands as its file's hash.
         """
         found: dict[str, Any] = {
             "name": self.name,

@@ -60,8 +60,9 @@ class Device:
 
 @dataclass(frozen=True)
 class Weight:
-    """A dense tensor as a file stores it: little-endian, last dimension fastest. Without data it is all
-    zeros.
+    """A dense tensor as a file stores it: little-endian, last dimension fastest.
+
+    Without data it is all zeros.
     """
 
     dtype: str
@@ -87,8 +88,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Input:
-    """One tensor of the batch. A size that the exporter left open is the name of a symbol; ``high`` > 0
-    bounds indices, and ``ones`` marks an input that says which tokens count.
+    """One tensor of the batch.
+
+    A size that the exporter left open is the name of a symbol; ``high`` > 0 bounds indices, and ``ones``
+    marks an input that says which tokens count.
     """
 
     name: str
@@ -100,9 +103,10 @@ class Input:
 
 @dataclass(frozen=True)
 class GraphProgram:
-    """``sha256`` is the file's. ``output`` is what the loss is made of. ``usual`` gives open sizes their
-    values at export, ``operators`` the versions of the operator sets. Parameters that share their values are
-    one.
+    """A model as the graph that a file exports.
+
+    ``sha256`` is the file's. ``output`` is what the loss is made of. ``usual`` gives open sizes their values
+    at export, ``operators`` the versions of the operator sets. Parameters that share their values are one.
     """
 
     format: str
@@ -126,8 +130,9 @@ class GraphProgram:
 
     @property
     def roles(self) -> dict[str, str]:
-        """What each open size stands for: ``batch``, ``sequence`` or ``image``; ``BadInput`` where that is
-        unclear.
+        """What each open size stands for: ``batch``, ``sequence`` or ``image``.
+
+        ``BadInput`` where that is unclear.
         """
         found: dict[str, str] = {}
         for entry in self.inputs:
@@ -162,8 +167,9 @@ class GraphProgram:
         return None
 
     def shapes(self, batch: int, sequence: int, image: int) -> tuple[tuple[int, ...], ...]:
-        """The inputs' shapes at these sizes. The batch may differ from a fixed one of the file, nothing else
-        may.
+        """The inputs' shapes at these sizes.
+
+        The batch may differ from a fixed one of the file, nothing else may.
         """
         asked = {"batch": batch, "sequence": sequence, "image": image}
         roles, fixed = self.roles, self.batch

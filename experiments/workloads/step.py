@@ -59,8 +59,9 @@ class Ops:
 
 @dataclass(frozen=True)
 class Tensors:
-    """Columns over the allocations of a step. ``kind`` indexes ``KINDS``; ``sparsity`` is NaN
-    when unknown.
+    """Columns over the allocations of a step.
+
+    ``kind`` indexes ``KINDS``; ``sparsity`` is NaN when unknown.
     """
 
     name: tuple[str, ...]
@@ -139,8 +140,9 @@ class Step:
 
     @functools.cached_property
     def death(self) -> Ints:
-        """Op after which each tensor is gone when nothing is planned: its last use, or its release if that is
-        later; -1 where it is never used.
+        """Op after which each tensor is gone when nothing is planned; -1 where it is never used.
+
+        It is its last use, or its release if that is later.
         """
         if self.release is None:
             return self.last_use
@@ -161,8 +163,9 @@ class Step:
 
     @functools.cached_property
     def live_bytes(self) -> Ints:
-        """Bytes live while each op runs: persistent tensors, every other one from first use to death,
-        workspace.
+        """Bytes live while each op runs.
+
+        Persistent tensors, every other one from first use to death, workspace.
         """
         change = np.zeros(len(self.ops) + 1, np.int64)
         local = ~self.persistent & (self.death >= 0)

@@ -35,7 +35,9 @@ class Operand:
 
 @dataclass(frozen=True)
 class Operator:
-    """``kind`` is the published name in lower case (``conv2d``); ``parameters`` its integers by name, in file
+    """One operator of a substitution rule.
+
+    ``kind`` is the published name in lower case (``conv2d``); ``parameters`` its integers by name, in file
     order.
     """
 
@@ -94,9 +96,7 @@ class Substitutions:
     rules: tuple[Substitution, ...]
 
     def census(self) -> dict[str, Counter[str]]:
-        """How many rules have how many operators, outputs, parallel operators, and variables without a
-        binding.
-        """
+        """Count the rules by their operators, outputs, parallel operators, and whether all can be bound."""
         return {
             "operators": Counter(f"{len(rule.source)}->{len(rule.target)}" for rule in self.rules),
             "mapped outputs": Counter(str(len(rule.outputs)) for rule in self.rules),

@@ -91,8 +91,10 @@ class Transformer:
 
     @property
     def block_flops(self) -> float:
-        """Of one block's forward pass over a sample: 2 for each weight and token, 4 s^2 a d for scores and
-        context (of each document, where it has several).
+        """FLOPs of one block's forward pass over a sample.
+
+        2 for each weight and token, 4 s^2 a d for scores and context (of each document, where it has
+        several).
         """
         width, s = self.attention_width, self.sequence
         weights = self.hidden * (2 * width + 2 * self.kv_width)
@@ -106,8 +108,9 @@ class Transformer:
 
 
 def from_config(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
-    """The model of a checked Hugging Face configuration; ``BadInput`` when a size is missing or does not
-    divide.
+    """The model of a checked Hugging Face configuration.
+
+    ``BadInput`` when a size is missing or does not divide.
     """
     family = config["model_type"]
     try:

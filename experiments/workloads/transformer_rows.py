@@ -17,8 +17,7 @@ from experiments.workloads.transformer import Transformer
 
 @dataclass(frozen=True)
 class ElementwiseTraffic:
-    """Bytes that element-wise kernels read and write for each 2-byte value, (forward, backward), by what they
-    do.
+    """Bytes that element-wise kernels read and write for each 2-byte value, (forward, backward), by purpose.
 
     ``softmax`` is for each entry of the attention matrix with its mask and dropout, ``loss`` for each logit,
     ``gradient`` for each parameter and micro-batch; ``gate_kept`` are values kept for each value of a gated
@@ -97,8 +96,9 @@ RELAYOUT = (4.0, 4.0)
 
 @dataclass(frozen=True)
 class Row:
-    """One operator; sizes in bytes for one sample, ``parameters`` a count, ``reads`` the names of the rows
-    before.
+    """One operator of a transformer.
+
+    Sizes in bytes for one sample, ``parameters`` a count, ``reads`` the names of the rows before.
     """
 
     name: str
@@ -111,8 +111,9 @@ class Row:
 
 
 class Rows:
-    """Rows of ``model`` with values of ``size`` bytes; ``fused_attention`` never stores the
-    attention matrix.
+    """Rows of ``model`` with values of ``size`` bytes.
+
+    ``fused_attention`` never stores the attention matrix.
     """
 
     def __init__(self, model: Transformer, size: int, kernels: str, fused_attention: bool) -> None:

@@ -20,8 +20,9 @@ Value = int | float | str | None | tuple[int | str, ...]
 
 @dataclass(frozen=True)
 class LoggedKnob:
-    """One decision of the recorded schedules; ``values`` are those that occur, in order of first
-    appearance.
+    """One decision of the recorded schedules.
+
+    ``values`` are those that occur, in order of first appearance.
     """
 
     name: str
@@ -60,8 +61,9 @@ class LoggedTask:
 
 @dataclass(frozen=True)
 class TuningLog:
-    """All tasks of a log in order of first appearance; ``tuner`` is who wrote it (``autotvm`` or
-    ``ansor``).
+    """All tasks of a log in order of first appearance.
+
+    ``tuner`` is who wrote it (``autotvm`` or ``ansor``).
     """
 
     name: str

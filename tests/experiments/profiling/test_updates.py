@@ -24,7 +24,7 @@ from experiments.workloads.step import KINDS, PHASES, Step  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
-GPT = {"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 4, "n_positions": 16, "vocab_size": 50}
+GPT = {"model_type": "gpt2", "n_layer": 1, "n_embd": 32, "n_head": 4, "n_positions": 16, "vocab_size": 50}
 #: What a plain script does with a module and its batch, a step at a time.
 Script = Callable[[nn.Module, list[Tensor]], Tensor]
 

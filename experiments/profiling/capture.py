@@ -121,7 +121,7 @@ def capture(source: ModelSource, device: str = "cpu", progress: Progress = silen
     step = traced.step
     for module, count in more.items():
         step = lengthen(step, module, count, traced.weight_counts)
-    return step
+    return with_state_bytes(step)
 
 
 def few_blocks(source: ModelSource) -> tuple[ModelSource, dict[str, int]]:
@@ -161,11 +161,9 @@ def _kernels(
 
 
 def _has_equal_blocks(options: WorkloadOptions) -> bool:
-    optimizer = options.optimizer
-    by_size = optimizer is not None and optimizer not in OPTIMIZER_MOMENTS
     partly = bool(options.frozen) or _names_blocks(options)
     joined = options.update != "single" or options.autocast != "none"
-    return not partly and not joined and not by_size
+    return not partly and not joined
 
 
 def with_state_bytes(step: Step) -> Step:

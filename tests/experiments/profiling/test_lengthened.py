@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("torch")
 
 from experiments.core.errors import BadInput
-from experiments.core.options import WorkloadOptions
+from experiments.core.options import OPTIMIZERS, WorkloadOptions
+from experiments.core.precision import OPTIMIZER_MOMENTS
 from experiments.profiling.capture import capture, few_blocks, trace
 from experiments.workloads.hf import EQUAL_BLOCKS
 from experiments.workloads.lengthened import lengthen
@@ -81,6 +82,17 @@ def test_blocks_of_a_configuration_are_counted_on_as_well(kind: str) -> None:
     source = ModelSource(
         kind, config={"model_type": kind, "vocab_size": 50, **CONFIGS[kind]}, options=options
     )
+    assert len(few_blocks(source)[1]) == 1
+    ours, whole = content(capture(source)), content(trace(source).step)
+    assert [name for name in whole if ours[name] != whole[name]] == []
+
+
+@pytest.mark.parametrize("optimizer", sorted(set(OPTIMIZERS) - set(OPTIMIZER_MOMENTS)))
+def test_an_optimizer_whose_state_goes_by_a_tensors_size_is_counted_on_as_well(optimizer: str) -> None:
+    """Matrices of 4,096 values have moments of fewer bits, smaller ones plain ones; so in every block."""
+    options = WorkloadOptions(batch=2, sequence=16, adapter="lora", optimizer=optimizer)
+    config = {"model_type": "llama", "vocab_size": 50, **CONFIGS["llama"], "intermediate_size": 512}
+    source = ModelSource("llama", config=config, options=options)
     assert len(few_blocks(source)[1]) == 1
     ours, whole = content(capture(source)), content(trace(source).step)
     assert [name for name in whole if ours[name] != whole[name]] == []

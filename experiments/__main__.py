@@ -1,4 +1,4 @@
-"""``python -m experiments``: run, list, claims, inspect, formats, hardware, suite, profile, capture,
+"""``python -m experiments``: run, list, claims, inspect, formats, hardware, suite, profile, capture, advise,
 calibrate, communication, rules.
 """
 
@@ -8,14 +8,25 @@ import argparse
 import os
 import sys
 
-from experiments.commands import calibrate, catalog, claims, communication, inspect, model, rules, run, suite
+from experiments.commands import (
+    advise,
+    calibrate,
+    catalog,
+    claims,
+    communication,
+    inspect,
+    model,
+    rules,
+    run,
+    suite,
+)
 from experiments.core.errors import LabError
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     verbs = top.add_subparsers(required=True, metavar="COMMAND")
-    for module in (run, catalog, claims, inspect, model, suite, calibrate, communication, rules):
+    for module in (run, catalog, claims, inspect, model, advise, suite, calibrate, communication, rules):
         module.add(verbs)
     return top
 

@@ -138,7 +138,11 @@ def infeasible_result(error: Infeasible, plan: MemoryPlan, step: Step, sha256: s
         reason="; ".join([str(error), *ended_at, f"with nothing moved the step needs {needs}"]),
         plan=plan.to_json(),
         workload_sha256=sha256,
-        notes={"live_peak": step.live_peak, "largest_op_need": int(step.op_need.max(initial=0))},
+        notes={
+            "live_peak": step.live_peak,
+            "largest_op_need": int(step.op_need.max(initial=0)),
+            **({} if error.missing is None else {"missing_bytes": error.missing}),
+        },
     )
 
 

@@ -119,7 +119,7 @@ def _note(plan: Mapping[str, Any]) -> str:
     return str(notes.get("chosen") or notes.get("reason") or "")
 
 
-def _caveats(plan: Mapping[str, Any]) -> tuple[str, ...]:
+def caveats(plan: Mapping[str, Any]) -> tuple[str, ...]:
     """What the plan itself says is not as in the plain step."""
     caveat = plan.get("notes", {}).get("caveat")
     return (str(caveat),) if caveat else ()
@@ -131,7 +131,7 @@ def _row(outcome: Outcome, figures: Outcome, setting: Setting, name: str) -> Row
         changed=setting.changed,
         by=setting.by,
         acts=_does_something(figures),
-        gives_up=(*setting.gives_up, *_caveats(figures.plan)),
+        gives_up=(*setting.gives_up, *caveats(figures.plan)),
         spec=outcome.spec,
         spec_id=outcome.spec_id,
         figures_spec=figures.spec,

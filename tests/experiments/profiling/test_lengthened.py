@@ -64,11 +64,11 @@ def test_a_transformers_blocks_are_counted_on_as_well(attention: str, optimizer:
 
 CONFIG = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 64}
 CONFIGS = {
-    "gpt2": {"n_embd": 32, "n_head": 4, "n_layer": 7},
-    "gpt_neox": {**CONFIG, "num_hidden_layers": 7},
-    "opt": {**CONFIG, "ffn_dim": 64, "word_embed_proj_dim": 32, "num_hidden_layers": 7},
+    "gpt2": {"n_embd": 32, "n_head": 4, "n_layer": 6},
+    "gpt_neox": {**CONFIG, "num_hidden_layers": 6},
+    "opt": {**CONFIG, "ffn_dim": 64, "word_embed_proj_dim": 32, "num_hidden_layers": 6},
     **{
-        name: {**CONFIG, "head_dim": 8, "pad_token_id": 0, "num_hidden_layers": 7}
+        name: {**CONFIG, "head_dim": 8, "pad_token_id": 0, "num_hidden_layers": 6}
         for name in ("llama", "mistral", "qwen2", "qwen3", "gemma", "phi3", "starcoder2")
     },
 }
@@ -78,7 +78,7 @@ CONFIGS = {
 def test_blocks_of_a_configuration_are_counted_on_as_well(kind: str) -> None:
     assert sorted(CONFIGS) == sorted(EQUAL_BLOCKS)
     adapter = {"adapter": "lora", "adapter_dropout": 0.1, "base": "nf4-double"} if kind in ADAPTED else {}
-    options = WorkloadOptions(batch=2, sequence=16, **adapter)
+    options = WorkloadOptions(batch=2, sequence=16, optimizer="momentum", **adapter)
     source = ModelSource(
         kind, config={"model_type": kind, "vocab_size": 50, **CONFIGS[kind]}, options=options
     )

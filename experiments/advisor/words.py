@@ -113,6 +113,9 @@ def _cautions(advice: Advice) -> Iterator[str]:
 def _left_out(advice: Advice) -> Iterator[str]:
     for one in advice.left_out:
         yield f"Left out: {one.name}, {one.reason}."
+    for row in advice.rows:
+        if row.peak is None:
+            yield f"Without figures: {row.title}, {row.reason or 'no plan is found'}."
 
 
 def _sentence_case(text: str) -> str:

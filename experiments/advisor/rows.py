@@ -15,7 +15,7 @@ from experiments.core.units import human
 from experiments.run import run
 
 #: How often more memory is given to a policy whose plan follows from it, until one is found.
-TRIES = 2
+TRIES = 4
 OK = "ok"
 
 
@@ -105,7 +105,7 @@ def _with_enough_memory(ask: Ask, spec: RunSpec, way: Way, outcome: Outcome, pro
         noted = outcome.provenance
         more = noted["missing_bytes"] if way.adapts else 4 * noted["live_peak"]
         size += int(more) + 1
-        share = part(progress, 0.6 + 0.2 * attempt, 0.8 + 0.2 * attempt)
+        share = part(progress, 0.6 + 0.1 * attempt, 0.7 + 0.1 * attempt)
         outcome = run(replace(spec, hardware=ask.with_memory(size)), share)
     return outcome
 

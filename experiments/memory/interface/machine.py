@@ -116,6 +116,7 @@ class PlanEstimate:
     """The outcome of a trial: whether a plan fits, and then its peak and time, otherwise the reason.
 
     ``stalls`` are seconds by cause, ``late`` the seconds that compute stalled until a tensor was there.
+    ``missing`` bytes are those that one op lacks where a plan does not fit, ``None`` where that is not told.
     """
 
     fits: bool
@@ -124,6 +125,7 @@ class PlanEstimate:
     reason: str = ""
     stalls: Mapping[str, float] = field(default_factory=dict)
     late: Mapping[int, float] = field(default_factory=dict)
+    missing: float | None = None
 
 
 #: The step with its batch in so many micro-batches; ``BadInput`` where they would not be equal.

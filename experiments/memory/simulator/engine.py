@@ -92,7 +92,7 @@ class Simulator:
         try:
             return self.run(plan).estimate
         except Infeasible as error:
-            return PlanEstimate(False, reason=str(error))
+            return PlanEstimate(False, reason=str(error), missing=error.missing)
 
 
 def _carry_out_pages(

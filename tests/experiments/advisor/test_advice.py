@@ -27,7 +27,7 @@ ORDER = ["fused loss", "checkpointing", "8-bit state", "LoRA", "NF4", "offload"]
 def _short_searches() -> Iterator[None]:
     """What needs a long search to find that nothing fits is not what is tested here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ladder, "OFFLOAD", (ladder.Way("combined", {"work": 20_000}, adapts=True),))
+        patch.setattr(ladder, "OFFLOAD", (ladder.Way("combined", {"work": 60_000}, adapts=True),))
         yield
 
 

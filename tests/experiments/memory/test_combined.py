@@ -41,7 +41,7 @@ from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
 from tests.experiments.memory.steps import Row, machine, make_step, plan_of
 from tests.experiments.memory.test_microbatch import STEP as TWO_OPS
-from tests.experiments.memory.test_zero_offload import LAYERS, SIZE, STEP
+from tests.experiments.memory.test_zero_offload import LAYERS, ROWS, SIZE, STEP, network
 
 LLAMA_7B = {
     "model_type": "llama",
@@ -139,6 +139,42 @@ def test_an_update_has_a_part_for_each_parameter() -> None:
     ]
     assert (parts.copied, parts.constant) == ({}, ())
     assert parts.first(LAYERS) == update
+
+
+def test_a_state_written_after_its_parameter_belongs_to_that_parameters_part() -> None:
+    """As updates with moments of few bits are: the new moment is rounded and kept when all else is done."""
+    rows = [row for row in ROWS if row[1] != "optimizer"]
+    for i in range(LAYERS):
+        rows += [
+            (f"t{i}", "optimizer", 0.1, (f"m{i}", f"g{i}"), (f"t{i}",)),
+            (f"u{i}", "optimizer", 0.1, (f"w{i}", f"t{i}", f"v{i}"), (f"w{i}", f"v{i}")),
+            (f"s{i}", "optimizer", 0.1, (f"t{i}",), (f"m{i}",)),
+        ]
+    step = network(rows)
+    update = update_of(step)
+    assert update is not None
+    parts = parts_of(step, update)
+    assert [[step.tensors.name[t] for t in part.states] for part in parts.parts] == [
+        [f"m{i}", f"v{i}"] for i in range(LAYERS)
+    ]
+    assert (parts.copied, [len(part.ops) for part in parts.parts]) == ({}, [3] * LAYERS)
+    carried_out(replace(step, facts={"batch": 1}), machine(step.live_peak - 2 * SIZE, bandwidth=1e6))
+
+
+def test_a_trial_that_lacks_bytes_says_what_the_smallest_needs() -> None:
+    """With as much memory as the refusal asks for there is a plan, or one that asks for still more."""
+    capacity = STEP.live_peak // 3
+    for _ in range(8):
+        on = machine(capacity, bandwidth=1e6)
+        try:
+            _, seen = carried_out(STEP, on)
+        except Infeasible as error:
+            assert error.missing is not None and error.missing > 0
+            capacity += int(error.missing)
+            continue
+        assert seen.peak_bytes <= capacity
+        return
+    raise AssertionError("what is asked for never suffices")
 
 
 def test_a_bad_knob_is_named() -> None:

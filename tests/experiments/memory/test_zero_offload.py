@@ -42,7 +42,7 @@ def network(rows: list[Row] = ROWS) -> Step:
     """Four layers of a parameter, a gradient and two states of 1,000 bytes each; a pass takes a second a
     layer.
     """
-    sizes = {f"{kind}{i}": SIZE for kind in "wxgmv" for i in range(LAYERS)}
+    sizes = {f"{kind}{i}": SIZE for kind in "wxgmvt" for i in range(LAYERS)}
     step = make_step(rows, sizes, persistent=[f"{kind}{i}" for kind in "wmv" for i in range(LAYERS)])
     for tensor, name in enumerate(step.tensors.name):
         if name[0] in "mv":

@@ -152,15 +152,18 @@ class Search:
             if self._fits(composed, composition):
                 self.spare = spare
                 return
-            self.smallest = min(self.smallest, max(composed.peak, self.device.capacity + 1))
 
     def _fits(self, composed: Composed, composition: Composition) -> bool:
+        """Carry it out in the simulator, and keep what is best or at least smallest."""
         plan = MemoryPlan(composed.moves, splits=self.splits)
         estimate = self.device.estimate(plan)
         self.trials += 1
         self.budget.spend(len(self.composer.step.ops))
         if estimate.fits:
             self._keep(Found(plan, estimate, self.composer, composition, composed))
+        elif estimate.missing is not None:
+            needed = self.device.capacity + int(estimate.missing)
+            self.smallest = min(self.smallest, max(composed.peak, needed))
         return estimate.fits
 
     def _keep(self, found: Found) -> None:

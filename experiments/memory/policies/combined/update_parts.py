@@ -69,17 +69,29 @@ def parts_of(step: Step, update: Update) -> UpdateParts:
 
 
 def owners(step: Step, update: Update) -> dict[int, int]:
-    """The parameter that each op of the update contributes to; ``NONE``, or ``SEVERAL``."""
+    """The parameter that each op of the update contributes to; ``NONE``, or ``SEVERAL``.
+
+    What writes a state contributes to the parameter whose update reads it, be it in the next step.
+    """
+    _, flows = _traced_back(step, update, {})
+    states = {tensor: flows[tensor] for tensor in update.states if tensor in flows}
+    found, _ = _traced_back(step, update, states)
+    return found
+
+
+def _traced_back(
+    step: Step, update: Update, states: Mapping[int, int]
+) -> tuple[dict[int, int], dict[int, int]]:
+    """The parameters that each op and each tensor contribute to, given those of ``states`` at the end."""
     parameters = set(update.parameters)
-    flows: dict[int, int] = {}
+    flows = dict(states)
     found: dict[int, int] = {}
     for op in reversed(update.ops):
         outputs = step.outputs[op].tolist()
-        targets = [t if t in parameters else flows.get(t, NONE) for t in outputs]
-        found[op] = _common_owner(targets)
+        found[op] = _common_owner([t if t in parameters else flows.get(t, NONE) for t in outputs])
         for tensor in step.inputs[op].tolist():
             flows[tensor] = _common_owner([found[op], flows.get(tensor, NONE)])
-    return found
+    return found, flows
 
 
 def _common_owner(owner: Sequence[int]) -> int:

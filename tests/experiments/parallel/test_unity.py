@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.core.budget import Budget
 from experiments.hardware import Hardware, Link
 from experiments.parallel.interface import ParallelPlan, violations
 from experiments.parallel.planning.operators.divisions import axes_of, configurations
 from experiments.parallel.planning.operators.operator_costs import CostTables, OperatorCosts
 from experiments.parallel.policies.unity import Unity, _space
 from experiments.parallel.policies.unity.joint_search import (
+    GraphPiece,
     JointSearchLimits,
     JointSearchSpace,
     cuts,
@@ -163,6 +165,21 @@ class TestSearch:
         found = joint_search(space, JointSearchLimits(1.5, 100, 2, 2))
         assert found.seconds == pytest.approx(tables.total(found.choices))
         assert (found.seconds, set(found.choices)) == (6, {1})
+
+    def test_a_run_touches_its_own_operators_and_their_neighbors(self) -> None:
+        """3 reads 2 and is read by 4, which 5 and 7 read; the cuts 0 and 11 have no share."""
+        count, rng = 12, np.random.default_rng(0)
+        pairs = [(i, i + 1) for i in range(count - 1)] + [(i, i + 3) for i in range(0, count - 3, 2)]
+        edges = {pair: rng.random((2, 2)) for pair in pairs}
+        nodes = tuple(rng.random(2) for _ in range(count))
+        tables = CostTables((((1,), (2,)),) * count, nodes, edges)
+        far = {pair: np.zeros(2) for pair in edges}
+        space = JointSearchSpace(tables, far, [[(1,), (0,)]] * count, [0] * count, 2)
+        piece = GraphPiece(space, 0, count - 1, Budget(1))
+        before = dict.fromkeys(range(count), 0)
+        after = before | {3: 1, 4: 1}
+        changed = {n for n in piece.inside if piece.share(n, before) != piece.share(n, after)}
+        assert piece.touched_by((3, 4)) == changed == {2, 3, 4, 5, 7}
 
 
 class TestPolicy:

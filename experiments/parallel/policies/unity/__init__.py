@@ -83,7 +83,11 @@ class Unity(ParallelPolicy):
         pricing = Pricing(costs)
         budget = Budget(self.evaluations, estimate.progress, "graphs")
         shares = EXPOSED if self.judge == SIMULATOR else EXPOSED[:1]
-        found = {f"{exposed:.0%} of t_S": self._search(costs, pricing, exposed, budget) for exposed in shares}
+        far = {edge: costs.transfer_from_afar(*edge) for edge in costs.report_each(pricing.tables.edges)}
+        space = _space(costs, pricing.tables, far)
+        found = {
+            f"{share:.0%} of t_S": self._search(costs, pricing, share, space, budget) for share in shares
+        }
         if replicated := costs.data_parallel():
             seconds = pricing.tables.total(replicated)
             found[DATA_PARALLEL] = JointSearchResult(seconds, replicated, [0] * len(replicated))
@@ -98,13 +102,12 @@ class Unity(ParallelPolicy):
         )
 
     def _search(
-        self, costs: OperatorCosts, pricing: Pricing, exposed: float, budget: Budget
+        self, costs: OperatorCosts, pricing: Pricing, exposed: float, space: JointSearchSpace, budget: Budget
     ) -> JointSearchResult:
         """The best graph that was found, among what fits if anything does."""
         limits = JointSearchLimits(self.alpha, self.budget, self.threshold, self.layouts)
-        far = {edge: costs.transfer_from_afar(*edge) for edge in costs.report_each(pricing.tables.edges)}
         return pricing.solve_within_memory(
-            lambda tables: joint_search(_space(costs, tables, far), limits, budget),
+            lambda tables: joint_search(replace(space, tables=tables), limits, budget),
             lambda graph: pricing.peak_bytes([p.degrees for p in _placements(costs, graph)], graph.firsts),
             exposed,
             lambda: budget.take(0),
@@ -122,7 +125,7 @@ def _space(
     """The search begins with data parallelism where samples divide, else with one device."""
     factors = tuple(sorted(set(prime_factors(costs.devices))))
     rewrites = []
-    for choices in costs.choices:
+    for choices in costs.report_each(costs.choices):
         index = {choice: number for number, choice in enumerate(choices)}
         options = (
             dict.fromkeys(index[c] for c in substitutions(choice, factors) if c in index)

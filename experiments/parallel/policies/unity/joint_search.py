@@ -17,6 +17,7 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -75,7 +76,7 @@ class JointSearchSpace:
     rewrites: Sequence[Sequence[tuple[int, ...]]]
     start: Sequence[int]
     devices: int
-    into: dict[int, list[int]] = field(default_factory=dict)
+    into: dict[int, list[int]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.into = {number: [] for number in range(len(self.tables.nodes))}
@@ -144,6 +145,19 @@ def _layouts(space: JointSearchSpace, number: int, most: int) -> list[int]:
     return [space.start[number], *order[: most - 1]]
 
 
+class OperatorShare(NamedTuple):
+    """What one operator adds to the seconds of its branch.
+
+    - ``alone``: the operator with all transfers to and from it.
+    - ``twice``: transfers to readers of the piece, which count these too.
+    - ``more``: what transfers from and to the cuts cost more from afar.
+    """
+
+    alone: float
+    twice: float
+    more: float
+
+
 class GraphPiece:
     """The operators between two cuts."""
 
@@ -187,10 +201,13 @@ class GraphPiece:
         runs = [self.inside[i : i + limits.threshold] for i in range(0, len(self.inside), limits.threshold)]
         if len(self.inside) <= WHOLE_PIECE * limits.threshold:
             runs = [self.inside] if self.inside else []
+        shares = {number: self.share(number, chosen) for number in self.inside}
         for run in runs:
-            best = self._best_first(run, chosen, limits, max(2, limits.budget // len(runs)), result)
+            branches, most = self._branches_of(chosen, shares), max(2, limits.budget // len(runs))
+            best = self._best_first(run, chosen, branches, limits, most, result)
             chosen |= zip(run, best, strict=True)
-        placement = self._place(self._branches_of(chosen))
+            shares |= {number: self.share(number, chosen) for number in self.touched_by(run)}
+        placement = self._place(self._branches_of(chosen, shares))
         between = (
             self._edges[self.begin, self.end][before][after] if (self.begin, self.end) in self._edges else 0.0
         )
@@ -201,12 +218,13 @@ class GraphPiece:
         self,
         run: Sequence[int],
         fixed: Mapping[int, int],
+        branches: Sequence[OperatorBranch],
         limits: JointSearchLimits,
         budget: int,
         result: JointSearchResult,
     ) -> Graph:
-        """The best choices of ``run`` that were found."""
-        best, branches = tuple(fixed[number] for number in run), self._branches_of(fixed)
+        """The best choices of ``run`` that were found; ``branches`` are those of ``fixed``."""
+        best = tuple(fixed[number] for number in run)
         least = self._place(branches).seconds
         queue, seen = [(least, best, branches)], {best}
         for _ in range(budget):
@@ -268,22 +286,36 @@ class GraphPiece:
     def _firsts(self, placement: PlacedBranches) -> tuple[int, ...]:
         return tuple(placement.firsts[self._branch_of[number]] for number in self.inside)
 
-    def _branches_of(self, chosen: Mapping[int, int]) -> list[OperatorBranch]:
-        return [self._branch(branch, chosen) for branch in self.branches]
+    def _branches_of(
+        self, chosen: Mapping[int, int], shares: Mapping[int, OperatorShare]
+    ) -> list[OperatorBranch]:
+        return [self._branch(branch, chosen, shares) for branch in self.branches]
 
-    def _branch(self, branch: Sequence[int], chosen: Mapping[int, int]) -> OperatorBranch:
+    def _branch(
+        self, branch: Sequence[int], chosen: Mapping[int, int], shares: Mapping[int, OperatorShare]
+    ) -> OperatorBranch:
         """Operators, transfers among them and from and to the cuts; from afar these two cost more."""
         near = extra = 0.0
         for number in branch:
-            alone, more = self._around(number, chosen[number], chosen)
-            twice = sum(
-                self._edges[number, reader][chosen[number]][chosen[reader]]
-                for reader in self._readers[number]
-                if reader != self.end
-            )
+            alone, twice, more = shares[number]
             near, extra = near + alone - twice, extra + more
         parts = max(self._parts[number][chosen[number]] for number in branch)
         return OperatorBranch(near, near + extra, parts)
+
+    def share(self, number: int, chosen: Mapping[int, int]) -> OperatorShare:
+        """Return what operator ``number`` adds to its branch."""
+        alone, more = self._around(number, chosen[number], chosen)
+        twice = sum(
+            self._edges[number, reader][chosen[number]][chosen[reader]]
+            for reader in self._readers[number]
+            if reader != self.end
+        )
+        return OperatorShare(alone, twice, more)
+
+    def touched_by(self, run: Sequence[int]) -> set[int]:
+        """Return the operators whose shares a change of ``run`` changes: its own and their neighbors."""
+        around = {other for number in run for other in (*self.space.into[number], *self._readers[number])}
+        return {*run, *around} - {self.begin, self.end}
 
     def _around(self, number: int, choice: int, chosen: Mapping[int, int]) -> tuple[float, float]:
         """An operator with all transfers to and from it, and what those with the cuts cost more from afar."""

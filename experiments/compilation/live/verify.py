@@ -89,6 +89,7 @@ def verify(
     in norm of an approximation; ``cases`` are the inputs to compare on instead of these; a ``peer``
     approximates by the same means, and may be missed by as much as eager otherwise.
     """
+    task.progress(0.0, "")
     reference = replace(task, module=copy.deepcopy(task.module).double())
     cases = [*unfriendly(task.inputs, seed), *ours.others.items()] if cases is None else cases
     found = Verification(len(cases), 0.0, 0.0, True)
@@ -99,6 +100,7 @@ def verify(
             plain = results(task, task.module, None, case, seed)
         other = plain if peer is None else results(task, peer, None, case, seed)
         candidate = results(task, ours.call, ours.parameters, case, seed)
+        task.progress(0.0, "")
         found = _compare_input(found, f"input {title}", exact, plain, other, candidate, bound)
         if not found.ok:
             return found

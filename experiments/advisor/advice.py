@@ -8,7 +8,6 @@ so the cheapest step is the fastest.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -47,7 +46,6 @@ class Advice:
     rungs: tuple[Row, ...] = ()
     alternatives: tuple[Row, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
-    seconds: float = 0.0
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -93,7 +91,6 @@ class Advice:
             "rows": rows,
             "chosen": None if self.chosen is None else rows[self.rows.index(self.chosen)],
             "left_out": [vars(one) for one in self.left_out],
-            "seconds": self.seconds,
         }
 
     def _kinds(self) -> tuple[tuple[str, Sequence[Row]], ...]:
@@ -102,7 +99,7 @@ class Advice:
 
 def advise(ask: Ask, progress: Progress = silent) -> Advice:
     """Carry out what is asked and, where it does not fit or memory is the goal, the ladder."""
-    started, progress = time.perf_counter(), forward_only(progress)
+    progress = forward_only(progress)
     parts = len(LADDER) + 3
     asked_setting = Setting(ask.workload.options, None)
     asked = carry_out(ask, asked_setting, "as asked", part(progress, 0.0, 1 / parts))
@@ -111,7 +108,7 @@ def advise(ask: Ask, progress: Progress = silent) -> Advice:
         setting = replace(asked_setting, optimizer=_optimizer(ask))
         found = _climb(found, setting, part(progress, 1 / parts, 1.0))
     progress(1.0, "done")
-    return replace(found, seconds=round(time.perf_counter() - started, 3))
+    return found
 
 
 def _optimizer(ask: Ask) -> str | None:

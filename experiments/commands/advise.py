@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -63,12 +64,14 @@ def hardware_of(text: str) -> str | Mapping[str, Any]:
 
 
 def call(arguments: argparse.Namespace) -> None:
+    began = time.perf_counter()
     advice = advise(ask_of(arguments), progress_of(arguments))
+    seconds = time.perf_counter() - began
     if arguments.json:
-        write_json({**advice.to_json(), "answer": sentences(advice)})
+        write_json({**advice.to_json(), "answer": sentences(advice), "seconds": round(seconds, 3)})
     else:
         print("\n".join(sentences(advice)))
-        print(f"\n{rows_table(advice)}\n\nin {human(advice.seconds, 's')}")
+        print(f"\n{rows_table(advice)}\n\nin {human(seconds, 's')}")
     advice.refuse_misfits()
 
 

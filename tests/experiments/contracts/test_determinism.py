@@ -24,6 +24,7 @@ CLOCKS = ("monotonic", "perf_counter", "process_time", "thread_time", "time")
 MAY_READ_A_CLOCK = {
     "run.py": "provenance: when a run began and how long it took",
     "core/progress.py": "how often progress is written",
+    "commands/advise.py": "how long the answer took, printed beside it",
     "compilation/simulator/tiles.py": "provenance: what constructing kernels took",
     "compilation/planning/tuning/session.py": "the budget of a measured run; a replay has none",
 }

@@ -77,8 +77,9 @@ class Row:
 
 
 def carry_out(ask: Ask, setting: Setting, name: str, progress: Progress) -> Row:
-    """Carry ``setting`` out by the first of its ways that has something to do; ``BadInput`` where none has,
-    or where its options do not apply to the model.
+    """Carry ``setting`` out by the first of its ways that has something to do.
+
+    ``BadInput`` where none has, or where its options do not apply to the model.
     """
     reasons = []
     for number, way in enumerate(setting.ways):

@@ -340,7 +340,7 @@ def test_closed_forms_refuse_what_only_a_capture_tells() -> None:
         state_bytes("bfloat16", "muon", "bf16-pure")
 
 
-@pytest.mark.parametrize("option", [{"update": "fused"}, {"autocast": "bfloat16"}, {"optimizer": "muon"}])
+@pytest.mark.parametrize("option", [{"update": "fused"}, {"autocast": "bfloat16"}])
 def test_all_blocks_are_traced_where_something_joins_them(option: dict[str, str]) -> None:
     asked = ModelSource("zoo:gpt2", zoo="gpt2", options=WorkloadOptions(**option))  # type: ignore[arg-type]
     assert few_blocks(asked) == (asked, {})

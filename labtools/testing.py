@@ -44,9 +44,9 @@ def run(layout: Layout, fast: bool, pytest_arguments: Sequence[str], arguments: 
     installation.continue_inside(layout, arguments)
     processes.adopt_orphans()
     began = time.monotonic()
-    beside = ThreadPoolExecutor(1)
+    executor = ThreadPoolExecutor(1)
     try:
-        types = beside.submit(_carry_out, layout, type_check(layout), os.environ, quiet=True)
+        types = executor.submit(_carry_out, layout, type_check(layout), os.environ, quiet=True)
         results = [_carry_out(layout, step, os.environ) for step in style_checks(layout)]
         tests = _tests(layout, fast, pytest_arguments)
         results += [types.result(), tests]
@@ -67,7 +67,7 @@ def style_checks(layout: Layout) -> list[Step]:
 
 
 def type_check(layout: Layout) -> Step:
-    """A minute on one core: it runs beside the tests, and what it says is printed when it ends."""
+    """A minute on one core: it runs concurrently with the tests, and what it says is printed when it ends."""
     return Step("mypy", (str(layout.python), "-m", "mypy", "experiments", "webapp", "workers", "labtools"))
 
 

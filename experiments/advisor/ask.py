@@ -34,16 +34,16 @@ class Ask:
         if not isinstance(self.hardware, str) and "device" not in self.hardware:
             raise BadInput(f"{self.hardware!r:.80} is not a device", "hardware", ONE_DEVICE)
         model_of(self.workload)
-        if self._resolved.device_count > 1:
-            raise BadInput(f"{self._resolved.device_count} devices", "hardware", ONE_DEVICE)
+        if self._hardware.device_count > 1:
+            raise BadInput(f"{self._hardware.device_count} devices", "hardware", ONE_DEVICE)
 
     @cached_property
-    def _resolved(self) -> Hardware:
+    def _hardware(self) -> Hardware:
         return resolve(self.hardware)
 
     @property
     def device(self) -> Device:
-        return self._resolved.device
+        return self._hardware.device
 
     @property
     def capacity(self) -> int:

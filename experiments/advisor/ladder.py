@@ -3,7 +3,7 @@
 Which kernels and policies stand for them:
 - checkpointing is what ``gradient_checkpointing_enable`` of Transformers, ``enable_activation_checkpointing``
   of torchtune and fairscale's wrappers do to a transformer: what enters a layer is kept, and the whole layer
-  runs again in the backward pass (``selective_recompute``, ``full``). A step in which that finds no layers
+  is recomputed in the backward pass (``selective_recompute``, ``full``). A step in which that finds no layers
   has borders between segments instead (``checkpoint``, as ``checkpoint_sequential``). Both plan the same
   whatever the device's memory is.
 - 8-bit state is the form of the optimizer asked for whose name ends so.
@@ -66,17 +66,17 @@ class Setting:
 
 
 def fuse_loss(setting: Setting) -> Setting:
-    """Head and loss by chunks of tokens: no logits of all of them at once."""
+    """Take head and loss by chunks of tokens: no logits of all of them at once."""
     return setting.with_options("fused loss", loss="fused")
 
 
 def checkpoint(setting: Setting) -> Setting:
-    """What enters each layer is kept, the layer runs again."""
+    """Keep what enters each layer, and recompute the layer."""
     return replace(setting, ways=CHECKPOINTING, by="checkpointing")
 
 
 def shrink_state(setting: Setting) -> Setting:
-    """The optimizer with state in 8 bits."""
+    """Take the optimizer's form with state in 8 bits."""
     if setting.optimizer is None:
         raise BadInput("a step without training has no optimizer", "options.optimizer", "a training step")
     name = setting.optimizer + EIGHT_BITS
@@ -91,23 +91,25 @@ def shrink_state(setting: Setting) -> Setting:
 
 
 def add_adapters(setting: Setting) -> Setting:
-    """LoRA beside all linear layers but the head, of the options' rank."""
+    """Add LoRA to all linear layers but the head, of the options' rank."""
     if setting.options.adapter != "none":
         raise BadInput(f"{setting.options.adapter} is what was asked for", "options.adapter", "adapter none")
     return setting.with_options("LoRA", ("only adapters are trained",), adapter="lora")
 
 
 def shrink_base(setting: Setting) -> Setting:
-    """The frozen weights beside adapters in 4 bits."""
+    """Store the frozen weights of a model with adapters in 4 bits."""
     if setting.options.adapter == "none":
-        raise BadInput("no weights are frozen beside adapters", "options.base", "an adapter, lora or dora")
+        raise BadInput(
+            "no weights are frozen: there are no adapters", "options.base", "an adapter, lora or dora"
+        )
     if setting.options.base.startswith("nf4"):
         raise BadInput(f"{setting.options.base} is what was asked for", "options.base", "base plain or int8")
     return setting.with_options("NF4", ("frozen weights are rounded to 4 bits",), base="nf4")
 
 
 def offload(setting: Setting) -> Setting:
-    """State and activations on the host, in place of plain checkpointing."""
+    """Move state and activations to the host, in place of plain checkpointing."""
     return replace(setting, ways=OFFLOAD, by="offload")
 
 

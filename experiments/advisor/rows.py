@@ -58,7 +58,7 @@ class Row:
         """All that differs from what was asked, by name; a policy that finds nothing to do is not named."""
         names = (*self.changed, *([self.by] if self.by and self.acts else []))
         text = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names) or "as asked"
-        return f"{text}, with nothing moved or run again" if self.by and not self.acts else text
+        return f"{text}, with nothing moved or recomputed" if self.by and not self.acts else text
 
     @property
     def peak(self) -> float | None:
@@ -91,8 +91,8 @@ def carry_out(ask: Ask, setting: Setting, name: str, progress: Progress) -> Row:
         figures = outcome if outcome.status == OK else _with_enough_memory(ask, spec, way, outcome, share)
         if len(setting.ways) == 1 or _does_something(figures):
             return _row(outcome, figures, setting, name)
-        reasons.append(_note(figures.plan) or f"{way.policy} finds nothing to run again")
-    raise BadInput("; ".join(reasons), "policy", "a step with layers or segments to run again")
+        reasons.append(_note(figures.plan) or f"{way.policy} finds nothing to recompute")
+    raise BadInput("; ".join(reasons), "policy", "a step with layers or segments to recompute")
 
 
 def _with_enough_memory(ask: Ask, spec: RunSpec, way: Way, outcome: Outcome, progress: Progress) -> Outcome:
@@ -139,13 +139,13 @@ def _row(outcome: Outcome, figures: Outcome, setting: Setting, name: str) -> Row
         fits=outcome.status == OK,
         reason=outcome.reason,
         metrics=figures.metrics,
-        trains=_trained(figures.provenance, setting),
+        trains=_describe_trained(figures.provenance, setting),
         note=_note(figures.plan),
         at_full_peak=bool(figures.provenance.get("full_peak")),
     )
 
 
-def _trained(provenance: Mapping[str, Any], setting: Setting) -> str:
+def _describe_trained(provenance: Mapping[str, Any], setting: Setting) -> str:
     if not setting.options.training:
         return "nothing"
     share = provenance.get("states", {}).get("trained")

@@ -29,7 +29,7 @@ def _answer(advice: Advice) -> Iterator[str]:
         given_up = "; ".join(row.gives_up)
         yield f"It gives up this: {given_up}." if given_up else f"It trains {row.trains}, as asked."
     if not advice.asked.fits:
-        yield f"As asked it does not fit: {_need(advice.asked, ask.capacity)}."
+        yield f"As asked it does not fit: {_describe_need(advice.asked, ask.capacity)}."
     if row is not None and ask.goal == COST:
         yield "On one device the cheapest step is the fastest: it is paid by the hour."
     if row is not None and row is not advice.asked:
@@ -39,18 +39,18 @@ def _answer(advice: Advice) -> Iterator[str]:
 def figures(row: Row) -> str:
     """Peak, step time and rate of a row that has them."""
     rate = next((one for one in ("tokens_per_second", "samples_per_second") if one in row.metrics), None)
-    words = [f"{_shown(row, 'step_time')} a step"]
+    words = [f"{_format_metric(row, 'step_time')} a step"]
     if rate is not None:
         words.append(f"{row.value(rate):,.0f} {rate.split('_')[0]}/s")
-    return f"{', '.join(words)}, a peak of {_shown(row, 'peak_memory')}"
+    return f"{', '.join(words)}, a peak of {_format_metric(row, 'peak_memory')}"
 
 
-def _shown(row: Row, metric: str) -> str:
+def _format_metric(row: Row, metric: str) -> str:
     found = row.metrics[metric]
     return human(found["value"], found["unit"])
 
 
-def _need(row: Row, capacity: int) -> str:
+def _describe_need(row: Row, capacity: int) -> str:
     excess = row.excess(capacity)
     if row.peak is None or excess is None:
         return row.reason or "no plan is found"
@@ -58,7 +58,7 @@ def _need(row: Row, capacity: int) -> str:
 
 
 def _price(advice: Advice, row: Row) -> Iterator[str]:
-    """The step's time beside that of what was asked on a device where it would fit."""
+    """Compare the step's time with that of what was asked on a device where it would fit."""
     asked, seconds = advice.asked.seconds, row.seconds
     if asked and seconds:
         ideal = f"As asked, with memory for all of it, a step would take {human(asked, 's')}"

@@ -47,7 +47,7 @@ def ask_of(arguments: argparse.Namespace) -> Ask:
         if given is None:
             continue
         if there not in (None, given):
-            raise BadInput(f"{given} beside {name} {there} of --options", f"--{name}", "one of them")
+            raise BadInput(f"{given} and {name} {there} of --options", f"--{name}", "one of them")
         options = knobs.load(WorkloadOptions, {**asdict(options), name: given}, "options")
     workload = Workload(arguments.model, arguments.format, options)
     return Ask(workload, hardware_of(arguments.hardware), arguments.goal)

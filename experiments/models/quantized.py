@@ -146,10 +146,10 @@ class QuantizedLinear(nn.Module):
 
     def dequantize(self, dtype: torch.dtype) -> Tensor:
         """Return the weight in ``dtype``."""
-        return _whole(self._stored, self.form, self.shape, dtype)
+        return _whole(self._weight_tensors, self.form, self.shape, dtype)
 
     @property
-    def _stored(self) -> tuple[Tensor, ...]:
+    def _weight_tensors(self) -> tuple[Tensor, ...]:
         return tuple(getattr(self, name) for name in self.weight_counts)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ class QuantizedLinear(nn.Module):
 
     def _multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         apply: Any = _Product.apply
-        out: Tensor = apply(x, bias, self.form, self.shape, self.outputs, *self._stored)
+        out: Tensor = apply(x, bias, self.form, self.shape, self.outputs, *self._weight_tensors)
         return out
 
 

@@ -69,7 +69,7 @@ def test_another_order_is_seen(source: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(search, "LADDER", (loss, checkpointing, state, base, adapters, offload))
     advice = advise(ask(source, 1e5, **SIZES))
     assert [(one.name, one.reason) for one in advice.left_out] == [
-        ("NF4", "no weights are frozen beside adapters")
+        ("NF4", "no weights are frozen: there are no adapters")
     ]
     with pytest.raises(AssertionError):
         assert_in_order(advice)
@@ -142,7 +142,7 @@ def test_where_nothing_fits_the_best_says_by_how_much_it_misses(lost: Advice) ->
                 "fused loss": "is for a language model with a vocabulary head",
                 "8-bit state": "momentum has no form with state in 8 bits",
                 "LoRA": "'all-linear' names no layer: there is none beside the head",
-                "NF4": "no weights are frozen beside adapters",
+                "NF4": "no weights are frozen: there are no adapters",
             },
         ),
         (
@@ -151,7 +151,7 @@ def test_where_nothing_fits_the_best_says_by_how_much_it_misses(lost: Advice) ->
                 "fused loss": "a step without training has no loss",
                 "8-bit state": "a step without training has no optimizer",
                 "LoRA": "lora without training",
-                "NF4": "no weights are frozen beside adapters",
+                "NF4": "no weights are frozen: there are no adapters",
             },
         ),
     ],

@@ -47,7 +47,7 @@ def test_what_fits_in_no_way_is_exit_3_and_still_an_answer(capsys: pytest.Captur
         (["--hardware", "t4-16g", "--batch", "0"], "0 is too small"),
         (
             ["--hardware", "t4-16g", "--batch", "8", "--options", '{"batch": 4}'],
-            "--batch: 8 beside batch 4 of --options (expected one of them)",
+            "--batch: 8 and batch 4 of --options (expected one of them)",
         ),
     ],
 )

@@ -21,6 +21,7 @@ from experiments.commands import (
     suite,
 )
 from experiments.core.errors import LabError
+from experiments.core.garbage import collect_rarely
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0 done, 2 bad input, 3 infeasible, 1 anything else; errors are one line on stderr."""
+    collect_rarely()
     chosen = parser().parse_args(arguments)
     try:
         return int(chosen.call(chosen) or 0)

@@ -11,9 +11,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from experiments.core.garbage import collect_rarely
+
 #: How long an example takes says what else the machine does, not whether the code is right.
 settings.register_profile("lab", deadline=None)
 settings.load_profile("lab")
+
+collect_rarely()
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = Path(os.environ.get("LAB_SHARED_DATA", ROOT.parent / "shared" / "data"))

@@ -70,6 +70,17 @@ def _published_source(name: str, source: str, options: WorkloadOptions) -> Model
     return None if known is None else ModelSource(source, config=known.config, options=known.options(options))
 
 
+def repeatable(workload: Workload) -> Workload:
+    """``workload`` without a configuration's own dropout, unless that is asked for.
+
+    For runs whose values are compared with those of another run, which would draw other masks.
+    """
+    model = load(workload).value
+    if not isinstance(model, ModelSource) or model.options.dropout or not model.draws_dropout:
+        return workload
+    return replace(workload, options=replace(workload.options, dropout=False))
+
+
 def model_of(workload: Workload) -> tuple[ModelSource, Loaded]:
     """The workload as a model; ``BadInput`` for anything else."""
     loaded = load(workload)
@@ -138,7 +149,7 @@ def layers_of(
     loaded = load(workload)
     value = loaded.value
     asked = value.options if isinstance(value, ModelSource) else workload.options
-    asked.refuse_changes(workload.source, "for steps on one device, not for parallel plans")
+    asked.refuse_changes(workload.source, "for steps on one device, not for parallel plans", but="dropout")
     if isinstance(value, ModelSource) and granularity != CAPTURED:
         config = value.config or (zoo_model(value.zoo).config if value.zoo else {})
         value = _transformer(value, config) if has_closed_form(config) else value
@@ -163,8 +174,9 @@ def _transformer(source: ModelSource, config: Mapping[str, Any]) -> LayerGraph:
     sequence = options.sequence or hf.longest_sequence(config, kind)
     refuse_images(source.name, options)
     check_documents(sequence, options)
+    model = from_config(source.name, config, sequence)
     return transformer_layers(
-        replace(from_config(source.name, config, sequence), document=options.document),
+        replace(model, document=options.document, dropout=model.dropout and options.dropout is not False),
         batch=options.batch or hf.SEQUENCES,
         dtype=dtype_for(options.dtype, options.precision, hf.value_type(config, kind)),
         optimizer=options.optimizer or "adamw",

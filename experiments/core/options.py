@@ -61,7 +61,9 @@ class FineTuning:
         "layers whose weights are stored so: names by comma; all-linear leaves out the head",
         words=True,
     )
-    dropout: bool = knob(False, "the configuration's own dropout, whose masks training keeps")
+    dropout: bool | None = knob(
+        None, "a configuration's own dropout, whose masks training keeps; false leaves it out"
+    )
     update: str = knob(
         "single",
         "form of the optimizer's update: one parameter after another, all at once with temporaries of all, "
@@ -82,9 +84,11 @@ class FineTuning:
         found = {field.name: (getattr(self, field.name), field.default) for field in fields(FineTuning)}
         return {name: value for name, (value, default) in found.items() if value != default}
 
-    def refuse_changes(self, source: str, why: str) -> None:
-        """Raise ``BadInput`` for the first option that is not at its default."""
+    def refuse_changes(self, source: str, why: str, but: str = "") -> None:
+        """Raise ``BadInput`` for the first option that is not at its default, ``but`` one."""
         for name, value in self.changes.items():
+            if name == but:
+                continue
             raise BadInput(f"{name} {value!r:.80} of {source}: {why}", f"options.{name}", "it left out")
 
 

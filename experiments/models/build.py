@@ -1,8 +1,9 @@
 """``build(source)``: a model source as a torch module with its batch.
 
-Every model is built without dropout unless it is asked for: a step is then a function of its tensors alone,
-and a captured graph, an eager run and a run with recomputed ops agree bit for bit (``docs/decisions``). With
-dropout they agree where they draw from the same state.
+Models of the zoo have no dropout: a step is then a function of its tensors alone, and a captured graph, an
+eager run and a run with recomputed ops agree bit for bit (``docs/decisions``). A configuration's own dropout
+is kept in training, unless the option ``dropout`` is false; then they agree where they draw from the same
+state.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from experiments.models.fine_tuning import adapt
 from experiments.models.model import Geometry, Model
 from experiments.models.parts import freeze
 from experiments.models.token_loss import with_loss
+from experiments.workloads.hf import dropouts
 from experiments.workloads.model import ModelSource
 from experiments.workloads.samples import check_documents, refuse_documents, refuse_images
 
@@ -88,7 +90,7 @@ def build(source: ModelSource, weights: bool = True) -> Model:
     evaluation_only = zoo_model(source.zoo).evaluation_only if source.zoo else ""
     if source.options.training and evaluation_only:
         raise BadInput(f"has no training step: {evaluation_only}", source.name, "options.training false")
-    if source.options.dropout and not source.config:
+    if source.options.dropout and not dropouts(source.config):
         raise BadInput(f"{source.name} has no dropout", "options.dropout", "false")
     geometry = chosen(source).geometry
     model = _build(source, geometry, weights)
@@ -112,7 +114,7 @@ def _build(source: ModelSource, geometry: Geometry, weights: bool) -> Model:
     if not source.zoo:
         from experiments.models.from_config import from_config
 
-        return from_config(source.config, geometry, weights, source.options.dropout)
+        return from_config(source.config, geometry, weights, source.draws_dropout)
     entry = zoo_model(source.zoo)
     module_name, function = entry.builder.split(":")
     builder: Any = getattr(importlib.import_module(f"experiments.models.{module_name}"), function)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from experiments.core.errors import BadInput
+from experiments.workloads.hf import USUAL_DROPOUTS
 from experiments.workloads.published import PUBLISHED
 
 
@@ -44,7 +45,8 @@ class ZooModel:
             return {}
         names = {"layers": "n_layer", "width": "n_embd", "heads": "n_head"}
         names |= {"vocabulary": "vocab_size", "positions": "n_positions"}
-        return {"model_type": "gpt2", **{theirs: self.arguments[ours] for ours, theirs in names.items()}}
+        sizes = {theirs: self.arguments[ours] for ours, theirs in names.items()}
+        return {"model_type": "gpt2", **sizes, **dict.fromkeys(USUAL_DROPOUTS["gpt2"], 0.0)}
 
 
 def _gpt(name: str, describe: str, **sizes: int) -> ZooModel:

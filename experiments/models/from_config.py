@@ -131,10 +131,7 @@ def _built(kind: ModelType, fields: Mapping[str, Any], weights: bool, document: 
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
         config = transformers.AutoConfig.for_model(**fields)
-        rates = _dropout_rates(config)
-        if dropout and not rates:
-            raise BadInput("the configuration has no dropout", "options.dropout", "false")
-        for part, name in () if dropout else rates:
+        for part, name in () if dropout else _dropout_rates(config):
             setattr(part, name, 0.0)
         config.use_cache = False
         if document:

@@ -197,7 +197,7 @@ def _facts(source: ModelSource, program: Program, lowering: Lowering) -> dict[st
         "optimizer": options.optimizer if options.training else None,
         "training": options.training,
         "attention": attention_backend(targets),
-        "dropout": 0.0,
+        "dropout": source.draws_dropout,
         "model_flops": lowering.model_flops,
         "torch": torch.__version__,
         **({"kernels": COMPILED} if source.kernels == COMPILED else {}),

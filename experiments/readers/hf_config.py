@@ -30,12 +30,12 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
     config, warnings = check_config(parsed, name)
     options, adapter = with_adapter(options)
     source = ModelSource(PurePath(name).stem, config=config, options=options)
-    return Reading(source, assumed=(*_assumptions(parsed, options.dropout), *adapter), warnings=warnings)
+    return Reading(source, assumed=(*_assumptions(parsed, options), *adapter), warnings=warnings)
 
 
-def _assumptions(config: dict[str, Any], dropout: bool) -> tuple[str, ...]:
-    found = dropouts(config)
-    lines = [f"{', '.join(found)} built as 0, so that a step is repeatable"] if found and not dropout else []
+def _assumptions(config: dict[str, Any], options: WorkloadOptions) -> tuple[str, ...]:
+    left_out = dropouts(config) if options.dropout is False else ()
+    lines = [f"{', '.join(left_out)} built as 0"] if left_out else []
     if config.get("architectures"):
         lines.append("the head is the usual one of the model type, whatever architectures says")
     return tuple(lines)

@@ -217,12 +217,28 @@ def value_type(config: Mapping[str, Any], kind: ModelType) -> str:
 SEQUENCES, PICTURES = 8, 32
 
 
+#: Rates that a configuration of the type has where it does not name them.
+USUAL_DROPOUTS: Mapping[str, Mapping[str, float]] = {
+    "gpt2": dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.1),
+    "opt": {"dropout": 0.1},
+    **dict.fromkeys(
+        ("bert", "roberta"), dict.fromkeys(("attention_probs_dropout_prob", "hidden_dropout_prob"), 0.1)
+    ),
+    "distilbert": dict.fromkeys(("attention_dropout", "dropout"), 0.1),
+    "t5": {"dropout_rate": 0.1},
+}
+#: Dropout of heads that no model here has.
+_OTHER_HEADS = ("classifier_dropout", "qa_dropout", "seq_classif_dropout", "summary_first_dropout")
+
+
 def dropouts(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The config's dropout rates that are not 0: models are built without dropout unless it is asked for."""
+    """Return the names of the config's dropout rates that are not 0: its own, else its type's."""
+    parts = (config, *(config[name] for name in (TEXT, TOWER) if isinstance(config.get(name), Mapping)))
+    rates = [{**USUAL_DROPOUTS.get(str(part.get("model_type")), {}), **part} for part in parts]
     found = {
         name
-        for part in (config, *(config[name] for name in (TEXT, TOWER) if isinstance(config.get(name), dict)))
+        for part in rates
         for name, rate in part.items()
         if "drop" in name and isinstance(rate, float | int) and rate and rate is not True
     }
-    return tuple(sorted(found))
+    return tuple(sorted(found.difference(_OTHER_HEADS)))

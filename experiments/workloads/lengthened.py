@@ -222,10 +222,15 @@ class _Longer:
         return self.weights.get(tensors.name[parameter], math.prod(tensors.shape[parameter]))
 
     def _model_flops(self) -> float:
-        """A block's FLOPs, less those of attention that computes its scores again: blocks alone have some."""
-        step, blocks = self.short, {block for block in self.blocks.of_op if block is not None}
-        again = (step.flops - float(step.facts["model_flops"])) / len(blocks)
-        return float(step.ops.flops[self.blocks.pattern].sum()) - again
+        """A block's FLOPs, less those of fused attention that computes its scores again: a fixed share of its
+        backward pass.
+        """
+        flops, targets = self.short.ops.flops, self.short.ops.target
+        backward = np.array(["_scaled_dot_product" in name and "backward" in name for name in targets])
+        again = self.short.flops - float(self.short.facts["model_flops"])
+        share = again / float(flops[backward].sum()) if again else 0.0
+        pattern = self.blocks.pattern
+        return float(flops[pattern].sum()) - share * float(flops[pattern][backward[pattern]].sum())
 
 
 def _take_rows(table: Any, rows: list[int]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
+from experiments.workloads.hf import dropouts
 from experiments.workloads.program import GraphProgram
 
 #: Kernels of a captured step: one for each op, or as ``torch.compile`` makes them.
@@ -39,6 +40,11 @@ class ModelSource:
             what = f"kernels {given!r} are those of a transformer in closed form; {self.name} is captured"
             raise BadInput(what, "options.kernels", f"auto, {EAGER} or {COMPILED}")
         return COMPILED if given == COMPILED else EAGER
+
+    @property
+    def draws_dropout(self) -> bool:
+        """Whether the step has the configuration's own dropout."""
+        return self.options.training and self.options.dropout is not False and bool(dropouts(self.config))
 
     def identity(self) -> dict[str, Any]:
         """What decides which model this is and what its step looks like, as JSON.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from experiments.core.errors import BadInput
+from experiments.workloads.hf import dropouts
 
 
 @dataclass(frozen=True)
@@ -159,15 +160,7 @@ def _has_windows(config: Mapping[str, Any]) -> bool:
 
 def _dropout(config: Mapping[str, Any]) -> bool:
     """Whether the configuration itself asks for dropout on activations."""
-    names = (
-        "resid_pdrop",
-        "dropout",
-        "hidden_dropout",
-        "residual_dropout",
-        "attention_dropout",
-        "attn_pdrop",
-    )
-    return any(float(config.get(name) or 0) > 0 for name in names)
+    return bool(dropouts(config))
 
 
 def _gpt2(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:

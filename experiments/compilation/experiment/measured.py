@@ -20,7 +20,7 @@ from experiments.core.progress import Progress, part
 from experiments.core.reading import refusal
 from experiments.core.spec import Result, RunSpec, Workload
 from experiments.hardware import resolve
-from experiments.sources import load, model_of
+from experiments.sources import load, model_of, repeatable
 from experiments.workloads.substitutions import Substitutions
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _on_model(
     spec: RunSpec, policy: CompilationPolicy, progress: Progress, carry: Callable[[Task], CompiledRun]
 ) -> Result:
     """Return the spec's model built and exported here, and the result of what ``carry`` makes of it."""
-    model, loaded = model_of(spec.workload)
+    model, loaded = model_of(repeatable(spec.workload))
     source = replace(model, options=replace(model.options, training=policy.training))
     file = None if source.zoo else path_of(spec.workload.source)
     live = _live()

@@ -22,7 +22,7 @@ from experiments.parallel.interface import (
     model_estimate,
 )
 from experiments.parallel.simulator import evaluate
-from experiments.sources import Loaded, layers_of
+from experiments.sources import Loaded, layers_of, repeatable
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
 from experiments.workloads.transformer_layers import CAPTURED, OPERATORS
@@ -42,8 +42,9 @@ def place(spec: RunSpec, policy: Policy, progress: Progress) -> Placed:
     placer = cast(ParallelPolicy, policy)
     cluster = _cluster(spec, placer)
     layers = placer.layers if spec.mode == "simulated" or placer.layers == OPERATORS else CAPTURED
-    model, loaded = layers_of(spec.workload, cluster.device, part(progress, 0.0, 0.8), layers)
-    options = spec.workload.options
+    workload = spec.workload if spec.mode == "simulated" else repeatable(spec.workload)
+    model, loaded = layers_of(workload, cluster.device, part(progress, 0.0, 0.8), layers)
+    options = workload.options
     estimate = model_estimate(
         model,
         cluster,

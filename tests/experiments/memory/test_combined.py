@@ -161,20 +161,15 @@ def test_a_state_written_after_its_parameter_belongs_to_that_parameters_part() -
     carried_out(replace(step, facts={"batch": 1}), machine(step.live_peak - 2 * SIZE, bandwidth=1e6))
 
 
-def test_a_trial_that_lacks_bytes_says_what_the_smallest_needs() -> None:
-    """With as much memory as the refusal asks for there is a plan, or one that asks for still more."""
-    capacity = STEP.live_peak // 3
-    for _ in range(8):
-        on = machine(capacity, bandwidth=1e6)
-        try:
-            _, seen = carried_out(STEP, on)
-        except Infeasible as error:
-            assert error.missing is not None and error.missing > 0
-            capacity += int(error.missing)
-            continue
-        assert seen.peak_bytes <= capacity
-        return
-    raise AssertionError("what is asked for never suffices")
+@pytest.mark.parametrize("capacity", [SIZE, 2 * SIZE + 1, 4 * SIZE - 1])
+def test_a_refusal_says_what_the_smallest_plan_needs(capacity: int) -> None:
+    """However much is there: a parameter, its gradient and its two states on the device."""
+    one = replace(STEP, facts={"batch": 1})
+    with pytest.raises(Infeasible, match=r"the smallest needs 3\.91 KiB") as error:
+        plan_of(Combined(), one, machine(capacity, bandwidth=1e6))
+    assert error.value.missing == 4 * SIZE - capacity
+    _, seen = carried_out(one, machine(4 * SIZE, bandwidth=1e6))
+    assert seen.peak_bytes == 4 * SIZE
 
 
 def test_a_bad_knob_is_named() -> None:

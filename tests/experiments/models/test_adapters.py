@@ -378,30 +378,3 @@ def test_blocks_are_not_equal_where_one_alone_is_named() -> None:
     for word, few in (("q_proj", {"model.layers": 3}), ("layers.7.self_attn.q_proj", {})):
         given = WorkloadOptions(batch=2, sequence=16, adapter="lora", adapter_targets=word)
         assert few_blocks(ModelSource("llama", config=config, options=given))[1] == few
-
-
-def test_a_configurations_dropout_keeps_masks_of_a_byte() -> None:
-    rates = {"resid_pdrop": 0.1, "embd_pdrop": 0.2, "attn_pdrop": 0.3}
-    for attention, pairs in (("flash", 0), ("math", 2)):
-        options = WorkloadOptions(batch=2, sequence=16, dropout=True, attention=attention)
-        traced = trace(ModelSource("gpt", config={**GPT, **rates}, options=options))
-        step = traced.step
-        drawn = [op for op, target in enumerate(step.ops.target) if target == "aten.native_dropout.default"]
-        assert step.ops.random.nonzero()[0].tolist() == drawn
-        masks = [int(step.tensors.bytes[step.outputs[op].tolist()[1]]) for op in drawn]
-        assert sorted(masks) == [2 * 16 * 32] * (1 + 2 * 2) + [2 * 4 * 16 * 16] * pairs
-        assert step.facts["dropout"] is True
-        ours, plain = traced.make_inputs(), traced.make_inputs()
-        torch.manual_seed(5)
-        with torch.no_grad():
-            loss = traced.graph_module(*ours)
-        torch.manual_seed(5)
-        assert torch.equal(loss, traced.eager(*plain)) and all(map(torch.equal, ours, plain))
-
-
-def test_dropout_that_a_model_has_not_is_refused() -> None:
-    for source in (of_config("llama", dropout=True), tiny(dropout=True)):
-        with pytest.raises(BadInput, match="has no dropout") as caught:
-            build(source)
-        assert caught.value.where == "options.dropout"
-    assert "native_dropout" not in " ".join(capture(of_config("gpt2")).ops.target)

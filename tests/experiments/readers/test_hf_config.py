@@ -12,8 +12,8 @@ from experiments.readers.base import reader_for
 from experiments.readers.hf_config import READER
 
 
-def read(**config: object):  # type: ignore[no-untyped-def]
-    return READER.read(json.dumps(config).encode(), "config.json", WorkloadOptions(batch=2))
+def read(options: WorkloadOptions = WorkloadOptions(batch=2), /, **config: object):  # type: ignore[no-untyped-def]  # noqa: B008
+    return READER.read(json.dumps(config).encode(), "config.json", options)
 
 
 def test_a_config_becomes_a_model_source_with_its_options() -> None:
@@ -32,10 +32,17 @@ def test_remote_code_is_dropped_and_said() -> None:
     assert [warning.split()[0] for warning in reading.warnings] == ["auto_map", "trust_remote_code"]
 
 
-def test_dropout_is_said_to_be_left_out() -> None:
-    reading = read(model_type="gpt2", attn_pdrop=0.1, resid_pdrop=0.0, architectures=["GPT2LMHeadModel"])
-    assert reading.assumed[0].startswith("attn_pdrop built as 0")
-    assert "architectures" in reading.assumed[1]
+def test_dropout_is_said_to_be_left_out_where_it_is() -> None:
+    given = {
+        "model_type": "gpt2",
+        "attn_pdrop": 0.1,
+        "resid_pdrop": 0.0,
+        "architectures": ["GPT2LMHeadModel"],
+    }
+    (kept,) = read(**given).assumed
+    assert "architectures" in kept
+    left_out = read(WorkloadOptions(dropout=False), **given).assumed
+    assert left_out == ("attn_pdrop, embd_pdrop built as 0", kept)
 
 
 @pytest.mark.parametrize(

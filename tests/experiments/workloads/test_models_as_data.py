@@ -130,6 +130,8 @@ def test_types_and_dropouts_of_a_configuration() -> None:
         "use_dropout": True,
     }
     assert dropouts(rates) == ("attn_pdrop", "hidden_dropout")
+    assert dropouts({"model_type": "gpt2", **rates}) == ("attn_pdrop", "embd_pdrop", "hidden_dropout")
+    assert dropouts({"model_type": "llava", "text_config": {"model_type": "opt"}}) == ("dropout",)
 
 
 # --- substitutions ----------------------------------------------------------------------------------

@@ -16,11 +16,20 @@ from experiments.memory.simulator import Simulator
 from experiments.sources import with_roofline_times
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import KINDS
+from tests.experiments.configs import NO_DROPOUT
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-GPT = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "n_positions": 32, "vocab_size": 50}
+GPT = {
+    "model_type": "gpt2",
+    "n_layer": 2,
+    "n_embd": 64,
+    "n_head": 4,
+    "n_positions": 32,
+    "vocab_size": 50,
+    **NO_DROPOUT,
+}
 CASES: dict[str, dict[str, Any]] = {
     "foreach": {"update": "foreach"},
     "fused": {"update": "fused"},

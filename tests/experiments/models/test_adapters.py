@@ -33,6 +33,7 @@ from experiments.profiling.program import real_inputs  # noqa: E402
 from experiments.sources import with_roofline_times  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
 from experiments.workloads.step import KINDS  # noqa: E402
+from tests.experiments.configs import NO_DROPOUT  # noqa: E402
 from tests.experiments.memory.steps import plan_of  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -41,7 +42,15 @@ LLAMA = {
     **{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64},
     **{"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 50, "max_position_embeddings": 16},
 }
-GPT = {"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 4, "n_positions": 16, "vocab_size": 50}
+GPT = {
+    "model_type": "gpt2",
+    "n_layer": 2,
+    "n_embd": 32,
+    "n_head": 4,
+    "n_positions": 16,
+    "vocab_size": 50,
+    **NO_DROPOUT,
+}
 CONFIGS = {"llama": LLAMA, "gpt2": GPT}
 TINY = {"layers": 2, "width": 32, "heads": 2, "vocabulary": 64, "positions": 16}
 
@@ -107,8 +116,7 @@ def plain_model(source: ModelSource, values: Mapping[str, Tensor]) -> nn.Module:
     """The model of ``transformers`` with ``values`` and ``PlainLayer``s."""
     transformers = pytest.importorskip("transformers")
     options, config = source.options, dict(source.config)
-    rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
-    made = transformers.AutoConfig.for_model(**config, **(rates if config["model_type"] == "gpt2" else {}))
+    made = transformers.AutoConfig.for_model(**config)
     made.use_cache = False
     model = transformers.AutoModelForCausalLM.from_config(made)
     model.requires_grad_(False)

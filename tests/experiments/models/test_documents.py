@@ -43,7 +43,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def source(kind: str, **options: Any) -> ModelSource:
-    asked = WorkloadOptions(**{"batch": 2, "sequence": 24, **options})
+    asked = WorkloadOptions(**{"batch": 2, "sequence": 24, "dropout": False, **options})
     if kind.startswith("zoo:"):
         return ModelSource(kind, zoo=kind.removeprefix("zoo:"), options=asked)
     config, _ = check_config({"model_type": kind, **CONFIGS[kind]}, kind)

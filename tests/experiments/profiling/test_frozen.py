@@ -24,10 +24,19 @@ from experiments.profiling.program import real_inputs  # noqa: E402
 from experiments.sources import layers_of, step_of  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
 from experiments.workloads.step import KINDS  # noqa: E402
+from tests.experiments.configs import NO_DROPOUT  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
-GPT = {"model_type": "gpt2", "n_layer": 3, "n_embd": 32, "n_head": 4, "n_positions": 16, "vocab_size": 50}
+GPT = {
+    "model_type": "gpt2",
+    "n_layer": 3,
+    "n_embd": 32,
+    "n_head": 4,
+    "n_positions": 16,
+    "vocab_size": 50,
+    **NO_DROPOUT,
+}
 #: All but the last block, the last norm and the head, whose weight is the token table's.
 LOWER = "transformer.wpe.*, transformer.h.[01].*"
 

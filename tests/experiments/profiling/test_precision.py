@@ -16,10 +16,19 @@ from experiments.core.precision import PRECISIONS, state_bytes  # noqa: E402
 from experiments.models.build import build  # noqa: E402
 from experiments.profiling.capture import capture, trace  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
+from tests.experiments.configs import NO_DROPOUT  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
-GPT = {"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 4, "n_positions": 16, "vocab_size": 50}
+GPT = {
+    "model_type": "gpt2",
+    "n_layer": 2,
+    "n_embd": 32,
+    "n_head": 4,
+    "n_positions": 16,
+    "vocab_size": 50,
+    **NO_DROPOUT,
+}
 
 
 def source(**options: Any) -> ModelSource:

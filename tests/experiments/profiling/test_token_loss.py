@@ -28,13 +28,22 @@ from experiments.profiling.program import real_inputs  # noqa: E402
 from experiments.sources import with_roofline_times  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
 from experiments.workloads.step import PHASES, Step  # noqa: E402
+from tests.experiments.configs import NO_DROPOUT  # noqa: E402
 from tests.experiments.memory.steps import plan_of  # noqa: E402
 from tests.experiments.profiling.test_lengthened import content  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
 WORDS, BATCH, TOKENS = 203, 3, 10
-GPT2 = {"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 4, "n_positions": 16, "vocab_size": WORDS}
+GPT2 = {
+    "model_type": "gpt2",
+    "n_layer": 2,
+    "n_embd": 32,
+    "n_head": 4,
+    "n_positions": 16,
+    "vocab_size": WORDS,
+    **NO_DROPOUT,
+}
 UNTIED = {**GPT2, "tie_word_embeddings": False}
 ROWS = BATCH * TOKENS
 #: 30 tokens in 7 parts: 5 5 4 4 4 4 4.

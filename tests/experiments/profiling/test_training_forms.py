@@ -12,10 +12,19 @@ from experiments.profiling.capture import capture
 from experiments.profiling.training_forms import FORMS, capture_forms, in_form
 from experiments.summaries.training_memory import bytes_at_peak
 from experiments.workloads.model import ModelSource
+from tests.experiments.configs import NO_DROPOUT
 
 pytestmark = pytest.mark.torch
 
-GPT = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "n_positions": 16, "vocab_size": 50}
+GPT = {
+    "model_type": "gpt2",
+    "n_layer": 2,
+    "n_embd": 64,
+    "n_head": 4,
+    "n_positions": 16,
+    "vocab_size": 50,
+    **NO_DROPOUT,
+}
 
 
 def test_a_language_model_is_had_whole_with_adapters_and_in_fewer_bits() -> None:

@@ -21,10 +21,19 @@ from experiments.profiling.optimizers import OPTIMIZERS as KNOWN  # noqa: E402
 from experiments.profiling.program import real_inputs  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
 from experiments.workloads.step import KINDS, PHASES, Step  # noqa: E402
+from tests.experiments.configs import NO_DROPOUT  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
-GPT = {"model_type": "gpt2", "n_layer": 1, "n_embd": 32, "n_head": 4, "n_positions": 16, "vocab_size": 50}
+GPT = {
+    "model_type": "gpt2",
+    "n_layer": 1,
+    "n_embd": 32,
+    "n_head": 4,
+    "n_positions": 16,
+    "vocab_size": 50,
+    **NO_DROPOUT,
+}
 #: What a plain script does with a module and its batch, a step at a time.
 Script = Callable[[nn.Module, list[Tensor]], Tensor]
 

@@ -46,7 +46,7 @@ def original(name: str, **options: Any) -> Original:
     """Weights drawn so that no two tensors are equal: exporters keep equal tensors once."""
     config = BERT if name == "bert" else {}
     zoo = "" if config else name
-    source = ModelSource(name, zoo=zoo, config=config, options=WorkloadOptions(**options))
+    source = ModelSource(name, zoo=zoo, config=config, options=WorkloadOptions(dropout=False, **options))
     torch.manual_seed(1)
     model = build(source)
     for parameter in model.module.parameters():

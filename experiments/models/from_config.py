@@ -147,7 +147,8 @@ def _built(kind: ModelType, fields: Mapping[str, Any], weights: bool, document: 
 
 def _dropout_rates(config: Any) -> list[tuple[Any, str]]:
     """Return the configuration's dropout rates that are not 0, each with the part that it stands in."""
-    parts = (config, *(getattr(config, name) for name in (TEXT, TOWER) if hasattr(config, name)))
+    names = (TEXT, TOWER, "attn_config")
+    parts = (config, *(getattr(config, name) for name in names if hasattr(config, name)))
     rates = [(part, *row) for part in parts for row in part.to_dict().items()]
     return [
         (part, name) for part, name, value in rates if "drop" in name and isinstance(value, float) and value

@@ -63,6 +63,8 @@ MODEL_TYPES: Mapping[str, ModelType] = {
         ModelType("gemma", _CAUSAL),
         ModelType("qwen3", _CAUSAL),
         ModelType("phi3", _CAUSAL),
+        ModelType("mpt", _CAUSAL, positions="max_seq_len", sequence=2048),
+        ModelType("bloom", _CAUSAL, positions="seq_length", sequence=2048),
         ModelType("bert", _MASKED, sequence=512),
         ModelType("roberta", _MASKED, reserved=2, sequence=512),
         ModelType("distilbert", _MASKED, sequence=512),
@@ -86,6 +88,8 @@ EQUAL_BLOCKS: Mapping[str, tuple[str, str]] = {
     "gpt2": ("n_layer", "transformer.h"),
     "gpt_neox": ("num_hidden_layers", "gpt_neox.layers"),
     "opt": ("num_hidden_layers", "model.decoder.layers"),
+    "mpt": ("n_layers", "transformer.blocks"),
+    "bloom": ("n_layer", "transformer.h"),
     **dict.fromkeys(
         ("llama", "mistral", "qwen2", "qwen3", "gemma", "phi3", "starcoder2"),
         ("num_hidden_layers", "model.layers"),
@@ -111,13 +115,14 @@ LIMITS = {
         ("n_layer", "num_hidden_layers", "num_layers", "num_decoder_layers", "n_layers", "depth"),
     ),
     "experts": (256, ("num_local_experts", "num_experts")),
-    "width": (65536, ("n_embd", "hidden_size", "d_model", "dim")),
+    "width": (65536, ("n_embd", "n_embed", "hidden_size", "d_model", "dim")),
     "inner": (2**18, ("intermediate_size", "n_inner", "d_ff", "ffn_dim", "hidden_dim")),
 }
 #: Sizes that tensors are made of: whole numbers from 1.
 SIZES = frozenset(name for _, names in LIMITS.values() for name in names) | {
     *("n_head", "num_attention_heads", "num_heads", "num_key_value_heads", "n_heads"),
-    *("n_positions", "max_position_embeddings", "vocab_size", "image_size", "patch_size", "num_channels"),
+    *("n_positions", "max_position_embeddings", "max_seq_len", "seq_length"),
+    *("vocab_size", "image_size", "patch_size", "num_channels"),
 }
 
 
@@ -233,12 +238,12 @@ _OTHER_HEADS = ("classifier_dropout", "qa_dropout", "seq_classif_dropout", "summ
 
 def dropouts(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the config's dropout rates that are not 0: its own, else its type's."""
-    parts = (config, *(config[name] for name in (TEXT, TOWER) if isinstance(config.get(name), Mapping)))
+    parts = (config, *(part for part in config.values() if isinstance(part, Mapping)))
     rates = [{**USUAL_DROPOUTS.get(str(part.get("model_type")), {}), **part} for part in parts]
     found = {
         name
         for part in rates
         for name, rate in part.items()
-        if "drop" in name and isinstance(rate, float | int) and rate and rate is not True
+        if "drop" in str(name) and isinstance(rate, float | int) and rate and rate is not True
     }
     return tuple(sorted(found.difference(_OTHER_HEADS)))

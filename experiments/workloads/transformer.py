@@ -21,7 +21,8 @@ class Transformer:
 
     ``bias`` are the biases of the linear layers: all, only those of query, key and value, or none.
     ``positions`` are learned (0: rotary or none). A model without ``vocabulary`` ends behind its last block
-    and has no embedding. ``rms`` norms have a scale only. ``fused_qkv`` computes query, key and value in one
+    and has no embedding, one with ``embedding_norm`` normalizes it. ``rms`` norms have a scale only, as have
+    others without ``norm_bias``. ``fused_qkv`` computes query, key and value in one
     product, ``fused_gate`` both first matrices of a gated MLP. ``head_norms`` are RMS norms of each head's
     query and key, one scale for all heads. ``dropout`` keeps masks. Attention stays within documents of
     ``document`` tokens, 0: a sample is one.
@@ -40,6 +41,8 @@ class Transformer:
     tied: bool = True
     gated: bool = False
     rms: bool = False
+    norm_bias: bool = True
+    embedding_norm: bool = False
     rotary: bool = False
     bias: str = "all"
     fused_qkv: bool = True
@@ -64,7 +67,7 @@ class Transformer:
 
     @property
     def norm_parameters(self) -> int:
-        return self.hidden if self.rms else 2 * self.hidden
+        return 2 * self.hidden if self.norm_bias and not self.rms else self.hidden
 
     def linear_parameters(self, inputs: int, outputs: int, role: str = "") -> int:
         """Weight and bias of a linear layer; ``role`` "qkv" for query, key and value."""
@@ -88,7 +91,8 @@ class Transformer:
         if not self.vocabulary:
             return found
         embeddings = (1 if self.tied else 2) * self.vocabulary * self.hidden + self.positions * self.hidden
-        return found + embeddings + (self.norm_parameters if self.final_norm else 0)
+        norms = int(self.final_norm) + int(self.embedding_norm)
+        return found + embeddings + norms * self.norm_parameters
 
     @property
     def block_flops(self) -> float:
@@ -259,6 +263,45 @@ def _phi3(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
     return replace(sized, fused_qkv=True, fused_gate=True, dropout=_dropout(config))
 
 
+def _mpt(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
+    """A GPT whose scores lean on distance (ALiBi) in place of positions, usually without biases."""
+    hidden, heads = config.get("d_model", 2048), config.get("n_heads", 16)
+    biased = not config.get("no_bias", True)
+    return Transformer(
+        name,
+        layers=config.get("n_layers", 24),
+        hidden=hidden,
+        heads=heads,
+        head_size=hidden // heads,
+        feedforward=config.get("expansion_ratio", 4) * hidden,
+        sequence=sequence,
+        kv_heads=heads,
+        vocabulary=config.get("vocab_size", 50368),
+        norm_bias=False,
+        bias="all" if biased else "none",
+        dropout=_dropout(config),
+    )
+
+
+def _bloom(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
+    """A GPT whose scores lean on distance (ALiBi) and whose embedding is normalized."""
+    hidden = config.get("n_embed") or config.get("hidden_size", 64)
+    heads = config.get("num_attention_heads") or config.get("n_head", 8)
+    return Transformer(
+        name,
+        layers=config.get("n_layer") or config.get("num_hidden_layers", 2),
+        hidden=hidden,
+        heads=heads,
+        head_size=hidden // heads,
+        feedforward=4 * hidden,
+        sequence=sequence,
+        kv_heads=heads,
+        vocabulary=config.get("vocab_size", 250880),
+        embedding_norm=True,
+        dropout=_dropout(config),
+    )
+
+
 _BUILDERS: Mapping[str, Callable[[str, Mapping[str, Any], int], Transformer]] = {
     "gpt2": _gpt2,
     "gpt_neox": _neox,
@@ -270,6 +313,8 @@ _BUILDERS: Mapping[str, Callable[[str, Mapping[str, Any], int], Transformer]] = 
     "gemma": _gemma,
     "qwen3": _qwen3,
     "phi3": _phi3,
+    "mpt": _mpt,
+    "bloom": _bloom,
 }
 #: Families of Hugging Face configurations that are decoder-only transformers of these operators.
 FAMILIES = tuple(_BUILDERS)

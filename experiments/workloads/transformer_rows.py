@@ -126,6 +126,9 @@ class Rows:
         if model.vocabulary:
             found.append(self._embedding())
             last = "embedding"
+            if model.embedding_norm:
+                found.append(self._norm("embedding_norm", last))
+                last = "embedding_norm"
         for number in range(model.layers):
             found += self._block(f"blocks.{number}", last)
             last = found[-1].name

@@ -40,7 +40,7 @@ STEPS: dict[str, dict[str, object]] = {
 }
 pytestmark = pytest.mark.torch
 #: Capacities, in live peaks.
-SHARES = (1.0, 0.8, 0.6, 0.45)
+SHARES = (1.0, 0.6, 0.45)
 NAMES = [policy.name for policy in registry.all_policies() if policy.family == "memory"]
 every_policy = pytest.mark.parametrize("name", NAMES)
 every_step = pytest.mark.parametrize("source", STEPS)

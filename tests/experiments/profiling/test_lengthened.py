@@ -66,6 +66,8 @@ CONFIG = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
 CONFIGS = {
     "gpt2": {"n_embd": 32, "n_head": 4, "n_layer": 6},
     "gpt_neox": {**CONFIG, "num_hidden_layers": 6},
+    "mpt": {"d_model": 32, "n_heads": 4, "n_layers": 6},
+    "bloom": {"hidden_size": 32, "n_head": 4, "n_layer": 6},
     "opt": {**CONFIG, "ffn_dim": 64, "word_embed_proj_dim": 32, "num_hidden_layers": 6},
     **{
         name: {**CONFIG, "head_dim": 8, "pad_token_id": 0, "num_hidden_layers": 6}

@@ -32,6 +32,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "gemma": {**_SIZES, "intermediate_size": 48, "num_key_value_heads": 1, "head_dim": 16},
     "qwen3": {**_SIZES, "intermediate_size": 48, "num_key_value_heads": 2, "head_dim": 16},
     "phi3": {**_SIZES, "intermediate_size": 48, "num_key_value_heads": 2, "pad_token_id": 0},
+    "mpt": {"d_model": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 50, "max_seq_len": 16},
+    "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 50},
 }
 
 

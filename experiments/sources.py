@@ -32,7 +32,7 @@ from experiments.workloads.requests import RequestTrace
 from experiments.workloads.samples import check_documents, refuse_images
 from experiments.workloads.step import Step
 from experiments.workloads.transformer import from_config, has_closed_form
-from experiments.workloads.transformer_layers import CAPTURED, at_granularity, transformer_layers
+from experiments.workloads.transformer_layers import CAPTURED, FLASH_1, at_granularity, transformer_layers
 
 
 @dataclass(frozen=True)
@@ -149,16 +149,25 @@ def layers_of(
     loaded = load(workload)
     value = loaded.value
     asked = value.options if isinstance(value, ModelSource) else workload.options
-    asked.refuse_changes(workload.source, "for steps on one device, not for parallel plans", but="dropout")
-    if isinstance(value, ModelSource) and granularity != CAPTURED:
-        config = value.config or (zoo_model(value.zoo).config if value.zoo else {})
-        value = _transformer(value, config) if has_closed_form(config) else value
+    config = _closed_form(value) if granularity != CAPTURED else {}
+    answered = ("dropout", "loss", "loss_chunks") if config else ("dropout",)
+    asked.refuse_changes(workload.source, "for steps on one device, not for parallel plans", answered)
+    if config:
+        value = _transformer(value, config)
     if isinstance(value, LayerGraph):
         return _layers_timed_for(device, at_granularity(value, granularity)), loaded
     from experiments.workloads.aggregate import layer_graph
 
     step, loaded = step_of(workload, device, progress)
     return layer_graph(step), loaded
+
+
+def _closed_form(value: Any) -> Mapping[str, Any]:
+    """The configuration of a model that is known by its sizes; empty for anything else."""
+    if not isinstance(value, ModelSource):
+        return {}
+    config = value.config or (zoo_model(value.zoo).config if value.zoo else {})
+    return config if has_closed_form(config) else {}
 
 
 def _layers_timed_for(device: Device | None, graph: LayerGraph) -> LayerGraph:
@@ -182,6 +191,9 @@ def _transformer(source: ModelSource, config: Mapping[str, Any]) -> LayerGraph:
         optimizer=options.optimizer or "adamw",
         kernels="eager" if options.kernels == "auto" else options.kernels,
         fused_attention=options.attention != "math",
+        loss_chunks=0 if options.loss == "whole" else options.loss_chunks,
+        keeps_logits=options.loss != "fused",
+        attention_rate=FLASH_1 if options.attention == "flash1" else 1.0,
     )
 
 

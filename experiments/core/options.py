@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -84,10 +85,10 @@ class FineTuning:
         found = {field.name: (getattr(self, field.name), field.default) for field in fields(FineTuning)}
         return {name: value for name, (value, default) in found.items() if value != default}
 
-    def refuse_changes(self, source: str, why: str, but: str = "") -> None:
-        """Raise ``BadInput`` for the first option that is not at its default, ``but`` one."""
+    def refuse_changes(self, source: str, why: str, but: Sequence[str] = ()) -> None:
+        """Raise ``BadInput`` for the first option that is not at its default, ``but`` some."""
         for name, value in self.changes.items():
-            if name == but:
+            if name in but:
                 continue
             raise BadInput(f"{name} {value!r:.80} of {source}: {why}", f"options.{name}", "it left out")
 
@@ -111,7 +112,11 @@ class WorkloadOptions(FineTuning):
     )
     optimizer: str | None = knob(None, "optimizer of the step", choices=OPTIMIZERS)
     training: bool = knob(True, "a training step; false: one forward pass")
-    attention: str = knob("auto", "attention backend", choices=("auto", "math", "flash"))
+    attention: str = knob(
+        "auto",
+        "attention backend; flash1: a transformer's in closed form, by the fused kernels of 2022",
+        choices=("auto", "math", "flash", "flash1"),
+    )
     steps: int | None = knob(None, "steps of the whole training job, for jct", low=1, high=10**9)
     limit: int | None = knob(None, "keep only the first jobs or requests", low=1, high=10**8)
     rate: float | None = knob(None, "scale arrivals to this many per second", low=1e-9, high=1e9, unit="1/s")

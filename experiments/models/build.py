@@ -92,6 +92,9 @@ def build(source: ModelSource, weights: bool = True) -> Model:
         raise BadInput(f"has no training step: {evaluation_only}", source.name, "options.training false")
     if source.options.dropout and not dropouts(source.config):
         raise BadInput(f"{source.name} has no dropout", "options.dropout", "false")
+    if source.options.attention == "flash1":
+        what = f"{source.name} is built, and the kernels of 2022 are known by their rate alone"
+        raise BadInput(what, "options.attention", "auto, math or flash")
     geometry = chosen(source).geometry
     model = _build(source, geometry, weights)
     if source.options.training and next(model.module.parameters(), None) is None:

@@ -23,7 +23,7 @@ from experiments.core.options import WorkloadOptions
 from experiments.readers.base import Reader, Reading
 from experiments.workloads.samples import check_documents, refuse_images
 from experiments.workloads.transformer import Transformer
-from experiments.workloads.transformer_layers import transformer_layers
+from experiments.workloads.transformer_layers import FLASH_1, transformer_layers
 
 #: Field of the sheet: its largest value.
 LIMITS = {
@@ -56,7 +56,8 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
         dtype=options.dtype or "float16",
         optimizer=options.optimizer or "adam",
         kernels="fused" if options.kernels == "auto" else options.kernels,
-        fused_attention=options.attention == "flash",
+        fused_attention=options.attention in ("flash", "flash1"),
+        attention_rate=FLASH_1 if options.attention == "flash1" else 1.0,
     )
     assumed = [
         f"{graph.facts['dtype']} values, dropout in every block, activations kept as MLSys'23 counts them"

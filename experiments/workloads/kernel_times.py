@@ -62,7 +62,7 @@ def _product(
 
 
 def _fused_seconds(device: Device, work: Work, share: float, dtype: str) -> PassSeconds:
-    computed = CAUSAL_SHARE if work.causal else 1.0
+    computed = (CAUSAL_SHARE if work.causal else 1.0) / work.rate
     forward = attention_seconds(device, work.forward_flops * share * computed, dtype)
     backward = attention_seconds(device, work.forward_flops * share * computed * FUSED_BACKWARD, dtype)
     return PassSeconds(forward, backward, 0.0)

@@ -74,7 +74,8 @@ class Work:
     forward products once more in the backward pass. ``launches`` are the kernels of a forward pass beside the
     products. ``causal`` products compute the lower triangle only. ``gradient_traffic`` are bytes moved for
     each micro-batch, whatever its size, to add weight gradients to those of earlier ones. ``dtype`` is that
-    of the products where it is not the model's.
+    of the products where it is not the model's; ``rate`` is what a fused kernel reaches of the device's rate
+    for them.
     """
 
     products: tuple[Product, ...] = ()
@@ -85,6 +86,7 @@ class Work:
     fused: bool = False
     causal: bool = False
     dtype: str = ""
+    rate: float = 1.0
 
     @property
     def forward_flops(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import numpy as np
 
@@ -12,11 +13,14 @@ from experiments.core.units import DTYPE_BYTES
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.ragged import Ragged
 from experiments.workloads.transformer import Transformer
-from experiments.workloads.transformer_rows import TRAFFIC, Row, Rows
+from experiments.workloads.transformer_rows import TRAFFIC, Row, Rows, Ways
 
 #: How a policy wants the layers of a model: of the captured step, or of the closed form by operators or by
 #: blocks.
 CAPTURED, OPERATORS, BLOCKS = "captured", "operators", "blocks"
+#: What fused attention kernels of 2022 (FlashAttention 1, Triton's of its time) reach of the rate of
+#: FlashAttention 2: about 95 of 190 TFLOP/s on an A100, causal, heads of 128 (Dao, 2023, figure 4).
+FLASH_1 = 0.5
 #: Of a block, the operators that selective recomputation runs again (Korthikanti et al., MLSys'23, section
 #: 5).
 ATTENTION_CORE = "attention"
@@ -31,11 +35,19 @@ def transformer_layers(
     granularity: str = BLOCKS,
     kernels: str = "fused",
     fused_attention: bool = False,
+    attention_rate: float = 1.0,
+    loss_chunks: int = 0,
+    keeps_logits: bool = True,
 ) -> LayerGraph:
-    """Columns for ``batch`` samples without times; a row is an work, or a whole block of them."""
+    """Columns for ``batch`` samples without times; a row is an operator, or a whole block of them.
+
+    Fused attention reaches ``attention_rate`` of the device's. A loss of ``loss_chunks`` parts (0: whole) has
+    float32 values of one part at a time, and unless it ``keeps_logits`` logits too.
+    """
     if kernels not in TRAFFIC:
         raise BadInput(f"unknown kernels {kernels!r}", model.name, "one of " + ", ".join(TRAFFIC))
-    rows = Rows(model, DTYPE_BYTES[dtype], kernels, fused_attention).all()
+    how = Ways(kernels, fused_attention, attention_rate, loss_chunks, keeps_logits)
+    rows = Rows(model, DTYPE_BYTES[dtype], how).all()
     groups = [[row] for row in rows] if granularity == OPERATORS else _by_block(rows)
     forward = np.array([sum(row.work.forward_flops for row in group) for group in groups]) * batch
     size = DTYPE_BYTES[dtype]
@@ -53,7 +65,8 @@ def transformer_layers(
         predecessors=_predecessors(groups),
         batch=batch,
         facts={
-            **_facts(model, batch, dtype, optimizer, kernels, fused_attention),
+            **_facts(model, batch, dtype, optimizer),
+            **how.facts,
             "tied": _tied_tables(model, groups, size),
         },
         work=tuple(tuple(row.work for row in group) for group in groups),
@@ -72,8 +85,7 @@ def at_granularity(graph: LayerGraph, granularity: str) -> LayerGraph:
         dtype=facts["dtype"],
         optimizer=facts["optimizer"],
         granularity=granularity,
-        kernels=facts["kernels"],
-        fused_attention=facts["fused_attention"],
+        **asdict(Ways.of(facts)),
     )
 
 
@@ -106,9 +118,7 @@ def _tied_tables(model: Transformer, groups: Sequence[Sequence[Row]], size: int)
     return [[place["embedding"], place["logits"], float(model.vocabulary * model.hidden * size)]]
 
 
-def _facts(
-    model: Transformer, batch: int, dtype: str, optimizer: str, kernels: str, fused_attention: bool
-) -> dict[str, object]:
+def _facts(model: Transformer, batch: int, dtype: str, optimizer: str) -> dict[str, object]:
     return {
         "batch": batch,
         "dtype": dtype,
@@ -119,7 +129,5 @@ def _facts(
         "attention_heads": model.heads,
         "attention_size": model.head_size,
         "vocabulary": model.vocabulary,
-        "kernels": kernels,
-        "fused_attention": fused_attention,
         **({"document": model.document} if model.document else {}),
     }

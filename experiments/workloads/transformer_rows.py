@@ -8,8 +8,9 @@ matrix in memory the operators of a block keep s b h (34 + 5 a s / h) bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
 from experiments.workloads.kernels import Product, Work
 from experiments.workloads.transformer import Transformer
@@ -110,15 +111,38 @@ class Row:
     reads: tuple[str, ...]
 
 
-class Rows:
-    """Rows of ``model`` with values of ``size`` bytes.
+@dataclass(frozen=True)
+class Ways:
+    """How a model's operators are carried out.
 
-    ``fused_attention`` never stores the attention matrix.
+    ``kernels`` of ``TRAFFIC``; ``fused_attention`` never stores the attention matrix and reaches
+    ``attention_rate`` of the device's rate for it; the loss has ``loss_chunks`` parts (0: whole), and unless
+    it ``keeps_logits`` those of a part are made, used and forgotten.
     """
 
-    def __init__(self, model: Transformer, size: int, kernels: str, fused_attention: bool) -> None:
-        self.model, self.size, self.fused_attention = model, size, fused_attention
-        self.traffic = TRAFFIC[kernels]
+    kernels: str
+    fused_attention: bool
+    attention_rate: float = 1.0
+    loss_chunks: int = 0
+    keeps_logits: bool = True
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a graph says of them: the first two, and of the others what is unusual."""
+        usual = {field.name: field.default for field in fields(self)}
+        return {name: value for name, value in asdict(self).items() if value != usual[name]}
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Ways:
+        return cls(**{field.name: facts[field.name] for field in fields(cls) if field.name in facts})
+
+
+class Rows:
+    """Rows of ``model`` with values of ``size`` bytes, carried out in such ``ways``."""
+
+    def __init__(self, model: Transformer, size: int, ways: Ways) -> None:
+        self.model, self.size, self.ways = model, size, ways
+        self.traffic = TRAFFIC[ways.kernels]
 
     def all(self) -> list[Row]:
         """Embedding, blocks, and the end; a model without vocabulary has blocks only."""
@@ -235,9 +259,9 @@ class Rows:
         context = Product(span, span, d, parts, weight=False)
         kept = self._values(model.attention_width + 2 * model.kv_width)
         output = self._values(model.attention_width)
-        if self.fused_attention:
+        if self.ways.fused_attention:
             sums = 4.0 * model.heads * s
-            work = Work((scores, context), fused=True, causal=True)
+            work = Work((scores, context), fused=True, causal=True, rate=self.ways.attention_rate)
             return Row(name, "attention", work, 0, output, kept + sums, reads)
         pairs = float(model.heads) * s * span
         matrices = (2 * self.size + 1) if model.dropout else self.size
@@ -294,4 +318,13 @@ class Rows:
         yield self._linear("logits", model.hidden, model.vocabulary, parameters, last)
         logits = float(model.sequence * model.vocabulary)
         work = self._stream(self.traffic.loss, model.vocabulary * 2 / self.size)
-        yield Row("loss", "loss", work, 0, 4.0 * model.sequence, self.traffic.loss_kept * logits, ("logits",))
+        kept = self._kept_by_loss * logits
+        yield Row("loss", "loss", work, 0, 4.0 * model.sequence, kept, ("logits",))
+
+    @property
+    def _kept_by_loss(self) -> float:
+        """Bytes for each logit: float32 values of all or of a part, and where it has parts the logits."""
+        chunks = self.ways.loss_chunks
+        if not chunks:
+            return self.traffic.loss_kept
+        return self.traffic.loss_kept / chunks + (self.size if self.ways.keeps_logits else 0)

@@ -177,6 +177,8 @@ class Synchronization:
     - ``buckets``: which layers make a bucket (first to last exclusive, last layers first) where their bytes
       do not.
     - ``cycle``: seconds between the moments at which buckets that are ready may leave (0: at once).
+    - ``prefetch``: ZeRO 1 and 2 gather updated weights bucket by bucket, each before the step's first forward
+      pass over it and while those before it compute; else behind the update.
     - ``regather``: ZeRO 3 gathers the weights of what is recomputed twice in a backward pass: to recompute
       it, and for its gradient.
     """
@@ -194,6 +196,7 @@ class Synchronization:
     buckets: tuple[tuple[int, int], ...] = ()
     cycle: float = 0.0
     regather: bool = False
+    prefetch: bool = False
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,11 @@ class Builder:
         """
         return self.plan.zero >= 2 or self.plan.steps > 1
 
+    @property
+    def _prefetches(self) -> bool:
+        """Whether weights that were updated come together in front of the forward pass that needs them."""
+        return self.plan.zero in (1, 2) and self.plan.synchronization.prefetch
+
     def _updates_after(self, occurrence: int) -> bool:
         """Whether an asynchronous pipeline's worker updates after its gradient number ``occurrence``."""
         rule = self.plan.training.weights if self.plan.training else None
@@ -107,12 +112,14 @@ class Builder:
         buckets = self.figures.buckets[slot.stage]
         replicated = self.plan.degree(self.plan.stages[slot.stage]) > 1
         gathers = replicated and self.plan.zero == 3 and slot.kind != WEIGHT
+        fetches = replicated and self._prefetches and slot.kind == FORWARD and not occurrence
         is_gradient = slot.kind == self.figures.gradient_kind
         completes = is_gradient and (final or self._updates_after(occurrence))
         reduces = replicated and (completes or (is_gradient and self.plan.zero >= 2))
         whole = range(self.plan.stages[slot.stage].begin, self.plan.stages[slot.stage].end)
         exchanges = completes and slot.stage in self._exchanging
-        numbers = list(range(len(buckets))) if gathers or reduces or exchanges else [-1]
+        by_bucket = gathers or fetches or reduces or exchanges
+        numbers = list(range(len(buckets))) if by_bucket else [-1]
         for number in reversed(numbers) if slot.kind == FORWARD else numbers:
             layers = buckets[number] if number >= 0 else whole
             first, last = self._piece(worker, slot, layers)
@@ -120,6 +127,8 @@ class Builder:
             self.last[slot] = last
             if gathers:
                 self._before_gather(worker, slot, occurrence, number, (first, last))
+            if fetches:
+                self._meetings[slot.stage, "fetch", 0, number].append((worker, first))
             if reduces:
                 key = (slot.stage, "reduce", occurrence if self._reduces_always else 0, number)
                 self._meetings[key].append((worker, last))
@@ -238,6 +247,11 @@ class Builder:
             self._reduce(stage, bucket, parameters, members)
             return
         size = parameters * self.estimate.states.weight
+        if what == "fetch":
+            fetched = self.graph.send((stage, bucket), self._among(stage, "all_gather", size))
+            for _, piece in members:
+                self.graph.edge(fetched, piece)
+            return
         twice = what == f"gather {BACKWARD}" and self.plan.synchronization.regather
         message = self._among(stage, "all_gather", size * (2 if twice else 1))
         before = self._before if self.estimate.exchange == OVERLAPPED else self.graph.previous
@@ -307,7 +321,7 @@ class Builder:
             owned = parameters / (self.plan.degree(stage) if self.plan.zero else 1)
             own = [worker for worker in stage.workers if self.stands_for[worker] == worker]
             tasks = [self._update_of(number, worker, owned) for worker in own]
-            if self.plan.zero in (1, 2) and self.plan.degree(stage) > 1:
+            if self.plan.zero in (1, 2) and self.plan.degree(stage) > 1 and not self._prefetches:
                 self._gather_updated(number, tasks)
 
     def _gather_updated(self, stage: int, tasks: list[int]) -> None:

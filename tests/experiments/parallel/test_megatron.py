@@ -224,15 +224,28 @@ def _zero3(devices: int) -> float:
     st.booleans(),
     st.booleans(),
     st.sampled_from([1, 2]),
+    st.booleans(),
+    st.booleans(),
 )
 def test_closed_forms_agree_with_the_event_simulator(
-    t: int, p: int, v: int, b: int, recompute: str, zero: int, sequence: bool, overlap: bool, context: int
+    t: int,
+    p: int,
+    v: int,
+    b: int,
+    recompute: str,
+    zero: int,
+    sequence: bool,
+    overlap: bool,
+    context: int,
+    products: bool,
+    gradients: bool,
 ) -> None:
     """Within two per cent, for time and memory, of a model whose blocks outweigh its ends."""
     name, batch = "1.7b", 64
     assume(t * p * context <= 16 and (v == 1 or p > 1))
     devices = 16
-    layout = Degrees(t, p, v, b, context, sequence and t > 1, recompute, zero, overlap)
+    parallel = (t, p, v, b, context, sequence and t > 1)
+    layout = Degrees(*parallel, recompute, zero, overlap, products, gradients)
     micro_batches = batch // (layout.replicas(devices) * b)
     assume(micro_batches >= p and (v == 1 or micro_batches % p == 0))
     estimate = published(name, devices, batch)

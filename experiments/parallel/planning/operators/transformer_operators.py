@@ -14,7 +14,7 @@ from experiments.core.units import DTYPE_BYTES
 from experiments.workloads.einsum import Operand, Operator
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer import Transformer
-from experiments.workloads.transformer_rows import Row, Rows
+from experiments.workloads.transformer_rows import Row, Rows, Ways
 
 TOKENS = ("batch", "sequence")
 KINDS = {"linear": "einsum", "norm": "normalization", "residual": "elementwise", "loss": "reduce"}
@@ -38,7 +38,7 @@ def transformer_operators(graph: LayerGraph) -> tuple[Operator, ...]:
     model, facts = graph.transformer, graph.facts
     assert model is not None
     size = DTYPE_BYTES[str(facts["dtype"])]
-    rows = Rows(model, size, str(facts["kernels"]), bool(facts["fused_attention"])).all()
+    rows = Rows(model, size, Ways.of(facts)).all()
     place = {row.name: number for number, row in enumerate(rows)}
     layers = {name: number for number, name in enumerate(graph.layer)}
     of_row = [layers.get(row.name, layers.get(".".join(row.name.split(".")[:2]), 0)) for row in rows]

@@ -23,8 +23,10 @@ from experiments.workloads.transformer_layers import ATTENTION_CORE
 #: What is computed again: nothing, attention cores, every block from its input (Megatron-LM's "full"), or the
 #: ends as well, logits included, so that all FLOPs of a forward pass are spent twice and HFU is 4/3 MFU.
 RECOMPUTATION = ("none", "selective", "blocks", "full")
-#: One bucket for all gradients of a stage: Megatron-LM reduces them behind the last micro-batch.
+#: One bucket for all gradients of a stage: Megatron-LM of 2021 reduces them behind the last micro-batch.
 ONE_BUCKET = 1e18
+#: Parameters of a bucket of Megatron-Core, at least, and for each replica.
+BUCKET, BUCKET_PER_REPLICA = 40_000_000, 1_000_000
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,12 @@ class Degrees:
     recompute: str = "none"
     zero: int = 0
     overlap: bool = True
+    overlap_products: bool = False
+    overlap_gradients: bool = False
 
     @property
     def mesh(self) -> WorkerMesh:
-        return WorkerMesh(self.tensor, self.context, self.sequence, self.overlap)
+        return WorkerMesh(self.tensor, self.context, self.sequence, self.overlap, self.overlap_products)
 
     def replicas(self, devices: int) -> int:
         """Data parallelism (d): pipelines that ``devices`` make."""
@@ -61,6 +65,9 @@ def megatron_plan(model: LayerGraph, cluster: Hardware, batch: int, layout: Degr
     """The plan; ``BadInput`` where devices, samples, heads or blocks do not divide."""
     _refuse_misfits(model, layout)
     replicas = layout.replicas(cluster.device_count)
+    synchronization = Synchronization(
+        bucket_bytes=_bucket_bytes(model, layout, replicas), prefetch=layout.overlap_gradients
+    )
     micro_batches = layout.micro_batches(cluster.device_count, batch)
     hosts = devices_by_stage(layout.pipeline, layout.interleaved)
     return ParallelPlan(
@@ -81,15 +88,23 @@ def megatron_plan(model: LayerGraph, cluster: Hardware, batch: int, layout: Degr
         recompute=recomputed_layers(model, layout.recompute),
         checkpoints=checkpoints(model, layout.recompute),
         shardings=megatron_shardings(model, layout.mesh),
-        synchronization=Synchronization(bucket_bytes=_bucket_bytes(model, layout)),
+        synchronization=synchronization,
         notes={"layout": asdict(layout)},
     )
 
 
-def _bucket_bytes(model: LayerGraph, layout: Degrees) -> float:
-    """What ZeRO 2 and 3 exchange at a time is a block; else all gradients of a stage go at once."""
+def bucket_parameters(replicas: int) -> int:
+    """Return the parameters whose gradients Megatron-Core reduces at a time, behind backward passes."""
+    return max(BUCKET, BUCKET_PER_REPLICA * replicas)
+
+
+def _bucket_bytes(model: LayerGraph, layout: Degrees, replicas: int) -> float:
+    """What ZeRO 2 and 3 exchange at a time is a block.
+
+    Else some parameters' gradients (of four bytes) go as they are made, or all of a stage at once.
+    """
     if layout.zero < 2:
-        return ONE_BUCKET
+        return 4.0 * bucket_parameters(replicas) if layout.overlap_gradients else ONE_BUCKET
     assert model.transformer is not None
     size = DTYPE_BYTES[str(model.facts["dtype"])]
     return 0.99 * size * model.transformer.block_parameters / layout.tensor

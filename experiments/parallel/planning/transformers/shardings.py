@@ -10,7 +10,7 @@ devices are numbered with the tensor axis innermost.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from experiments.core.units import DTYPE_BYTES
 from experiments.parallel.interface import Collective, Sharding
@@ -23,13 +23,15 @@ class WorkerMesh:
     """Devices of a worker: ``tensor`` times ``context``.
 
     ``sequence`` divides what tensor parallelism replicates. With ``overlap`` collectives of the backward pass
-    overlap with the weight gradients' products.
+    overlap with the weight gradients' products, with ``overlap_products`` every collective beside a product
+    with that product (asynchronous tensor parallelism).
     """
 
     tensor: int = 1
     context: int = 1
     sequence: bool = False
     overlap: bool = True
+    overlap_products: bool = False
 
     @property
     def devices(self) -> int:
@@ -88,8 +90,10 @@ class _Shardings:
 
     # --- collectives of the tensor axis ---------------------------------------------------------------------
 
-    def _collective(self, kind: str, size: float, overlap: bool = False) -> Collective:
-        return Collective(kind, size, ranks=self.mesh.tensor, overlap=overlap and self.mesh.overlap)
+    def _collective(self, kind: str, size: float, overlap: bool = False, product: bool = False) -> Collective:
+        """``overlap`` with a weight gradient's product, or with the ``product`` that it feeds or follows."""
+        together = (overlap and self.mesh.overlap) or (product and self.mesh.overlap_products)
+        return Collective(kind, size, ranks=self.mesh.tensor, overlap=together)
 
     @property
     def _activation(self) -> float:
@@ -105,7 +109,7 @@ class _Shardings:
         """Forward, before the first product of a pair."""
         if self.mesh.tensor == 1 or not self.mesh.sequence:
             return ()
-        return (self._collective("all_gather", self._activation),)
+        return (self._collective("all_gather", self._activation, product=True),)
 
     def _before(self) -> tuple[Collective, ...]:
         """Backward, of the first product of a pair: the gradient of its input."""
@@ -124,8 +128,8 @@ class _Shardings:
             return (), ()
         if not self.mesh.sequence:
             return (self._collective("all_reduce", self._activation),), ()
-        gather = self._collective("all_gather", self._activation)
-        return (self._collective("reduce_scatter", self._activation),), (gather,)
+        gather = self._collective("all_gather", self._activation, product=True)
+        return (self._collective("reduce_scatter", self._activation, product=True),), (gather,)
 
     # --- operators ------------------------------------------------------------------------------------------
 
@@ -169,6 +173,7 @@ class _Shardings:
     def _embedding(self, layer: int) -> Sharding:
         """Learned positions are whole on every device."""
         mesh = self.mesh
-        forward, backward = self._behind()
+        # A look-up hides nothing.
+        forward, backward = _Shardings(self.model, replace(mesh, overlap_products=False))._behind()
         parts = self._parts(layer, self.transformer.positions * self.transformer.hidden)
         return Sharding(layer, "vocabulary", mesh.between, parts, mesh.between, forward, backward)

@@ -57,6 +57,12 @@ class Megatron(LivePolicy, ParallelPolicy):
         10_000_000, "plans that a search evaluates before the best so far is taken", low=1, high=10**12
     )
     overlap: bool = knob(True, "tensor-parallel collectives of the backward pass overlap weight gradients")
+    overlap_products: bool = knob(
+        False, "tensor-parallel collectives overlap the products that they feed or follow, in parts"
+    )
+    overlap_gradients: bool = knob(
+        True, "gradients are reduced behind backward passes, ZeRO's weights gathered behind forward passes"
+    )
 
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
@@ -82,6 +88,8 @@ class Megatron(LivePolicy, ParallelPolicy):
             recompute=self.recompute,
             zero=self.zero,
             overlap=self.overlap,
+            overlap_products=self.overlap_products,
+            overlap_gradients=self.overlap_gradients,
         )
 
     def _search(

@@ -16,7 +16,12 @@ import numpy as np
 
 from experiments.hardware.roofline import memory_rate
 from experiments.parallel.interface import PlanningEstimate
-from experiments.parallel.planning.transformers.plan import RECOMPUTATION, Degrees
+from experiments.parallel.planning.transformers.plan import (
+    BUCKET,
+    BUCKET_PER_REPLICA,
+    RECOMPUTATION,
+    Degrees,
+)
 from experiments.parallel.policies.megatron.costs import Costs, CostTable
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
@@ -39,6 +44,8 @@ class Columns:
     zero: Ints
     sequence: Ints
     overlap: Ints
+    overlap_products: Ints
+    overlap_gradients: Ints
 
     def __len__(self) -> int:
         return len(self.tensor)
@@ -59,6 +66,8 @@ class Columns:
             recompute=RECOMPUTATION[int(self.recompute[index])],
             zero=int(self.zero[index]),
             overlap=bool(self.overlap[index]),
+            overlap_products=bool(self.overlap_products[index]),
+            overlap_gradients=bool(self.overlap_gradients[index]),
         )
 
     @classmethod
@@ -80,6 +89,8 @@ def _row(layout: Degrees, devices: int) -> tuple[int, ...]:
         layout.zero,
         int(layout.sequence),
         int(layout.overlap),
+        int(layout.overlap_products),
+        int(layout.overlap_gradients),
     )
 
 
@@ -117,11 +128,12 @@ class _Gathered:
     def _distinct(self) -> tuple[Ints, list[Costs]]:
         """Each plan's place in the list of distinct costs."""
         plans = self.plans
-        keys = np.stack([plans.tensor, plans.context, plans.sequence, plans.overlap, plans.micro_batch], 1)
+        divisions = (plans.tensor, plans.context, plans.sequence, plans.overlap, plans.overlap_products)
+        keys = np.stack([*divisions, plans.micro_batch], 1)
         distinct, first, place = np.unique(keys, axis=0, return_index=True, return_inverse=True)
         table = self.analytic.table
         costs = [
-            table.costs(plans.layout(int(index)).mesh, int(row[4]))
+            table.costs(plans.layout(int(index)).mesh, int(row[5]))
             for index, row in zip(first, distinct, strict=True)
         ]
         return place.reshape(-1), costs
@@ -241,12 +253,36 @@ class _Gathered:
         latency, slope = self.ring
         reduce = latency + slope * self._chunk_parameters() * states.gradient
         gather = latency + slope * self._chunk_parameters() * states.weight
+        early = self._exposed()
         found = np.select(
-            [plans.zero == 0, plans.zero == 1, plans.zero == 2],
-            [2 * reduce, reduce + plans.interleaved * gather, self._bucket(states.gradient) + gather],
+            [
+                (plans.zero < 2) & (plans.overlap_gradients == 1),
+                plans.zero == 0,
+                plans.zero == 1,
+                plans.zero == 2,
+            ],
+            [early, 2 * reduce, reduce + plans.interleaved * gather, self._bucket(states.gradient) + gather],
             self._bucket(states.gradient),
         )
         return np.where(plans.holders > 1, found, 0.0)
+
+    def _exposed(self) -> Floats:
+        """Of the exchange by buckets what the last backward pass and the first forward pass do not hide."""
+        plans, states = self.plans, self.analytic.estimate.states
+        latency, slope = self.ring
+        parameters = self._chunk_parameters()
+        buckets = np.ceil(parameters / np.maximum(BUCKET, BUCKET_PER_REPLICA * plans.replicas))
+        each = parameters / np.maximum(buckets, 1)
+        passes = np.where(plans.zero == 0, 2.0, 1.0)
+        reduce = passes * (latency + slope * each * states.gradient)
+        gather = np.where(plans.zero == 0, 0.0, latency + slope * each * states.weight)
+        backward, forward = (
+            self.chunk * seconds / np.maximum(buckets, 1)
+            for seconds in (self.block_backward, self.block_forward)
+        )
+        found: Floats = reduce + gather
+        found += (buckets - 1) * (np.maximum(reduce - backward, 0) + np.maximum(gather - forward, 0))
+        return found
 
     def _device_parameters(self) -> Floats:
         """Of the device that hosts the first chunk."""

@@ -140,6 +140,8 @@ def candidates(estimate: PlanningEstimate, batch: int, fixed: Degrees) -> Column
         zero=zero,
         sequence=sequence,
         overlap=whole * fixed.overlap,
+        overlap_products=whole * fixed.overlap_products,
+        overlap_gradients=whole * fixed.overlap_gradients,
     )
 
 

@@ -75,8 +75,10 @@ def published_table(suite: Suite, outcomes: Mapping[str, Outcome]) -> str:
     """What was published, ours, the error, and where there can be no verdict the reason."""
     rows = compare_with_published(suite, _values(suite, outcomes))
     agreement, mean = agreement_of(suite, rows), mean_error(rows)
-    header = ["", suite.published_as or "published", "ours", "error", *(["reservation"] if agreement else [])]
-    lines = [_against(row)[: len(header)] for row in rows]
+    words = {"reservation": agreement is not None, "assumed": bool(suite.assumptions)}
+    more = [name for name, shown in words.items() if shown]
+    header = ["", suite.published_as or "published", "ours", "error", *more]
+    lines = [(*_against(row), *(getattr(row, name) for name in more)) for row in rows]
     if agreement:
         return f"{table(header, lines)}\n{agreement.words}"
     return table(header, lines) + ("" if mean is None else f"\nmean error {mean:.2%}")
@@ -85,7 +87,7 @@ def published_table(suite: Suite, outcomes: Mapping[str, Outcome]) -> str:
 def _against(row: Against) -> tuple[str, ...]:
     ours = "-" if row.ours is None else significant(row.ours)
     error = "-" if row.error is None else f"{row.error:+.2%}"
-    return row.title, significant(row.published), ours, error, row.reservation
+    return row.title, significant(row.published), ours, error
 
 
 def _values(suite: Suite, outcomes: Mapping[str, Outcome]) -> dict[str, float]:

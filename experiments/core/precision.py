@@ -3,7 +3,7 @@
 Sources: Micikevicius et al., "Mixed Precision Training", ICLR'18 (a float32 master copy of 16-bit weights);
 Rajbhandari et al., "ZeRO", SC'20, section 3.1 (2 + 2 + 12 bytes with Adam) and figure 1 (bytes by stage);
 Megatron-Core's distributed optimizer (2 + 4 + 12 bytes where 16-bit gradients are kept and reduced in
-float32).
+float32); nanotron's gradient accumulators and DeepSpeed's bfloat16 optimizer (2 + 2 + 4 + 12: both).
 """
 
 from __future__ import annotations
@@ -16,16 +16,20 @@ from experiments.core.errors import BadInput
 from experiments.core.units import DTYPE_BYTES
 
 #: Everything in one type; 16-bit weights, gradients and moments; 16-bit weights and gradients with float32
-#: master weights and moments; the same with gradients kept and reduced in float32. The names say bf16, the
-#: 16-bit type is the step's ``dtype``.
+#: master weights and moments; the same with gradients kept and reduced in float32; the same, and the 16-bit
+#: gradients stay in buckets of their own beside those. The names say bf16, the 16-bit type is the step's
+#: ``dtype``.
 FULL, PURE, MIXED, MIXED_FP32_GRADS = "fp32", "bf16-pure", "bf16-mixed", "bf16-mixed-fp32-grads"
-PRECISIONS = (FULL, PURE, MIXED, MIXED_FP32_GRADS)
-#: Of them, those whose optimizer updates a float32 master copy of the weights.
-WITH_MASTER = (MIXED, MIXED_FP32_GRADS)
+MIXED_BOTH_GRADS = "bf16-mixed-both-grads"
+PRECISIONS = (FULL, PURE, MIXED, MIXED_FP32_GRADS, MIXED_BOTH_GRADS)
+#: Of them, those that add gradients up in float32, and those whose optimizer updates a float32 master copy of
+#: the weights.
+WITH_FP32_GRADS = (MIXED_FP32_GRADS, MIXED_BOTH_GRADS)
+WITH_MASTER = (MIXED, *WITH_FP32_GRADS)
 #: How the frozen weights beside adapters may be stored: in the step's type, or in fewer bits.
 BASES = ("plain", "int8", "nf4", "nf4-double")
 #: What the bytes of a parameter are for.
-PARTS = ("weights", "gradients", "master weights", "optimizer state")
+PARTS = ("weights", "gradients", "16-bit gradients", "master weights", "optimizer state")
 #: Tensors of a parameter's shape and type that an optimizer keeps; the state of others follows from a
 #: captured step.
 OPTIMIZER_MOMENTS: Mapping[str, int] = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
@@ -36,21 +40,28 @@ class StateBytes:
     """Bytes for one parameter: its weight, its gradient and all that the optimizer keeps.
 
     The optimizer's are K in ZeRO's paper; ``master`` of them are the float32 copy of a 16-bit weight.
+    ``gradient`` are those that are reduced; ``bucket`` holds another copy as backward passes make it.
     """
 
     weight: float
     gradient: float
     optimizer: float
     master: float = 0.0
+    bucket: float = 0.0
+
+    @property
+    def gradients(self) -> float:
+        """Bytes of all copies of a gradient."""
+        return self.gradient + self.bucket
 
     @property
     def total(self) -> float:
-        return self.weight + self.gradient + self.optimizer
+        return self.weight + self.gradients + self.optimizer
 
     @property
     def parts(self) -> dict[str, float]:
         """Bytes of a parameter by what they are for, without the parts that it does not have."""
-        sizes = (self.weight, self.gradient, self.master, self.optimizer - self.master)
+        sizes = (self.weight, self.gradient, self.bucket, self.master, self.optimizer - self.master)
         return {name: size for name, size in zip(PARTS, sizes, strict=True) if size}
 
     def on_device(self, parameters: float, zero: int, degree: int) -> float:
@@ -59,16 +70,16 @@ class StateBytes:
         Stage 1 divides the optimizer state, stage 2 the gradients too, stage 3 the weights too.
         """
         weight = self.weight / (degree if zero >= 3 else 1)
-        gradient = self.gradient / (degree if zero >= 2 else 1)
+        gradients = self.gradients / (degree if zero >= 2 else 1)
         optimizer = self.optimizer / (degree if zero >= 1 else 1)
-        return parameters * (weight + gradient + optimizer)
+        return parameters * (weight + gradients + optimizer)
 
 
 def state_bytes(dtype: str, optimizer: str, precision: str) -> StateBytes:
     """Return the bytes of a parameter's states.
 
     ``("bfloat16", "adam", "bf16-mixed")`` gives 2 + 2 + 12 bytes, with float32 gradients 2 + 4 + 12,
-    ``"bf16-pure"`` 2 + 2 + 4, and ``("float32", "adam", "fp32")`` 4 + 4 + 8. ``BadInput`` for an optimizer
+    with both 2 + 4 + 2 + 12, ``"bf16-pure"`` 2 + 2 + 4, and ``("float32", "adam", "fp32")`` 4 + 4 + 8. ``BadInput`` for an optimizer
     whose state is not a number of such tensors.
     """
     if optimizer not in OPTIMIZER_MOMENTS:
@@ -77,8 +88,9 @@ def state_bytes(dtype: str, optimizer: str, precision: str) -> StateBytes:
     size, moments = DTYPE_BYTES[dtype], OPTIMIZER_MOMENTS[optimizer]
     if precision not in WITH_MASTER:
         return StateBytes(size, size, size * moments)
-    gradient = 4 if precision == MIXED_FP32_GRADS else size
-    return StateBytes(size, gradient, 4 + 4 * moments, master=4)
+    gradient = 4 if precision in WITH_FP32_GRADS else size
+    bucket = size if precision == MIXED_BOTH_GRADS else 0
+    return StateBytes(size, gradient, 4 + 4 * moments, master=4, bucket=bucket)
 
 
 def states_note(states: StateBytes, precision: str) -> dict[str, Any]:

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 class Against:
     """A published figure next to ours; ``error`` is relative to it.
 
-    A ``reservation`` says why there can be no verdict: what the source leaves open, or does otherwise.
+    A ``reservation`` says why there can be no verdict: what the source leaves open, or does otherwise;
+    ``assumed`` what our run takes for granted where the source says nothing.
     """
 
     title: str
     published: float
     ours: float | None
     reservation: str = ""
+    assumed: str = ""
 
     @property
     def error(self) -> float | None:
@@ -40,11 +42,12 @@ def mean_error(rows: Sequence[Against]) -> float | None:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How well rows without a reservation agree: each ``within`` an error, their median below ``median``."""
+    """How well rows without a reservation agree: a ``share`` ``within`` an error, the median below another."""
 
     rows: tuple[Against, ...]
     within: float
     median: float
+    share: float = 1.0
 
     @property
     def with_verdict(self) -> list[Against]:
@@ -62,13 +65,14 @@ class Agreement:
 
     @property
     def holds(self) -> bool:
-        return self.near == len(self.with_verdict) and self.median_error <= self.median
+        return self.near >= self.share * len(self.with_verdict) and self.median_error <= self.median
 
     @property
     def words(self) -> str:
         """``15 of 16 within 15 %, median 4.2 % (asked: 6 %)``."""
         found = "none" if self.median_error == float("inf") else f"{self.median_error:.1%}"
+        share = "" if self.share == 1 else f" (asked: {self.share:.0%} of them)"
         return (
-            f"{self.near} of {len(self.with_verdict)} within {self.within:.0%}, "
+            f"{self.near} of {len(self.with_verdict)} within {self.within:.0%}{share}, "
             f"median {found} (asked: {self.median:.0%})"
         )

@@ -19,16 +19,17 @@
 
 ``value`` names the metric of the table that such a grid makes. Where runs say what was published (``published
 = 0.2727`` in a run, and on top ``published = "closed form"`` what that is), the table has it next to ours
-with the error. Where ``within`` and ``median`` say what errors were asked for, it has a verdict for each run
-without a ``reservation``, and ``[[cited]]`` figures (title, published, reservation) that no run can be set
-against.
+with the error. Where ``within`` and ``median`` say what errors were asked for (``within`` of a ``share`` of
+the rows), it has a verdict for each run without a ``reservation``, and ``[[cited]]`` figures (title,
+published, reservation) that no run can be set against. ``assumed`` is what a run takes for granted where its
+source says nothing.
 """
 
 from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ from experiments.core.spec import RunSpec, load_spec
 
 FOLDER = Path(__file__).resolve().parent.parent / "suites"
 #: What a row of a suite has besides the spec of its run.
-NOT_OF_THE_RUN = ("title", "published", "reservation")
+NOT_OF_THE_RUN = ("title", "published", "reservation", "assumed")
 #: How the source of a workload begins that the user has to bring.
 DATA = "data/"
 
@@ -50,8 +51,8 @@ class Suite:
 
     ``value``, ``rows`` and ``columns`` (titles) are the table that the runs of a grid make: ``cell_title`` of
     a row and a column is the title of its run. ``published`` has such figures by title, and ``published_as``
-    says what they are; ``reservations`` say of some why there is no verdict. ``within`` and ``median`` are
-    the errors asked for of the others.
+    says what they are; ``reservations`` say of some why there is no verdict, ``assumptions`` what runs take
+    for granted. ``within`` (of a ``share``) and ``median`` are the errors asked for of the others.
     """
 
     name: str
@@ -66,6 +67,8 @@ class Suite:
     reservations: Mapping[str, str] = field(default_factory=dict)
     within: float | None = None
     median: float | None = None
+    share: float = 1.0
+    assumptions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def asks_for_data(self) -> bool:
@@ -109,12 +112,18 @@ def load_suite(name: str) -> Suite:
         tuple(grid["policies"]),
         {title_of(row): float(row["published"]) for row in cited if "published" in row},
         data.get("published", ""),
-        {title_of(row): row["reservation"] for row in cited if "reservation" in row},
+        _said("reservation", cited),
         data.get("within"),
         data.get("median"),
+        data.get("share", 1.0),
+        _said("assumed", cited),
     )
     suite.specs()
     return suite
+
+
+def _said(what: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    return {title_of(row): str(row[what]) for row in rows if what in row}
 
 
 def cell_title(row: str, column: str) -> str:
@@ -153,7 +162,13 @@ def _file(folder: Path, name: str) -> str:
 def compare_with_published(suite: Suite, values: Mapping[str, float]) -> list[Against]:
     """Return every published figure of the suite next to what its run gave, in the suite's order."""
     return [
-        Against(title, figure, values.get(title), suite.reservations.get(title, ""))
+        Against(
+            title,
+            figure,
+            values.get(title),
+            suite.reservations.get(title, ""),
+            suite.assumptions.get(title, ""),
+        )
         for title, figure in suite.published.items()
     ]
 
@@ -162,7 +177,7 @@ def agreement_of(suite: Suite, rows: Sequence[Against]) -> Agreement | None:
     """Return how well ``rows`` agree; ``None`` where the suite does not say what was asked for."""
     if suite.within is None or suite.median is None:
         return None
-    return Agreement(tuple(rows), suite.within, suite.median)
+    return Agreement(tuple(rows), suite.within, suite.median, suite.share)
 
 
 MEAN = "geometric mean"

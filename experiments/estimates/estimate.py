@@ -25,6 +25,7 @@ KORTHIKANTI = "Korthikanti et al., Reducing Activation Recomputation, MLSys 2023
 
 
 MEGATRON_DOCS = "Megatron-LM documentation, distributed optimizer (bf16 parameters, fp32 gradients)"
+NANOTRON = "nanotron, gradient accumulators (bf16 buckets of gradients, fp32 sums)"
 
 
 ZERO = "Rajbhandari et al., ZeRO, SC 2020, section 3.1"

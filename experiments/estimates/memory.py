@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from experiments.core.errors import BadInput
-from experiments.core.precision import FULL, MIXED, MIXED_FP32_GRADS, PURE
-from experiments.estimates.estimate import MEGATRON_DOCS, NOTES, TORCH, ZERO
+from experiments.core.precision import FULL, MIXED, MIXED_BOTH_GRADS, MIXED_FP32_GRADS, PURE
+from experiments.estimates.estimate import MEGATRON_DOCS, NANOTRON, NOTES, TORCH, ZERO
 
 #: Where the bytes that a precision keeps for a parameter were published.
 STATE_SOURCES: Mapping[str, str] = {
@@ -17,6 +17,7 @@ STATE_SOURCES: Mapping[str, str] = {
     PURE: TORCH,
     MIXED: ZERO,
     MIXED_FP32_GRADS: MEGATRON_DOCS,
+    MIXED_BOTH_GRADS: NANOTRON,
 }
 
 

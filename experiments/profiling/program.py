@@ -16,12 +16,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from experiments.core.errors import BadInput
-from experiments.core.precision import MIXED_FP32_GRADS
 from experiments.models.build import DTYPES, Chosen, build, chosen
 from experiments.models.model import Model, Objective
 from experiments.models.parts import own_attributes
 from experiments.profiling.autocast import casting, refuse_narrow
-from experiments.profiling.optimizers import GRADIENT, initial_state
+from experiments.profiling.optimizers import BUCKET, GRADIENT, initial_state
 from experiments.profiling.optimizers.matrices import hidden_matrices
 from experiments.profiling.optimizers.optimizer import Optimizer
 from experiments.profiling.update import IN_BACKWARD, Update, optimizer_of
@@ -67,17 +66,20 @@ class Leaf:
 class GradientSums:
     """Gradients of several backward passes, added up as each is made, as ``.grad`` is.
 
-    ``buffers`` hold them in float32 from the start, where the precision has such.
+    ``buffers`` hold them in float32 from the start, where the precision has such, and ``buckets`` those of a
+    pass as it makes them.
     """
 
-    def __init__(self, buffers: Mapping[str, Tensor]) -> None:
-        self.buffers = buffers
+    def __init__(self, buffers: Mapping[str, Tensor], buckets: Mapping[str, Tensor]) -> None:
+        self.buffers, self.buckets = buffers, buckets
         self.found: dict[str, Tensor] = {}
 
     @torch.no_grad()
     def add(self, name: str, gradient: Tensor) -> None:
         """Add the gradient of one pass, into the memory of the first where that is its own."""
         first = name not in self.found
+        if name in self.buckets:
+            gradient = self.buckets[name].copy_(gradient)
         if self.buffers:
             buffer = self.buffers[name]
             self.found[name] = buffer.copy_(gradient) if first else buffer.add_(gradient)
@@ -130,7 +132,7 @@ class Program:
             with torch.no_grad():
                 return self._forward(parameters, buffers, batch, watcher)
         update = Update(self.optimizer, self.form, parameters, state, watcher)
-        sums = GradientSums(self._gradient_buffers(state))
+        sums = GradientSums(self._slots(state, GRADIENT), self._slots(state, BUCKET))
         losses: list[Tensor] = []
         for share in self._shares(batch):
             loss, gradients = self._backward(parameters, buffers, share, watcher, self._hooks(update, sums))
@@ -196,11 +198,10 @@ class Program:
         """The number of weights that the step updates."""
         return sum(self.weight_counts[name] for name in self._trained_names)
 
-    def _gradient_buffers(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The float32 buffers that each backward pass adds to; empty where gradients are the pass's own."""
-        if self.options.precision != MIXED_FP32_GRADS:
-            return {}
-        return {name: state[f"{name}.{GRADIENT}"] for name in self._trained_names}
+    def _slots(self, state: Mapping[str, Tensor], slot: str) -> dict[str, Tensor]:
+        """``slot`` of each parameter; empty where the precision keeps no such gradients."""
+        named = {name: f"{name}.{slot}" for name in self._trained_names}
+        return {name: state[key] for name, key in named.items() if key in state}
 
     @contextlib.contextmanager
     def _holding(self, outputs: list[Any], watcher: Observer) -> Iterator[None]:
@@ -263,7 +264,7 @@ class Program:
         """A shared scalar belongs to no parameter: it is a buffer of the step."""
         if name in self.optimizer.shared:
             return "buffer"
-        return "gradient_buffer" if name.rpartition(".")[2] == GRADIENT else "optimizer_state"
+        return "gradient_buffer" if name.rpartition(".")[2] in (GRADIENT, BUCKET) else "optimizer_state"
 
 
 def program(source: ModelSource, device: str = "cpu", weights: bool = True) -> Program:

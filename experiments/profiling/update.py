@@ -17,7 +17,7 @@ from torch import Tensor
 
 from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
-from experiments.core.precision import MIXED_FP32_GRADS
+from experiments.core.precision import WITH_FP32_GRADS
 from experiments.profiling.optimizers import MASTER, OPTIMIZERS
 from experiments.profiling.optimizers.optimizer import Optimizer, Part, State
 
@@ -65,7 +65,7 @@ def _refuse_held_gradients(precision: str, parts: int) -> None:
     if parts > 1:
         what = f"update {IN_BACKWARD!r} with gradients of {parts} parts of the batch to be added up"
         raise BadInput(what, "options.update", "the batch in one part, or update single, foreach or fused")
-    if precision == MIXED_FP32_GRADS:
+    if precision in WITH_FP32_GRADS:
         what = f"update {IN_BACKWARD!r} with precision {precision!r}, which holds the gradients"
         raise BadInput(what, "options.update", "a precision without float32 gradients")
 

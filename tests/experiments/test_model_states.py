@@ -53,6 +53,9 @@ def test_seven_billion_parameters_take_16_and_18_bytes() -> None:
     held = state_bytes("bfloat16", "adamw", "bf16-mixed-fp32-grads")
     assert held.total == 18
     assert held.on_device(7e9, zero=1, degree=8) == 7e9 * (6 + 12 / 8)
+    both = state_bytes("bfloat16", "adamw", "bf16-mixed-both-grads")
+    assert both.total == 20 and both.gradient == 4
+    assert both.on_device(7e9, zero=1, degree=8) == 7e9 * (8 + 12 / 8)
 
 
 def test_megatron_keeps_gradients_of_bfloat16_in_float32() -> None:

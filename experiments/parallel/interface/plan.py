@@ -179,6 +179,8 @@ class Synchronization:
     - ``cycle``: seconds between the moments at which buckets that are ready may leave (0: at once).
     - ``prefetch``: ZeRO 1 and 2 gather updated weights bucket by bucket, each before the step's first forward
       pass over it and while those before it compute; else behind the update.
+    - ``by_owner``: ZeRO 1 and 2 hand out updated weights behind the update, one owner of whole tensors after
+      the other.
     - ``regather``: ZeRO 3 gathers the weights of what is recomputed twice in a backward pass: to recompute
       it, and for its gradient.
     """
@@ -197,6 +199,7 @@ class Synchronization:
     cycle: float = 0.0
     regather: bool = False
     prefetch: bool = False
+    by_owner: bool = False
 
 
 @dataclass(frozen=True)
@@ -207,6 +210,8 @@ class ParallelPlan:
     - ``micro_batches``: equal parts of the batch.
     - ``mesh``: names and sizes of the axes, for people.
     - ``zero``: the ZeRO stage (0: everything replicated).
+    - ``zero_group``: the devices among which ZeRO divides states; the groups hold copies (hybrid sharding).
+      0: all devices that hold the same weights.
     - ``recompute``: the layers whose activations are dropped after the forward pass and recomputed before
       their backward pass.
     - ``checkpoints``: the recomputed layers whose input is kept; each begins a run that is recomputed by
@@ -243,6 +248,7 @@ class ParallelPlan:
     checkpoints: tuple[int, ...] = ()
     saved: tuple[int, ...] = ()
     overlapped: bool = False
+    zero_group: int = 0
 
     @functools.cached_property
     def sequence(self) -> int:
@@ -275,6 +281,21 @@ class ParallelPlan:
     def degree(self, stage: Stage) -> int:
         """Return how many devices hold the same weights of ``stage``."""
         return len(stage.workers) * self.context
+
+    def sharing(self, stage: Stage) -> int:
+        """Return among how many devices ZeRO divides the states of ``stage``."""
+        return min(self.zero_group or self.degree(stage), self.degree(stage))
+
+    def sharing_groups(self, stage: Stage) -> list[tuple[int, ...]]:
+        """Return the groups among which ZeRO divides states: neighbors of each group of ``holders``."""
+        size = self.sharing(stage)
+        holders = self.holders(stage)
+        return [group[start : start + size] for group in holders for start in range(0, len(group), size)]
+
+    def copy_groups(self, stage: Stage) -> list[tuple[int, ...]]:
+        """Return the groups of devices that hold the same part of divided states."""
+        size = self.sharing(stage)
+        return [group[place::size] for group in self.holders(stage) for place in range(size)]
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as a document; slots are spelled ``F3.0``: kind, micro-batch, stage."""
@@ -319,6 +340,7 @@ class ParallelPlan:
             checkpoints=tuple(data.get("checkpoints", ())),
             saved=tuple(data.get("saved", ())),
             overlapped=data.get("overlapped", False),
+            zero_group=data.get("zero_group", 0),
         )
 
 

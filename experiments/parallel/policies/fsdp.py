@@ -5,7 +5,8 @@ Source: Zhao et al., "PyTorch FSDP", VLDB'23 (a unit's weights are gathered befo
 behind them); torchtitan (Liang et al., 2024) for context parallelism combined with it and for selective
 recomputation by operator, which keeps what attention and every second matrix product gave and computes the
 rest of a block again. Its module is unsharded once for computing again and for the gradient, and divided over
-the devices that share a sequence too. Not reproduced: hybrid sharding.
+the devices that share a sequence too. Hybrid sharding (section 3.2.2) divides inside groups of ``shard`` devices;
+the groups' gradients are summed part by part.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ class Fsdp(LivePolicy, ParallelPolicy):
 
     context: int = knob(1, "devices that share a sequence", low=1, high=1024)
     micro_batches: int = knob(1, "micro-batches accumulated before the update", low=1, high=65536)
+    shard: int = knob(
+        0, "devices that divide states, the groups copies (hybrid sharding); 0: all", low=0, high=65536
+    )
     recompute: str = knob(
         "none",
         "computed again: nothing; all but attention and every second product; whole blocks",
@@ -55,7 +59,7 @@ class Fsdp(LivePolicy, ParallelPolicy):
         replicas = whole_share(cluster.device_count, self.context, "devices", "knobs.context")
         samples = whole_share(batch, replicas * self.micro_batches, "samples", "knobs.micro_batches")
         again = "none" if self.recompute == "none" else "blocks"
-        layout = Degrees(context=self.context, micro_batch=samples, recompute=again, zero=3)
+        layout = Degrees(context=self.context, micro_batch=samples, recompute=again, zero=3, shard=self.shard)
         plan = megatron_plan(model, cluster, batch, layout)
         return replace(plan, saved=self._saved_layers(model))
 

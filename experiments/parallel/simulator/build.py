@@ -4,6 +4,7 @@ messages.
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -51,7 +52,7 @@ class Builder:
         self.passes = Passes(plan, estimate, self.figures, self.network)
         self.stands_for = representatives(plan, estimate, self.passes.slowdown, self.network)
         self.graph = TaskGraph()
-        self.exchange = Exchange(plan, self.graph, self.network)
+        self.exchange = Exchange(plan, self.graph, self.network, lambda: self._longest_send)
         self.first: dict[Slot, int] = {}
         self.last: dict[Slot, int] = {}
         self.worker_of: dict[Slot, int] = {}
@@ -211,6 +212,17 @@ class Builder:
             task = self.graph.send((slot, source), message, (arrived,))
             self.graph.edge(task, self.first[slot])
 
+    @functools.cached_property
+    def _longest_send(self) -> float:
+        """Seconds of the longest send between stages, alone on its way; 0 where there is none."""
+        found = 0.0
+        for pair, size in self.figures.crossings.items():
+            sender, receiver = (self.plan.stages[number].workers[0] for number in pair)
+            if size and sender != receiver:
+                message = self._between_workers(sender, receiver, size * self.figures.portion(0))
+                found = max(found, message.seconds)
+        return found
+
     def _between_workers(self, sender: int, receiver: int, size: float) -> Message:
         key = sender, receiver, size
         if key not in self._messages:
@@ -248,9 +260,10 @@ class Builder:
             return
         size = parameters * self.estimate.states.weight
         if what == "fetch":
-            fetched = self.graph.send((stage, bucket), self._among(stage, "all_gather", size))
+            gather = self._among(stage, "all_gather", size)
+            fetched = self.exchange.send_in_turns((stage, bucket), gather, ())
             for _, piece in members:
-                self.graph.edge(fetched, piece)
+                self.graph.edge(fetched[-1], piece)
             return
         twice = what == f"gather {BACKWARD}" and self.plan.synchronization.regather
         message = self._among(stage, "all_gather", size * (2 if twice else 1))
@@ -268,6 +281,8 @@ class Builder:
         behind = self.estimate.exchange == BEHIND
         pieces = [self.graph.last(worker) if behind else piece for worker, piece in members]
         tasks = self.exchange.tasks((stage, bucket), size, pieces, lambda: self._among(stage, kind, size))
+        if copied := self._among_copies(stage, size):
+            tasks += self.exchange.send_in_turns((stage, bucket), copied, tasks[-1:])
         for worker, piece in members:
             self._reduced[stage, worker] += tasks
             if piece in self._throttled:
@@ -284,12 +299,19 @@ class Builder:
         do theirs at once.
         """
         if (stage, kind, size) not in self._sums:
-            groups, algorithm = (
-                self.plan.holders(self.plan.stages[stage]),
-                self.plan.synchronization.algorithm,
-            )
+            divided = kind != "all_reduce"
+            groups_of = self.plan.sharing_groups if divided else self.plan.holders
+            groups, algorithm = groups_of(self.plan.stages[stage]), self.plan.synchronization.algorithm
             self._sums[stage, kind, size] = self.network.groups(kind, groups, size, algorithm)
         return self._sums[stage, kind, size]
+
+    def _among_copies(self, stage: int, size: float) -> Message | None:
+        """Parts of gradients of ``size`` bytes are summed over the groups that hold copies of ZeRO's parts."""
+        plan, hosted = self.plan, self.plan.stages[stage]
+        if not plan.zero or plan.sharing(hosted) == plan.degree(hosted):
+            return None
+        groups, part = plan.copy_groups(hosted), size / plan.sharing(hosted)
+        return self.network.groups("all_reduce", groups, part, plan.synchronization.algorithm)
 
     def _tie(self) -> None:
         """Copies of weights on several stages sum their gradients, pair by pair of replicas, once a step."""
@@ -318,7 +340,7 @@ class Builder:
             parameters = float(self.figures.parameters[number].sum())
             if parameters == 0:
                 continue
-            owned = parameters / (self.plan.degree(stage) if self.plan.zero else 1)
+            owned = parameters / (self.plan.sharing(stage) if self.plan.zero else 1)
             own = [worker for worker in stage.workers if self.stands_for[worker] == worker]
             tasks = [self._update_of(number, worker, owned) for worker in own]
             if self.plan.zero in (1, 2) and self.plan.degree(stage) > 1 and not self._prefetches:
@@ -330,7 +352,15 @@ class Builder:
         for layers in self.figures.buckets[stage] if self.plan.synchronization.buckets else [whole]:
             if parameters := self.figures.bucket_parameters(stage, layers):
                 size = parameters * self.estimate.states.weight
-                self.graph.send((stage,), self._among(stage, "all_gather", size), tasks)
+                self.graph.send((stage,), self._handing_out(stage, layers, size), tasks)
+
+    def _handing_out(self, stage: int, layers: range, size: float) -> Message:
+        """One gather of all, or as many rounds of the ring as there are owners of whole tensors."""
+        if not self.plan.synchronization.by_owner:
+            return self._among(stage, "all_gather", size)
+        tensors = sum(float(self.estimate.layer_parameters[layer]) > 0 for layer in layers)
+        owners = min(self.plan.sharing(self.plan.stages[stage]), tensors)
+        return self._among(stage, "all_gather", size / owners).times(owners)
 
     def _update_of(self, stage: int, worker: int, parameters: float) -> int:
         task = self.graph.compute(f"U.{stage}", self._update_seconds(worker, parameters), worker)
@@ -351,7 +381,7 @@ class Builder:
     def _updated_parameters(self, worker: int) -> float:
         """Parameters that a device of ``worker`` updates, of all its stages."""
         return sum(
-            float(self.figures.parameters[number].sum()) / (self.plan.degree(stage) if self.plan.zero else 1)
+            float(self.figures.parameters[number].sum()) / (self.plan.sharing(stage) if self.plan.zero else 1)
             for number, stage in enumerate(self.plan.stages)
             if worker in stage.workers
         )

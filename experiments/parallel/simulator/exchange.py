@@ -16,6 +16,9 @@ from experiments.parallel.interface.exchanges import SUMMATION
 from experiments.parallel.simulator.network import Message, Network
 from experiments.parallel.simulator.tasks import TaskGraph
 
+#: Pieces of a message at most.
+MOST_TURNS = 64
+
 
 class Exchange:
     """Adds the tasks of a plan's sums to its graph.
@@ -23,10 +26,16 @@ class Exchange:
     Parts that servers sum are dealt out in turn, each to the server that is furthest below its share so far.
     They are small against the whole and many are in flight, so they take their shares of the channels that
     they cross instead of holding them; a part starts when the one ``in_flight`` before it is back.
+
+    An adapter serves its queues in turn: what replicas exchange beside sends between stages goes in pieces
+    that take as long as the ``longest_send``, so that such a send waits for one of them, not for all.
     """
 
-    def __init__(self, plan: ParallelPlan, graph: TaskGraph, network: Network) -> None:
+    def __init__(
+        self, plan: ParallelPlan, graph: TaskGraph, network: Network, longest_send: Callable[[], float]
+    ) -> None:
         self._sync, self._graph, self._network = plan.synchronization, graph, network
+        self._longest_send = longest_send
         self._devices = np.array(sorted(plan.devices))
         self._given = np.zeros(len(self._sync.servers))
         self._back: list[int] = []
@@ -40,9 +49,20 @@ class Exchange:
         if self._sync.cycle:
             ready = [self._graph.wait(label, self._sync.cycle, ready)]
         if self._sync.kind != SUMMATION:
-            return [self._graph.send(label, collective(), ready)]
+            return self.send_in_turns(label, collective(), ready)
         count = math.ceil(size / self._sync.bucket_bytes)
         return [self._part(label, size / count, ready) for _ in range(count)]
+
+    def send_in_turns(self, label: object, message: Message, ready: Sequence[int]) -> list[int]:
+        """Tasks of ``message`` in pieces, each behind the one before it."""
+        longest = self._longest_send()
+        count = max(1, min(MOST_TURNS, math.ceil(message.seconds / longest))) if longest else 1
+        piece, tasks = message.times(1 / count) if count > 1 else message, list(ready)
+        found = []
+        for _ in range(count):
+            tasks = [self._graph.send(label, piece, tasks)]
+            found += tasks
+        return found
 
     def _part(self, label: object, size: float, ready: Sequence[int]) -> int:
         there, back = self._between(self._next_server(size), size)

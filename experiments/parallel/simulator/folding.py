@@ -17,13 +17,11 @@ from typing import NamedTuple
 from experiments.hardware.algorithms import AUTO
 from experiments.hardware.roofline import memory_rate
 from experiments.hardware.topology import LEAF, NODE
-from experiments.parallel.interface import ParallelPlan, PlanningEstimate, ties
+from experiments.parallel.interface import ParallelPlan, PlanningEstimate, Stage, ties
 from experiments.parallel.simulator.network import Message, Network
 
 #: A node or a leaf switch, and its number.
 Place = tuple[str, int]
-#: What replicas do together: sums where every one has all states, sums and gathers of their parts under ZeRO.
-TOGETHER = (("all_reduce",), ("reduce_scatter", "all_gather"))
 
 
 def representatives(
@@ -140,6 +138,17 @@ class _Joined:
         return list(found.values())
 
 
+def _exchanges(plan: ParallelPlan, stage: Stage) -> list[tuple[str, list[tuple[int, ...]]]]:
+    """What replicas do together, and who: sums where every one has all states, sums and gathers of
+    their parts under ZeRO, sums of copies of parts.
+    """
+    if not plan.zero:
+        return [("all_reduce", plan.holders(stage))]
+    found = [(kind, plan.sharing_groups(stage)) for kind in ("reduce_scatter", "all_gather")]
+    hybrid = plan.sharing(stage) < plan.degree(stage)
+    return found + ([("all_reduce", plan.copy_groups(stage))] if hybrid else [])
+
+
 # --- where groups lie
 # -----------------------------------------------------------------------------------------------
 
@@ -155,9 +164,9 @@ class _Map:
         self._uses: dict[Place, list[tuple[int, int, float]]] = defaultdict(list)
         hosted = {stage.workers: stage for stage in plan.stages if plan.degree(stage) > 1}
         for number, stage in enumerate(hosted.values()):
-            for which, kind in enumerate(TOGETHER[plan.zero > 0]):
-                groups, algorithm = plan.holders(stage), plan.synchronization.algorithm
-                self._add(2 * number + which, network.groups(kind, groups, 1.0, algorithm))
+            for which, (kind, groups) in enumerate(_exchanges(plan, stage)):
+                message = network.groups(kind, groups, 1.0, plan.synchronization.algorithm)
+                self._add(3 * number + which, message)
 
     def _add(self, collective: int, message: Message) -> None:
         """Held channels take no share."""

@@ -95,7 +95,7 @@ def persistent_bytes(built: Builder, worker: int) -> float:
     for number, stage in enumerate(built.plan.stages):
         if worker in stage.workers:
             parameters = float(built.figures.parameters[number].sum())
-            total += states.on_device(parameters, built.plan.zero, built.plan.degree(stage))
+            total += states.on_device(parameters, built.plan.zero, built.plan.sharing(stage))
             total += (stage.weight_versions - 1) * states.weight * parameters
     return total
 

@@ -38,6 +38,12 @@ class Message:
     shares: tuple[tuple[int, float], ...] = ()
     parts: tuple[Message, ...] = ()
 
+    def times(self, count: float) -> Message:
+        """``count`` such messages in a row as one; a part of one piece by piece where it is below 1."""
+        shares = tuple((channel, seconds * count) for channel, seconds in self.shares)
+        seconds, sent, size = (value * count for value in (self.seconds, self.sent, self.size))
+        return replace(self, seconds=seconds, sent=sent, size=size, shares=shares)
+
 
 def join(messages: Iterable[Message]) -> Iterator[Message]:
     """Messages one after another, those in a row that hold the same channels as one."""

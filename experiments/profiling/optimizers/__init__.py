@@ -14,12 +14,12 @@ from collections.abc import Callable, Collection, Mapping
 import torch
 from torch import Tensor
 
-from experiments.core.precision import MIXED_FP32_GRADS, WITH_MASTER
+from experiments.core.precision import MIXED_BOTH_GRADS, WITH_FP32_GRADS, WITH_MASTER
 from experiments.profiling.optimizers import adafactor, elementwise, galore, muon, paged, quantized
 from experiments.profiling.optimizers.optimizer import Optimizer
 
 #: State tensors that come of the precision, not of the optimizer.
-MASTER, GRADIENT = "master", "gradient"
+MASTER, GRADIENT, BUCKET = "master", "gradient", "bucket"
 #: Rates and constants are torch.optim's defaults (SGD: 0.01, momentum 0.9).
 OPTIMIZERS: Mapping[str, Callable[[int], Optimizer]] = {
     "sgd": lambda rank: elementwise.sgd(0.01),
@@ -46,7 +46,7 @@ def initial_state(
     """Return the optimizer's state by name: ``parameter.slot``, then the shared scalars.
 
     ``master``, for a parameter of 16 bits, starts as the model's own ``weights``, and ``gradient`` is the
-    buffer that float32 gradients are added up in; ``hidden`` names matrices between embeddings and output.
+    buffer that float32 gradients are added up in, ``bucket`` that of 16-bit ones before; ``hidden`` names matrices between embeddings and output.
     On the parameters' device.
     """
     state: dict[str, Tensor] = {}
@@ -57,7 +57,9 @@ def initial_state(
         state |= {f"{name}.{slot}": first for slot, first in slots.items()}
         if mixed:
             state[f"{name}.{MASTER}"] = weights[name].detach().to(value.device, torch.float32, copy=True)
-        if precision == MIXED_FP32_GRADS:
+        if precision in WITH_FP32_GRADS:
             state[f"{name}.{GRADIENT}"] = torch.zeros_like(kept)
+        if precision == MIXED_BOTH_GRADS:
+            state[f"{name}.{BUCKET}"] = torch.zeros_like(value)
     device = next(iter(parameters.values())).device
     return state | {name: torch.zeros((), dtype=torch.float32, device=device) for name in optimizer.shared}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from experiments.__main__ import main
+from experiments.commands.suite import published_table
 from experiments.core import suites
 from experiments.core.errors import BadInput
 from experiments.core.published_figures import mean_error
@@ -153,6 +154,25 @@ def test_figures_with_a_reservation_have_no_verdict_and_the_others_are_held_to_w
     assert better is not None and better.holds
     without = agreement_of(suite, compare_with_published(suite, {"near": 10.0}))
     assert without is not None and not without.holds and without.near == 1
+
+
+def test_a_share_of_the_rows_may_be_asked_for_and_what_runs_assume_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nine of ten within 15 % hold where nine tenths are asked for, and not where all are."""
+    rows = [ROW.format(title=f"row {n}", published=10, more='assumed = "flash"') for n in range(10)]
+    (tmp_path / "one.toml").write_text('within = 0.15\nmedian = 0.06\nshare = 0.9\n' + "".join(rows))
+    monkeypatch.setattr(suites, "FOLDER", tmp_path)
+    suite = load_suite("one")
+    values = {f"row {n}": 10.0 if n else 20.0 for n in range(10)}
+    found = compare_with_published(suite, values)
+    assert {row.assumed for row in found} == {"flash"}
+    assert "assumed" not in suite.runs[0][1]
+    agreement = agreement_of(suite, found)
+    assert agreement is not None and agreement.holds
+    assert agreement.words == "9 of 10 within 15% (asked: 90% of them), median 0.0% (asked: 6%)"
+    assert not replace(agreement, share=1.0).holds
+    assert published_table(suite, {}).splitlines()[0].split()[-1] == "ASSUMED"
 
 
 def test_the_bubbles_of_the_schedules_are_their_closed_forms(capsys: pytest.CaptureFixture[str]) -> None:

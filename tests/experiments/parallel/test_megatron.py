@@ -240,7 +240,7 @@ def test_closed_forms_agree_with_the_event_simulator(
     products: bool,
     gradients: bool,
 ) -> None:
-    """Within two per cent, for time and memory, of a model whose blocks outweigh its ends."""
+    """Within three per cent for time, two for memory, of a model whose blocks outweigh its ends."""
     name, batch = "1.7b", 64
     assume(t * p * context <= 16 and (v == 1 or p > 1))
     devices = 16
@@ -252,7 +252,7 @@ def test_closed_forms_agree_with_the_event_simulator(
     ours = Analytic(estimate, batch).figures(Columns.of([layout], devices))
     roomy = model_estimate(estimate.model, a100s(devices, memory=1e13), evaluate)
     found = simulate(plan_of(estimate, batch, layout), roomy)
-    assert ours.step_time[0] == pytest.approx(found.step_time, rel=0.02)
+    assert ours.step_time[0] == pytest.approx(found.step_time, rel=0.03)
     assert ours.peak_memory[0] == pytest.approx(found.peak_memory, rel=0.02)
 
 

@@ -23,6 +23,9 @@ from experiments.workloads.transformer_layers import ATTENTION_CORE
 #: What is computed again: nothing, attention cores, every block from its input (Megatron-LM's "full"), or the
 #: ends as well, logits included, so that all FLOPs of a forward pass are spent twice and HFU is 4/3 MFU.
 RECOMPUTATION = ("none", "selective", "blocks", "full")
+#: How ZeRO 1 and 2 hand out updated weights: before the forward passes that need them (where gradients are
+#: reduced behind passes too), together behind the update, or behind it one owner after the other.
+AHEAD, BEHIND, BY_OWNER = GATHERING = ("ahead", "behind", "by-owner")
 #: One bucket for all gradients of a stage: Megatron-LM of 2021 reduces them behind the last micro-batch.
 ONE_BUCKET = 1e18
 #: Parameters of a bucket of Megatron-Core, at least, and for each replica.
@@ -47,6 +50,8 @@ class Degrees:
     overlap: bool = True
     overlap_products: bool = False
     overlap_gradients: bool = False
+    shard: int = 0
+    gather: str = AHEAD
 
     @property
     def mesh(self) -> WorkerMesh:
@@ -66,7 +71,9 @@ def megatron_plan(model: LayerGraph, cluster: Hardware, batch: int, layout: Degr
     _refuse_misfits(model, layout)
     replicas = layout.replicas(cluster.device_count)
     synchronization = Synchronization(
-        bucket_bytes=_bucket_bytes(model, layout, replicas), prefetch=layout.overlap_gradients
+        bucket_bytes=_bucket_bytes(model, layout, replicas),
+        prefetch=layout.overlap_gradients and layout.gather == AHEAD,
+        by_owner=layout.gather == BY_OWNER,
     )
     micro_batches = layout.micro_batches(cluster.device_count, batch)
     hosts = devices_by_stage(layout.pipeline, layout.interleaved)
@@ -85,6 +92,7 @@ def megatron_plan(model: LayerGraph, cluster: Hardware, batch: int, layout: Degr
         ),
         workers=_workers(layout, replicas, micro_batches),
         zero=layout.zero,
+        zero_group=layout.shard,
         recompute=recomputed_layers(model, layout.recompute),
         checkpoints=checkpoints(model, layout.recompute),
         shardings=megatron_shardings(model, layout.mesh),

@@ -20,7 +20,7 @@ from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import LivePolicy, ParallelPlan, ParallelPolicy, PlanningEstimate
-from experiments.parallel.planning.transformers.plan import RECOMPUTATION, Degrees, megatron_plan
+from experiments.parallel.planning.transformers.plan import GATHERING, RECOMPUTATION, Degrees, megatron_plan
 from experiments.parallel.policies.megatron.search import by_rule, search
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer_layers import OPERATORS
@@ -52,6 +52,15 @@ class Megatron(LivePolicy, ParallelPolicy):
     )
     zero: int = knob(
         0, "ZeRO stage among data-parallel devices; 1 is the distributed optimizer", choices=(0, 1, 2, 3)
+    )
+    shard: int = knob(
+        0, "data-parallel devices that divide states, the groups copies (hybrid); 0: all", low=0, high=65536
+    )
+    gather: str = knob(
+        "ahead",
+        "ZeRO 1 and 2 hand out updated weights ahead of forward passes, behind the update, or one owner after "
+        "the other",
+        choices=GATHERING,
     )
     evaluations: int = knob(
         10_000_000, "plans that a search evaluates before the best so far is taken", low=1, high=10**12
@@ -90,6 +99,8 @@ class Megatron(LivePolicy, ParallelPolicy):
             overlap=self.overlap,
             overlap_products=self.overlap_products,
             overlap_gradients=self.overlap_gradients,
+            shard=self.shard,
+            gather=self.gather,
         )
 
     def _search(

@@ -142,6 +142,7 @@ def candidates(estimate: PlanningEstimate, batch: int, fixed: Degrees) -> Column
         overlap=whole * fixed.overlap,
         overlap_products=whole * fixed.overlap_products,
         overlap_gradients=whole * fixed.overlap_gradients,
+        shard=whole * 0,
     )
 
 

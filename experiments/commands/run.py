@@ -39,6 +39,8 @@ def call(arguments: argparse.Namespace) -> int:
     write_json(outcome.to_json(), arguments.out)
     if arguments.trace:
         write_json(trace(outcome.to_json()), arguments.trace)
+    for line in outcome.provenance.get("warnings", ()):
+        print(f"warning: {line}", file=sys.stderr)
     if outcome.reason:
         print(f"{outcome.status}: {outcome.reason}", file=sys.stderr)
     return EXIT_OF_STATUS[outcome.status]

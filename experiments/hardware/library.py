@@ -1,8 +1,9 @@
 """Reads the spec sheets (``sheets/*.toml``): strict, merged, every name and alias unique.
 
 A sheet file holds tables ``[link.NAME]``, ``[host.NAME]``, ``[storage.NAME]``, ``[kernels.NAME]``,
-``[units.NAME]`` and ``[device.NAME]``; a new sheet is a new table in any file of that folder. ``aliases`` are
-other names for the same sheet: short forms and the product names that drivers report.
+``[units.NAME]``, ``[device.NAME]`` and ``[node.NAME]``; a new sheet is a new table in any file of that
+folder. ``aliases`` are other names for the same sheet: short forms and the product names that drivers
+report.
 """
 
 from __future__ import annotations
@@ -22,15 +23,6 @@ from experiments.core.units import DTYPE_BYTES
 from experiments.hardware.parts import ComputeUnits, Device, Host, KernelRates, Link, Peaks, Storage
 
 SHEETS = Path(__file__).with_name("sheets")
-RECORDS = {
-    "link": Link,
-    "host": Host,
-    "storage": Storage,
-    "kernels": KernelRates,
-    "units": ComputeUnits,
-    "device": Device,
-}
-KINDS = tuple(RECORDS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,27 +36,48 @@ class DeviceSheet:
 
 
 @dataclasses.dataclass(frozen=True)
+class NodeSheet:
+    """A published machine: what a cluster object would say of it, by the names of other sheets.
+
+    ``rails`` adapters of the link ``network`` each serve an equal share of the ``devices_per_node`` devices.
+    What is empty is the device's own.
+    """
+
+    name: str
+    device: str
+    devices_per_node: int
+    network: str
+    rails: int
+    host: str
+    source: str
+    node_link: str = ""
+    host_link: str = ""
+    storage: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+RECORDS = {
+    "link": Link,
+    "host": Host,
+    "storage": Storage,
+    "kernels": KernelRates,
+    "units": ComputeUnits,
+    "device": Device,
+    "node": NodeSheet,
+}
+KINDS = tuple(RECORDS)
+#: Kinds whose sheets name sheets of the others.
+JOINED = ("device", "node")
+
+
+@dataclasses.dataclass(frozen=True)
 class Sheets:
     """All sheets by kind and canonical name, and for each kind the canonical name behind each alias."""
 
-    links: Mapping[str, Link]
-    hosts: Mapping[str, Host]
-    storages: Mapping[str, Storage]
-    kernels: Mapping[str, KernelRates]
-    units: Mapping[str, ComputeUnits]
-    devices: Mapping[str, DeviceSheet]
+    by_kind: Mapping[str, Mapping[str, Any]]
     aliases: Mapping[str, Mapping[str, str]]
-
-    def of_kind(self, kind: str) -> Mapping[str, Any]:
-        by_kind = {
-            "link": self.links,
-            "host": self.hosts,
-            "storage": self.storages,
-            "kernels": self.kernels,
-            "units": self.units,
-            "device": self.devices,
-        }
-        return by_kind[kind]
 
 
 def link(name: object, where: str) -> Link:
@@ -106,13 +119,24 @@ def device(name: object, where: str) -> DeviceSheet:
     return found
 
 
+def node(name: object, where: str) -> NodeSheet:
+    found: NodeSheet = find("node", name, where)
+    return found
+
+
 def find(kind: str, name: object, where: str) -> Any:
     """The sheet called ``name`` (or so aliased); ``BadInput`` lists the nearest names."""
     sheets = load()
-    known, aliases = sheets.of_kind(kind), sheets.aliases[kind]
+    known, aliases = sheets.by_kind[kind], sheets.aliases[kind]
     if isinstance(name, str) and aliases.get(name, name) in known:
         return known[aliases.get(name, name)]
     raise BadInput(f"{name!r:.80} is not a {kind} sheet", where, nearest(name, known, aliases))
+
+
+def knows(kind: str, name: str) -> bool:
+    """Whether a sheet is called, or aliased, ``name``."""
+    sheets = load()
+    return name in sheets.by_kind[kind] or name in sheets.aliases[kind]
 
 
 def nearest(name: object, known: Iterable[str], aliases: Iterable[str] = ()) -> str:
@@ -123,26 +147,8 @@ def nearest(name: object, known: Iterable[str], aliases: Iterable[str] = ()) -> 
 
 
 def names(kind: str = "device") -> tuple[str, ...]:
-    """Canonical sheet names of a kind (link, host, storage, kernels, units, device), sorted."""
-    return tuple(sorted(load().of_kind(kind)))
-
-
-def catalog() -> list[dict[str, Any]]:
-    """All sheets as JSON-ready rows: kind, name, aliases, source and every figure in SI units."""
-    sheets = load()
-    return [_row(sheets, kind, name) for kind in KINDS for name in sorted(sheets.of_kind(kind))]
-
-
-def _row(sheets: Sheets, kind: str, name: str) -> dict[str, Any]:
-    sheet = sheets.of_kind(kind)[name]
-    aliases = sorted(alias for alias, target in sheets.aliases[kind].items() if target == name)
-    if isinstance(sheet, DeviceSheet):
-        machine = {"host": sheet.host.name, "storage": sheet.storage.name, "network": sheet.network.name}
-        part = sheet.device
-        links = {"host_link": part.host_link.name, "peer_link": part.peer_link.name}
-        rates = {"kernels": part.kernels.name, "units": part.units.name if part.units else None}
-        return {"kind": kind, "aliases": aliases, **part.to_json(), **rates, **links, **machine}
-    return {"kind": kind, "aliases": aliases, **sheet.to_json()}
+    """Canonical sheet names of a kind (link, host, storage, kernels, units, device, node), sorted."""
+    return tuple(sorted(load().by_kind[kind]))
 
 
 @functools.cache
@@ -157,14 +163,16 @@ def read_sheets(folder: Path) -> Sheets:
     for path in sorted(folder.glob("*.toml")):
         _merge(tables, path)
     aliases = {kind: _aliases(kind, tables[kind]) for kind in KINDS}
-    links = {name: _record(Link, "link", name, row) for name, row in tables["link"].items()}
-    hosts = {name: _record(Host, "host", name, row) for name, row in tables["host"].items()}
-    storages = {name: _record(Storage, "storage", name, row) for name, row in tables["storage"].items()}
-    kernels = {name: _record(KernelRates, "kernels", name, row) for name, row in tables["kernels"].items()}
-    units = {name: _record(ComputeUnits, "units", name, row) for name, row in tables["units"].items()}
-    parts = Sheets(links, hosts, storages, kernels, units, {}, aliases)
+    plain = {kind: _records(kind, tables[kind]) for kind in KINDS if kind not in JOINED}
+    parts = Sheets(plain, aliases)
     devices = {name: _device_sheet(name, row, parts) for name, row in tables["device"].items()}
-    return dataclasses.replace(parts, devices=devices)
+    parts = Sheets({**plain, "device": devices}, aliases)
+    nodes = {name: _node_sheet(name, row, parts) for name, row in tables["node"].items()}
+    return Sheets({**parts.by_kind, "node": nodes}, aliases)
+
+
+def _records(kind: str, rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {name: _record(RECORDS[kind], kind, name, row) for name, row in rows.items()}
 
 
 def _merge(tables: dict[str, dict[str, dict[str, Any]]], path: Path) -> None:
@@ -235,18 +243,35 @@ def _device_sheet(name: str, row: Mapping[str, Any], parts: Sheets) -> DeviceShe
     figures = dict(row)
     machine = {key: figures.pop(key, None) for key in ("host", "storage", "network")}
     for key in ("host_link", "peer_link"):
-        figures[key] = _look_up(parts.links, figures.get(key), f"{where}.{key}")
+        figures[key] = _look_up(parts.by_kind["link"], figures.get(key), f"{where}.{key}")
     if "kernels" in figures:
-        figures["kernels"] = _look_up(parts.kernels, figures["kernels"], f"{where}.kernels")
+        figures["kernels"] = _look_up(parts.by_kind["kernels"], figures["kernels"], f"{where}.kernels")
     if "units" in figures:
-        figures["units"] = _look_up(parts.units, figures["units"], f"{where}.units")
+        figures["units"] = _look_up(parts.by_kind["units"], figures["units"], f"{where}.units")
     figures["peak_flops"] = _peaks(figures.get("peak_flops", {}), f"{where}.peak_flops")
     return DeviceSheet(
         device=_record(Device, "device", name, figures),
-        host=_look_up(parts.hosts, machine["host"], f"{where}.host"),
-        storage=_look_up(parts.storages, machine["storage"], f"{where}.storage"),
-        network=_look_up(parts.links, machine["network"], f"{where}.network"),
+        host=_look_up(parts.by_kind["host"], machine["host"], f"{where}.host"),
+        storage=_look_up(parts.by_kind["storage"], machine["storage"], f"{where}.storage"),
+        network=_look_up(parts.by_kind["link"], machine["network"], f"{where}.network"),
     )
+
+
+#: Fields of a node that name other sheets, and of which kind.
+NAMED_BY_NODES = {
+    **{kind: kind for kind in ("device", "host", "storage")},
+    **dict.fromkeys(("network", "node_link", "host_link"), "link"),
+}
+
+
+def _node_sheet(name: str, row: Mapping[str, Any], parts: Sheets) -> NodeSheet:
+    where = f"node.{name}"
+    sheet: NodeSheet = _record(NodeSheet, "node", name, row)
+    for field in NAMED_BY_NODES.keys() & row.keys():
+        _look_up(parts.by_kind[NAMED_BY_NODES[field]], row[field], f"{where}.{field}")
+    if sheet.devices_per_node % sheet.rails:
+        raise BadInput(f"rails = {sheet.rails}", where, f"a divisor of {sheet.devices_per_node} devices")
+    return sheet
 
 
 def _look_up(known: Mapping[str, Any], name: object, where: str) -> Any:

@@ -6,38 +6,55 @@ puts ``nodes`` nodes under each leaf switch (with rails: one leaf for each rail)
 uplinks that carry what the leaf's nodes can send divided by ``oversubscription``; crossing the spine takes
 ``latency`` seconds more. Without it the network has no bottleneck but the adapters. ``stragglers`` are
 devices of the group (from 0) that compute by a factor slower than they should.
+
+Groups may have different networks: what one sends to another goes at the slower of the two, what stays in a
+group at its own. Where they have different numbers of rails, each group's adapters form as many rails as all
+have in common (8 and 4 adapters: 4 rails, of two adapters each in the first).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.core.errors import BadInput
+from experiments.core.units import human
 from experiments.hardware import library
 from experiments.hardware.fields import count, fields, positive
+from experiments.hardware.nodes import nodes_with
 from experiments.hardware.parts import Link, NodeGroup, Switch
 
 Rows = Sequence[Mapping[str, Any]]
 FIELDS = {"network", "nics_per_node", "rails", "switch", "stragglers"}
-MOST_NICS, MOST_NODES = 64, 100_000
+MOST_NICS, MOST_NODES = 128, 100_000
 WHERE = "spec.hardware"
 
 
-def network(rows: Rows, places: Sequence[str]) -> Link:
-    """The one network that the groups name; where none does, the slowest of their devices' usual ones."""
+def networks(rows: Rows, places: Sequence[str]) -> list[Link]:
+    """What each group's nodes send on.
+
+    A link that a group names holds for all that name none, but for the adapters of a ``node``, which are its
+    own. Where nobody names one, all are joined by the slowest of their devices' usual ones.
+    """
     pairs = list(zip(rows, places, strict=True))
-    named = {
-        _adapters(row, library.link(row["network"], f"{w}.network"), w)
-        for row, w in pairs
-        if "network" in row
-    }
-    if len(named) > 1:
-        both = ", ".join(sorted(link.name for link in named))
-        raise BadInput(f"the groups name different networks: {both}", WHERE, 'the same "network" in all')
-    usual = [_adapters(row, library.device(row["device"], w).network, w) for row, w in pairs]
-    return named.pop() if named else min(usual, key=lambda link: (link.bandwidth, link.name))
+    own = [_own(row, where) for row, where in pairs]
+    usual = [_adapters(row, library.device(row["device"], where).network, where) for row, where in pairs]
+    if not any(own):
+        return [slowest(usual)] * len(usual)
+    shared = [link for row, link in zip(rows, own, strict=True) if link and "node" not in row]
+    return [link or (slowest(shared) if shared else other) for link, other in zip(own, usual, strict=True)]
+
+
+def slowest(links: Sequence[Link]) -> Link:
+    return min(links, key=lambda link: (link.bandwidth, link.name))
+
+
+def _own(row: Mapping[str, Any], where: str) -> Link | None:
+    return (
+        _adapters(row, library.link(row["network"], f"{where}.network"), where) if "network" in row else None
+    )
 
 
 def _adapters(row: Mapping[str, Any], link: Link, where: str) -> Link:
@@ -53,16 +70,56 @@ def _adapters(row: Mapping[str, Any], link: Link, where: str) -> Link:
 
 
 def rails(rows: Rows, groups: Sequence[NodeGroup], places: Sequence[str]) -> int:
-    """Adapters of each node that are used apart: 1 unless the groups say otherwise, all the same."""
-    found = _common(rows, "rails") or 1
-    for group, where in zip(groups, places, strict=True):
-        if group.node.device_count % found:
+    """Rails of every node: adapters that are used apart, or as many as the groups have in common."""
+    found = [row.get("rails", 1) for row in rows]
+    for own, group, where in zip(found, groups, places, strict=True):
+        if group.node.device_count % own:
             raise BadInput(
-                f"{group.node.device_count} devices of a node do not share {found} rails equally",
+                f"{group.node.device_count} devices of a node do not share {own} rails equally",
                 f"{where}.rails",
                 "as many devices on every rail",
             )
-    return int(found)
+    return math.gcd(*found)
+
+
+def joined(groups: Sequence[NodeGroup], links: Sequence[Link]) -> tuple[NodeGroup, ...]:
+    """The groups, those with a network of their own knowing it."""
+    common = slowest(links)
+    return tuple(
+        group
+        if link == common
+        else dataclasses.replace(group, node=dataclasses.replace(group.node, network=link))
+        for group, link in zip(groups, links, strict=True)
+    )
+
+
+def assumed(rows: Rows, groups: Sequence[NodeGroup], links: Sequence[Link]) -> tuple[str, ...]:
+    """What was assumed of the adapters of several nodes that say nothing of them; nothing for one node."""
+    if sum(group.count for group in groups) == 1:
+        return ()
+    silent = [
+        _assumption(group, link)
+        for row, group, link in zip(rows, groups, links, strict=True)
+        if not _says_adapters(row, group)
+    ]
+    return tuple(dict.fromkeys(silent))
+
+
+def _says_adapters(row: Mapping[str, Any], group: NodeGroup) -> bool:
+    """Whether a spec says how many adapters a node has, or what they carry together."""
+    if row.keys() & {"node", "rails", "nics_per_node"}:
+        return True
+    return "network" in row and (group.node.device_count == 1 or isinstance(row["network"], Mapping))
+
+
+def _assumption(group: NodeGroup, link: Link) -> str:
+    node, each = group.node, f"{human(link.bandwidth, 'bytes/s')}"
+    known = nodes_with(node.device.name)
+    named = f'"node" ({", ".join(known)})' if known else '"node"'
+    return (
+        f"assumed of each node: one adapter, {link.name} ({each}), for its {node.device_count} "
+        f'{node.device.name}; say it by {named}, or by "network" with "rails" or "nics_per_node"'
+    )
 
 
 def switch(rows: Rows, places: Sequence[str]) -> Switch | None:

@@ -266,7 +266,9 @@ class Device:
 class Node:
     """One machine: ``device_count`` equal devices joined by ``link``, a host and a storage tier.
 
-    ``remote`` is byte-addressable memory beyond the host's (persistent memory, CXL), where the node has some.
+    ``remote`` is byte-addressable memory beyond the host's (persistent memory, CXL), where the node has some;
+    ``network`` its adapters, where they are others than the cluster's. ``name`` and ``source`` are those of
+    the machine's sheet, where a spec names one.
     """
 
     device: Device
@@ -275,11 +277,15 @@ class Node:
     host: Host
     storage: Storage
     remote: Storage | None = None
+    network: Link | None = None
+    name: str = ""
+    source: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        plain = {name: getattr(self, name).to_json() for name in ("device", "link", "host", "storage")}
-        beyond = {"remote": self.remote.to_json()} if self.remote else {}
-        return {**plain, **beyond, "device_count": self.device_count}
+        parts = ("device", "link", "host", "storage", "remote", "network")
+        some = {name: part.to_json() for name in parts if (part := getattr(self, name))}
+        sheet = {"name": self.name, "source": self.source} if self.name else {}
+        return {**sheet, **some, "device_count": self.device_count}
 
 
 @dataclass(frozen=True)
@@ -313,10 +319,11 @@ class Switch:
 class Hardware:
     """What a run is carried out on: groups of equal nodes joined by one ``network`` (bytes/s per node).
 
-    A node's network bandwidth is that of ``rails`` separate adapters, each for an equal share of its devices.
-    Without a ``switch`` nodes are joined all to all. ``stragglers`` are (device, factor): they compute so
-    many times longer than their sheet says, which no planner is told. ``collectives`` are (kind, link): what
-    a node's links are like to that kind of collective, where it was timed by itself.
+    It is the slowest where groups have their own. A node's network bandwidth is that of ``rails`` separate
+    adapters, each for an equal share of its devices. Without a ``switch`` nodes are joined all to all.
+    ``stragglers`` are (device, factor): they compute so many times longer than their sheet says, which no
+    planner is told. ``collectives`` are (kind, link): what a node's links are like to that kind of
+    collective, where it was timed by itself. ``warnings`` say what was assumed that a spec should say.
     """
 
     name: str
@@ -326,6 +333,7 @@ class Hardware:
     switch: Switch | None = None
     stragglers: tuple[tuple[int, float], ...] = ()
     collectives: tuple[tuple[str, Link], ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def node(self) -> Node:

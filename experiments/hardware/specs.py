@@ -9,33 +9,41 @@ from typing import Any
 from experiments.core.errors import BadInput
 from experiments.hardware import library, local, networks
 from experiments.hardware.fields import count, fields, positive
+from experiments.hardware.nodes import spelled_out
 from experiments.hardware.parts import Hardware, Node, NodeGroup, Peaks, Storage
 
 WHERE = "spec.hardware"
 MOST_NODES, MOST_DEVICES_PER_NODE = 100_000, 4_096
 DEVICE_FIELDS = {"device", "overrides", "host", "storage", "remote"}
-CLUSTER_FIELDS = DEVICE_FIELDS | {"nodes", "devices_per_node", "node_link"} | networks.FIELDS
+CLUSTER_FIELDS = (
+    DEVICE_FIELDS | {"nodes", "node", "devices_per_node", "node_link", "host_link"} | networks.FIELDS
+)
 
 
 def resolve(spec: str | Mapping[str, Any] | Sequence[Any]) -> Hardware:
     """The hardware that ``spec`` names.
 
-    ``spec`` is a sheet name or alias; ``"local"`` for this host; ``{"device", "overrides"}``, also with
-    ``local``; ``{"cluster": {"nodes", "devices_per_node", "device", "node_link", "network"}}``; or a list of
-    such cluster objects for a mixed cluster. A device and a cluster may also name ``host`` and ``storage``
-    sheets, and as ``remote`` the storage sheet of byte-addressable memory beyond the host's; a cluster how
-    its nodes are joined (see ``networks``). What a spec leaves out comes from the device's sheet.
-    ``BadInput`` names the value and the nearest names.
+    ``spec`` is the name or alias of a device or node; ``"local"`` for this host; ``{"device", "overrides"}``,
+    also with ``local``; ``{"cluster": {"nodes", "devices_per_node", "device", "node_link", "network"}}`` or
+    ``{"nodes", "node"}`` with the sheet of a published machine (see ``nodes``), within ``cluster`` or as it
+    is; or a list of such objects for a mixed cluster. A device and a cluster may also name ``host`` and
+    ``storage`` sheets, and as ``remote`` the storage sheet of byte-addressable memory beyond the host's; a
+    cluster also its ``host_link`` and how its nodes are joined (see ``networks``). What a spec leaves out
+    comes from the node's sheet, then from the device's. ``BadInput`` names the value and the nearest names.
     """
     if spec == "local":
         return local.this_host()
     if isinstance(spec, Mapping) and spec.get("device") == "local":
         return _here(spec)
+    if isinstance(spec, str) and library.knows("node", spec):
+        return _cluster([{"node": spec}], [WHERE])
     if isinstance(spec, str):
         return _single({"device": spec}, WHERE)
     if isinstance(spec, Mapping) and "cluster" in spec:
         row = fields(spec, {"cluster"}, set(), WHERE)
         return _cluster([row["cluster"]], [f"{WHERE}.cluster"])
+    if isinstance(spec, Mapping) and spec.keys() & {"nodes", "node"}:
+        return _cluster([spec], [WHERE])
     if isinstance(spec, Mapping):
         return _single(spec, WHERE)
     if isinstance(spec, Sequence) and spec:
@@ -60,20 +68,33 @@ def _single(spec: Mapping[str, Any], where: str) -> Hardware:
 
 
 def _cluster(rows: Sequence[Any], places: Sequence[str]) -> Hardware:
-    groups, labels = [], []
-    for row, where in zip(rows, places, strict=True):
-        fields(row, {"device", "nodes"}, CLUSTER_FIELDS, where)
-        group = NodeGroup(count(row, "nodes", MOST_NODES, where), _node(row, where))
-        groups.append(group)
-        labels.append(f"{group.count}x{group.node.device_count} {_name_of(row, group.node)}")
+    rows = [spelled_out(row, where) for row, where in zip(rows, places, strict=True)]
+    groups = [_group(row, where) for row, where in zip(rows, places, strict=True)]
+    links = networks.networks(rows, places)
     return Hardware(
-        " + ".join(labels),
-        tuple(groups),
-        networks.network(rows, places),
+        " + ".join(_label(row, group) for row, group in zip(rows, groups, strict=True)),
+        networks.joined(groups, links),
+        networks.slowest(links),
         rails=networks.rails(rows, groups, places),
         switch=networks.switch(rows, places),
         stragglers=networks.stragglers(rows, groups, places),
+        warnings=networks.assumed(rows, groups, links),
     )
+
+
+def _group(row: Any, where: str) -> NodeGroup:
+    fields(row, {"device", "nodes"}, CLUSTER_FIELDS, where)
+    return NodeGroup(count(row, "nodes", MOST_NODES, where), _node(row, where))
+
+
+def _label(row: Mapping[str, Any], group: NodeGroup) -> str:
+    """``16x4 t4-16g``, ``16x dgx-a100``, ``16x dgx-a100 of 4``."""
+    node = group.node
+    if not node.name:
+        return f"{group.count}x{node.device_count} {_name_of(row, node)}"
+    whole = library.node(node.name, WHERE).devices_per_node
+    some = f" of {node.device_count}" if node.device_count != whole else ""
+    return f"{group.count}x {_name_of(row, node)}{some}"
 
 
 def _node(row: Mapping[str, Any], where: str) -> Node:
@@ -85,11 +106,13 @@ def _node(row: Mapping[str, Any], where: str) -> Node:
     host = library.host(row["host"], f"{where}.host") if "host" in row else sheet.host
     storage = library.storage(row["storage"], f"{where}.storage") if "storage" in row else sheet.storage
     per_node = count(row, "devices_per_node", MOST_DEVICES_PER_NODE, where)
-    return override(
-        Node(sheet.device, per_node, link, host, storage, _remote(row, where)),
-        row.get("overrides", {}),
-        f"{where}.overrides",
-    )
+    node = Node(sheet.device, per_node, link, host, storage, _remote(row, where))
+    if "host_link" in row:
+        node = _replaced(node, ("device", "host_link"), library.link(row["host_link"], f"{where}.host_link"))
+    if "node" in row:
+        machine = library.node(row["node"], f"{where}.node")
+        node = dataclasses.replace(node, name=machine.name, source=machine.source)
+    return override(node, row.get("overrides", {}), f"{where}.overrides")
 
 
 def _remote(row: Mapping[str, Any], where: str) -> Storage | None:
@@ -107,7 +130,8 @@ def _remote(row: Mapping[str, Any], where: str) -> Storage | None:
 
 def _name_of(row: Mapping[str, Any], node: Node) -> str:
     changed = ", ".join(f"{name}={value:g}" for name, value in sorted(row.get("overrides", {}).items()))
-    return f"{node.device.name} with {changed}" if changed else node.device.name
+    name = node.name or node.device.name
+    return f"{name} with {changed}" if changed else name
 
 
 # Where each override lands, from the node inwards.

@@ -71,7 +71,8 @@ class Topology:
     """
 
     def __init__(self, cluster: Hardware) -> None:
-        nodes, self._network, self._switch = cluster.nodes, cluster.network, cluster.switch
+        nodes, self._switch = cluster.nodes, cluster.switch
+        self._networks = [node.network or cluster.network for node in nodes]
         counts = np.array([node.device_count for node in nodes])
         self._rails, self._each = cluster.rails, counts // cluster.rails
         self.node = np.repeat(np.arange(len(nodes)), counts)
@@ -81,6 +82,8 @@ class Topology:
         self.adapters = 2 * len(self.node)
         self.uplinks = self.adapters + 2 * len(nodes) * self._rails
         self._duplex = np.array([node.link.duplex for node in nodes])
+        self._two_ways = np.array([link.duplex for link in self._networks])
+        self._delay = np.array([link.latency for link in self._networks])
         self._latency = np.array([node.link.latency for node in nodes])
         rates = [node.device.kernels for node in nodes]
         reached = np.array([rate.collective_efficiency for rate in rates])
@@ -90,10 +93,11 @@ class Topology:
 
     def _network_rates(self) -> tuple[Floats, Floats]:
         """Bytes/s of each rail of each node, and of each rail of each leaf."""
-        rail = self._network.bandwidth * self._reached / self._rails
+        rails = np.array([link.bandwidth for link in self._networks]) * self._reached / self._rails
         taper = self._switch.oversubscription if self._switch else 1.0
-        under = np.bincount(self._leaf)
-        return np.full(len(self._leaf) * self._rails, rail), np.repeat(under * rail / taper, self._rails)
+        fastest = rails.max()
+        under = np.bincount(self._leaf, rails / fastest) * fastest / taper
+        return np.repeat(rails, self._rails), np.repeat(under, self._rails)
 
     def leaf(self, node: int) -> int:
         """The leaf switch of a node."""
@@ -150,9 +154,8 @@ class Topology:
     def _between(self, load: Floats, sources: Ints, targets: Ints, parts: Floats) -> float:
         """From node to node: the latency of the slowest flow."""
         start, end, rail = self.node[sources], self.node[targets], self.rail[targets]
-        way_in = int(self._network.duplex)
         _put(load, self.adapters + 2 * (start * self._rails + rail), parts)
-        _put(load, self.adapters + 2 * (end * self._rails + rail) + way_in, parts)
+        _put(load, self.adapters + 2 * (end * self._rails + rail) + self._two_ways[end], parts)
         other = self.rail[sources] != rail
         self._inside(
             load, sources[other], (self._first[start] + rail * self._each[start])[other], parts[other]
@@ -160,9 +163,10 @@ class Topology:
         up, down = self._leaf[start], self._leaf[end]
         across = up != down
         _put(load, self.uplinks + 2 * (up * self._rails + rail)[across], parts[across])
-        _put(load, self.uplinks + 2 * (down * self._rails + rail)[across] + way_in, parts[across])
+        way_down = int(self._two_ways.all())
+        _put(load, self.uplinks + 2 * (down * self._rails + rail)[across] + way_down, parts[across])
         spine = self._switch.latency if self._switch and across.any() else 0.0
-        return self._network.latency + spine
+        return float(max(self._delay[start].max(), self._delay[end].max())) + spine
 
 
 def _put(load: Floats, channels: Ints, parts: Floats) -> None:

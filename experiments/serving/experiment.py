@@ -50,6 +50,7 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
         workload_sha256=loaded.sha256,
         notes={
             "hardware": deployment.hardware.to_json(),
+            "warnings": list(deployment.hardware.warnings),
             "served": deployment.to_json(),
             "trace": {
                 "format": loaded.format,

@@ -38,7 +38,7 @@ def parameters_of(run: Run) -> dict[str, Any]:
 
 
 def _hardware(run: Run) -> dict[str, Any]:
-    """A device with its overrides, or a cluster, one key per field; node groups stay one word."""
+    """A device or node with its overrides, or a cluster, one key per field; node groups stay one word."""
     value = run.spec.get("hardware")
     if isinstance(value, str):
         return {"hardware": _device(run, value)}
@@ -47,9 +47,9 @@ def _hardware(run: Run) -> dict[str, Any]:
     fields = value.get("cluster", value)
     if not isinstance(fields, Mapping):
         return {"hardware": run.hardware}
-    rest = {name: v for name, v in fields.items() if name not in ("device", "overrides")}
+    rest = {name: v for name, v in fields.items() if name not in ("device", "node", "overrides")}
     overrides = fields.get("overrides") or {}
-    named = {"hardware": _device(run, fields.get("device", run.hardware))}
+    named = {"hardware": _device(run, fields.get("node") or fields.get("device", run.hardware))}
     return named | {f"hardware.{name}": v for name, v in {**rest, **overrides}.items()}
 
 

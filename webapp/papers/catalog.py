@@ -131,6 +131,6 @@ def _row(claim: Claim, check: ClaimCheck | None) -> ClaimRow:
 def _device(hardware: Any) -> str:
     if isinstance(hardware, Mapping):
         row = hardware.get("cluster", hardware)
-        device = str(row.get("device", ""))
+        device = str(row.get("node") or row.get("device", ""))
         return f"{row['nodes']} nodes of {device}" if "nodes" in row else device
     return str(hardware)

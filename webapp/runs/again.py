@@ -70,6 +70,7 @@ def from_run(run: Run) -> dict[str, Any]:
 #: Parts of a cluster by the field of the form that chooses them.
 CLUSTER_FIELDS = {
     "nodes": "nodes",
+    "node": "node",
     "devices_per_node": "devices_per_node",
     "device": "cluster_device",
     "node_link": "node_link",
@@ -93,8 +94,9 @@ def hardware_fields(hardware: Any) -> dict[str, Any]:
 
 
 def _has_fields(cluster: Mapping[str, Any]) -> bool:
-    """Every part of it can be chosen in the form."""
-    known = set(cluster) <= {*CLUSTER_FIELDS, "overrides"}
+    """Every part of it can be chosen in the form, where a node brings its devices."""
+    brought = {"device", "devices_per_node"} if "node" in cluster else set()
+    known = set(cluster) <= {*CLUSTER_FIELDS, "overrides"} - brought
     return known and not any(isinstance(cluster.get(name), Mapping) for name in ("node_link", "network"))
 
 

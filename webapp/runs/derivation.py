@@ -60,7 +60,8 @@ def device_name(hardware: Any) -> str:
     ``cpu:<name>`` is on the sheet that stands for any CPU.
     """
     if isinstance(hardware, Mapping):
-        hardware = hardware.get("cluster", hardware).get("device")
+        row = hardware.get("cluster", hardware)
+        hardware = row.get("device", row.get("node"))
     if isinstance(hardware, str) and hardware.startswith(CPU):
         hardware = CPU.rstrip(":")
     try:

@@ -26,7 +26,7 @@ from webapp.runs.plan_topology import Topology, topology_of
 from webapp.runs.planner_notes import Notes, notes_of
 
 #: Parts of the provenance that have a place of their own on the page.
-TOLD_APART = ("hardware", "timing", "timed_on", "timeline", "states", "full_peak")
+TOLD_APART = ("hardware", "timing", "timed_on", "timeline", "states", "full_peak", "warnings")
 #: Model FLOPs utilization above which a figure is doubted.
 BELIEVABLE_MFU = 0.7
 #: Units of figures in the provenance, by the name or by how it begins.
@@ -84,6 +84,7 @@ class RunView:
     plan_facts: tuple[tuple[str, Any], ...]
     violations: tuple[str, ...]
     doubts: tuple[str, ...]
+    warnings: tuple[str, ...]
     provenance: tuple[tuple[str, Any], ...]
     sheets: str
     timing: str
@@ -125,6 +126,7 @@ def view_of(run: Run) -> RunView:
         plan_facts=_facts(plan, elsewhere),
         violations=tuple(outcome.get("violations") or ()),
         doubts=tuple(_doubts(values)),
+        warnings=tuple(provenance.get("warnings") or ()),
         provenance=tuple(_flat({n: v for n, v in provenance.items() if n not in TOLD_APART})),
         timing=_timing(provenance),
         states=states_in_words(provenance),

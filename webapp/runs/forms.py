@@ -18,7 +18,7 @@ from experiments.core.policy import FAMILIES, MODES, Policy
 from webapp.accounts.models import Project
 from webapp.artifacts.models import Artifact
 from webapp.runs import references
-from webapp.runs.grid import MOST_RUNS, ON_CLUSTERS, Expansion, Grid, expand
+from webapp.runs.grid import MOST_RUNS, NETWORKED, ON_CLUSTERS, Expansion, Grid, expand
 from webapp.runs.grid_fields import USUAL_OPTIONS, GridField, QuantitiesField, SeedsField
 
 FINE_TUNING = tuple(option.name for option in knobs.describe(FineTuning))
@@ -79,6 +79,9 @@ class ExperimentForm(forms.Form):
     )
     seeds = SeedsField(label="Seeds", initial="0", help_text="0, or 0, 1, 2, or 0-4: repeats of every run")
     nodes = forms.IntegerField(required=False, min_value=1, max_value=100_000, initial=4, label="Nodes")
+    node = forms.ChoiceField(
+        required=False, label="Each a", help_text="a published machine: its devices, adapters, links and host"
+    )
     devices_per_node = forms.IntegerField(
         required=False, min_value=1, max_value=4096, initial=4, label="Devices per node"
     )
@@ -97,15 +100,19 @@ class ExperimentForm(forms.Form):
     def __init__(self, project: Project, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._project = project
+        #: What is assumed of the chosen hardware, known once the form is clean.
+        self.warnings: tuple[str, ...] = ()
         untimed = {"source": Artifact.Source.DERIVED, "summary__facts__timing": "none"}
         artifacts = Artifact.objects.of(project).ready().exclude(**untimed)
         self.fields["artifacts"].queryset = artifacts  # type: ignore[attr-defined]
         self._choices("policies", [f"{p.family}/{p.name}" for p in registry.all_policies()])
         self._choices("devices", hardware.names())
         self._choices("cluster_device", hardware.names())
+        machines = [("", "node as described here"), *((name, name) for name in hardware.names("node"))]
+        self.fields["node"].choices = machines  # type: ignore[attr-defined]
         links = hardware.names("link")
         for name in ("node_link", "network"):
-            self.fields[name].choices = [("", "the device's usual"), *((n, n) for n in links)]  # type: ignore[attr-defined]
+            self.fields[name].choices = [("", "the usual"), *((n, n) for n in links)]  # type: ignore[attr-defined]
         self._grid_fields()
 
     def _choices(self, name: str, values: Any) -> None:
@@ -142,7 +149,15 @@ class ExperimentForm(forms.Form):
         return list(self.bound("override:"))
 
     def cluster(self) -> list[forms.BoundField]:
-        names = ("nodes", "devices_per_node", "cluster_device", "node_link", "network", "described")
+        names = (
+            "nodes",
+            "node",
+            "devices_per_node",
+            "cluster_device",
+            "node_link",
+            "network",
+            "described",
+        )
         return [self[name] for name in names]
 
     def families(self) -> list[FamilyRows]:
@@ -196,7 +211,8 @@ class ExperimentForm(forms.Form):
         return described or None
 
     def _check_cluster(self, data: Mapping[str, Any]) -> None:
-        for name in ("nodes", "devices_per_node", "cluster_device"):
+        parts = () if data.get("node") else ("devices_per_node", "cluster_device")
+        for name in ("nodes", *parts):
             if name not in self.errors and not data.get(name):
                 self.add_error(name, "Needed: the chosen policies run on a cluster.")
 
@@ -215,12 +231,16 @@ class ExperimentForm(forms.Form):
         return found
 
     def _check_hardware(self, found: Expansion) -> None:
-        """What the sheets refuse is said here, not by a worker later."""
+        """What the sheets refuse is said here, not by a worker later, and what they assume of a cluster."""
+        warnings: dict[str, None] = {}
         try:
             for trial in found.trials:
-                hardware.resolve(trial.spec["hardware"])
+                known = hardware.resolve(trial.spec["hardware"])
+                if trial.spec["family"] in NETWORKED:
+                    warnings |= dict.fromkeys(known.warnings)
         except BadInput as error:
             self.add_error("devices", str(error))
+        self.warnings = tuple(warnings)
 
     def _grid(self, data: Mapping[str, Any]) -> Grid:
         return Grid(
@@ -248,11 +268,14 @@ def _under(data: Mapping[str, Any], prefix: str) -> dict[str, list[Any]]:
 
 
 def _cluster(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A cluster object of the RunSpec; what was left empty is the device's usual."""
+    """A cluster object of the RunSpec; what was left empty is the node's or the device's usual.
+
+    A node brings its devices: those fields are then not asked.
+    """
+    devices = {"devices_per_node": data.get("devices_per_node"), "device": data.get("cluster_device")}
     fields = {
         "nodes": data.get("nodes"),
-        "devices_per_node": data.get("devices_per_node"),
-        "device": data.get("cluster_device"),
+        **({"node": data["node"]} if data.get("node") else devices),
         "node_link": data.get("node_link"),
         "network": data.get("network"),
     }

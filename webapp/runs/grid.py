@@ -17,6 +17,8 @@ from webapp.artifacts.models import Artifact
 
 #: Families whose hardware is a cluster of nodes; the others take one device.
 ON_CLUSTERS = ("parallel", "cluster")
+#: Families whose runs send data between nodes: what was assumed of adapters changes their figures.
+NETWORKED = ("parallel", "serving")
 MOST_RUNS = 2000
 #: The device of a measured run: that of the host which carries it out.
 LOCAL = "local"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
@@ -56,19 +56,23 @@ def _run(experiment: Experiment, user: User, trial: Trial) -> Run:
 
 
 def hardware_label(hardware: Any) -> str:
-    """A spec's hardware in one line: ``a100-40g with memory_bytes=1.2e+10``, ``4x4 t4``."""
+    """A spec's hardware in one line: ``a100-40g with memory_bytes=1.2e+10``, ``4x4 t4``, ``4x dgx-a100``."""
     if isinstance(hardware, str):
         return hardware
     if isinstance(hardware, Sequence):
         return " + ".join(hardware_label(group) for group in hardware)[:120]
     row = hardware.get("cluster", hardware)
     changed = ", ".join(f"{name}={value:g}" for name, value in row.get("overrides", {}).items())
-    label = (
-        f"{row['nodes']}x{row.get('devices_per_node', '')} {row['device']}"
-        if "nodes" in row
-        else row["device"]
-    )
+    label = _machine_label(row)
     return f"{label} with {changed}"[:120] if changed else label
+
+
+def _machine_label(row: Mapping[str, Any]) -> str:
+    if "node" in row:
+        return f"{row.get('nodes', 1)}x {row['node']}"
+    if "nodes" in row:
+        return f"{row['nodes']}x{row.get('devices_per_node', '')} {row['device']}"
+    return str(row["device"])
 
 
 @transaction.atomic

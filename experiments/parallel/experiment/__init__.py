@@ -55,7 +55,7 @@ def _add_notes(result: Result, placed: Placed) -> Result:
     notes = {
         "hardware": placed.estimate.cluster.to_json(),
         "assumed": list(loaded.assumed),
-        "warnings": list(loaded.warnings),
+        "warnings": [*placed.estimate.cluster.warnings, *loaded.warnings],
         **states_note(placed.estimate.states, placed.estimate.precision),
     }
     return replace(result, workload_sha256=loaded.sha256, notes={**result.notes, **notes})

@@ -87,7 +87,8 @@ def test_a_short_name_or_a_drivers_product_name_leads_to_the_same_sheet(alias, n
 
 def test_every_sheet_is_in_the_catalog_with_its_source():
     rows = json.loads(json.dumps(hardware.catalog()))
-    assert {row["kind"] for row in rows} == {"link", "host", "storage", "kernels", "units", "device"}
+    kinds = {"link", "host", "storage", "kernels", "units", "device", "node"}
+    assert {row["kind"] for row in rows} == kinds
     assert {row["name"] for row in rows if row["kind"] == "device"} == set(hardware.names())
     assert all(len(row["source"]) > 15 for row in rows)
     assert {"optane-pmem", "optane-ssd", "nvme-gen3", "nvme-gen4"} <= set(hardware.names("storage"))

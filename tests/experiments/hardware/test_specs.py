@@ -120,12 +120,14 @@ def test_a_list_is_a_mixed_cluster_on_the_slowest_of_the_usual_networks():
     assert mixed.name == "2x4 v100-16g + 3x2 k80-12g"
 
 
-def test_a_network_named_once_holds_for_all_groups_and_two_contradict():
+def test_a_network_named_once_holds_for_all_groups_and_of_two_the_slower_joins_them():
     named = [{"nodes": 2, "device": "v100", "network": "ib-400g"}, {"nodes": 3, "device": "k80"}]
     assert hardware.resolve(named).network.name == "ib-400g"
     named[1]["network"] = "eth-1g"
-    with pytest.raises(BadInput, match="different networks: eth-1g, ib-400g"):
-        hardware.resolve(named)
+    mixed = hardware.resolve(named)
+    assert mixed.network.name == "eth-1g"
+    assert [node.network and node.network.name for node in mixed.nodes] == ["ib-400g"] * 2 + [None] * 3
+    assert mixed.to_json()["groups"][0]["node"]["network"]["bandwidth"] == 50e9
 
 
 def test_host_and_storage_may_be_named():
@@ -222,6 +224,11 @@ def test_a_network_that_cannot_be_is_refused(fabric, complaint):
     assert str(error.value).startswith(complaint)
 
 
-def test_groups_must_agree_on_their_rails():
-    with pytest.raises(BadInput, match="the groups differ in 'rails'"):
-        hardware.resolve([{**RAILED, "rails": 4}, RAILED])
+def test_groups_share_as_many_rails_as_they_have_in_common():
+    """8 and 4 adapters: 4 rails, of two adapters each in the first group; without rails, one."""
+    eight, four = {**RAILED, "rails": 8, "network": "ib-200g"}, {**RAILED, "rails": 4, "network": "ib-200g"}
+    mixed = hardware.resolve([eight, four])
+    assert (mixed.rails, mixed.network.bandwidth, mixed.node.network.bandwidth) == (4, 100e9, 200e9)
+    assert hardware.resolve([four, {**RAILED, "network": "ib-200g"}]).rails == 1
+    with pytest.raises(BadInput, match="the groups differ in 'switch'"):
+        hardware.resolve([{**four, "switch": {"nodes": 2}}, four])

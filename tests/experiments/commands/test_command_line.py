@@ -107,6 +107,20 @@ def test_the_outcome_goes_to_a_file_and_progress_to_stderr(
     assert json.loads(out.read_text())["status"] == "ok"
 
 
+def test_what_a_run_assumes_of_a_cluster_is_said_on_stderr(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "requests.csv").write_text("arrival,prompt,output\n0,100,20\n")
+    workload = {"source": str(tmp_path / "requests.csv")}
+    served = {"family": "serving", "policy": "orca", "workload": workload}
+    parts = {"nodes": 2, "devices_per_node": 8, "device": "a100-80g"}
+    assert main(["run", spec_file(tmp_path, **served, hardware=parts)]) == 0
+    assert capsys.readouterr().err.startswith("warning: assumed of each node: one adapter, ib-200g")
+    machines = {"nodes": 2, "node": "dgx-a100"}
+    assert main(["run", spec_file(tmp_path, **served, hardware=machines)]) == 0
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("verb", ["list", "formats", "hardware", "claims"])
 def test_every_catalog_is_json_and_text(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb, "--json"]) == 0

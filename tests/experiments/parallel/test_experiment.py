@@ -46,6 +46,36 @@ def test_an_outcome_has_the_figures_the_plan_and_a_timeline(spec: dict[str, Any]
     assert max(outcome.series["memory_device_0"]["y"]) == metrics["peak_memory_per_device"]
 
 
+def test_a_cluster_by_its_node_says_nothing_and_one_by_its_devices_what_was_assumed(
+    spec: dict[str, Any],
+) -> None:
+    """Four A100 of two nodes: as two of a DGX A100 each, with 2 adapters of 25 GB/s, or with one assumed."""
+    machines = {"nodes": 2, "node": "dgx-a100", "devices_per_node": 2}
+    parts = {"nodes": 2, "devices_per_node": 2, "device": "a100-80g", "network": "ib-200g"}
+    named, told, silent = (
+        run(load_spec({**spec, "policy": "horovod", "hardware": {"cluster": cluster}}))
+        for cluster in (machines, {**parts, "rails": 2}, parts)
+    )
+    assert named.provenance["warnings"] == told.provenance["warnings"] == []
+    assert named.metrics == told.metrics
+    (warning,) = silent.provenance["warnings"]
+    assert "one adapter, ib-200g (25 GB/s), for its 2 a100-80g" in warning
+    times = [outcome.metrics["exposed_communication_time"]["value"] for outcome in (named, silent)]
+    assert times[1] > times[0]
+
+
+def test_groups_on_different_networks_run_and_wait_for_the_slower(spec: dict[str, Any]) -> None:
+    """Weights are summed at the pace of the slow group: as if all four were there."""
+    group = {"nodes": 2, "devices_per_node": 1, "device": "a100-80g"}
+    rows = [{**group, "network": "ib-400g"}, {**group, "network": "eth-1g"}]
+    mixed, slow = (
+        run(load_spec({**spec, "policy": "horovod", "hardware": hardware}))
+        for hardware in (rows, {**rows[1], "nodes": 4})
+    )
+    assert mixed.status == "ok" and mixed.provenance["warnings"] == []
+    assert mixed.metrics["step_time"] == slow.metrics["step_time"]
+
+
 def test_the_same_spec_gives_the_same_outcome_byte_for_byte(spec: dict[str, Any]) -> None:
     first, second = ({**run(load_spec(spec)).to_json(), "provenance": {}} for _ in range(2))
     assert jsonio.canonical(first) == jsonio.canonical(second)

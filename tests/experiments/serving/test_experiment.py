@@ -54,6 +54,7 @@ def test_more_devices_are_faster_and_hold_more_keys(three: Path) -> None:
     one = outcome(three)
     four = outcome(three, {"cluster": {"nodes": 2, "devices_per_node": 2, "device": "a100-80g"}})
     assert four.provenance["served"]["stages"] == 2
+    assert "one adapter, ib-200g" in four.provenance["warnings"][0] and not one.provenance["warnings"]
     assert four.provenance["served"]["kv_slots"] > 4 * one.provenance["served"]["kv_slots"]
 
 

@@ -27,6 +27,7 @@ from webapp.compare.parameters import parameters_of
 from webapp.hosts.services import register
 from webapp.runs import lifecycle
 from webapp.runs.again import everything, from_run, hardware_fields, preset
+from webapp.runs.derivation import device_name
 from webapp.runs.forms import ExperimentForm
 from webapp.runs.grid import Grid, combinations, expand
 from webapp.runs.grid_fields import GridField, SeedsField, quantity
@@ -241,6 +242,10 @@ def test_the_preview_counts_before_anything_runs(cast: Cast) -> None:
         },
         {"cluster": {"nodes": 2, "device": "t4-16g", "network": {"bandwidth": 1e9, "latency": 1e-5}}},
         [{"nodes": 1, "device": "v100-16g"}, {"nodes": 1, "device": "t4-16g"}],
+        {"cluster": {"nodes": 16, "node": "dgx-a100"}},
+        {"cluster": {"nodes": 16, "node": "dgx-a100", "network": "ib-400g"}},
+        {"cluster": {"nodes": 16, "node": "dgx-a100", "devices_per_node": 4}},
+        {"cluster": {"nodes": 16, "node": "dgx-a100", "rails": 4}},
         {
             "cluster": {
                 "nodes": 2,
@@ -262,6 +267,34 @@ def test_no_hardware_is_lost_between_a_run_and_its_form(cast: Cast, hardware: An
     form = ExperimentForm(cast.project, {**fields, **hardware_fields(hardware)})
     assert form.is_valid(), form.errors
     assert [trial.spec["hardware"] for trial in form.cleaned_data["expansion"].trials] == [hardware]
+
+
+def gpipe_on(cast: Cast, **typed: str) -> dict[str, Any]:
+    chosen = {"artifacts": [ready(cast.project).pk], "policies": ["parallel/gpipe"]}
+    return {**chosen, "modes": ["simulated"], "seeds": "0", **typed}
+
+
+def test_a_machine_is_chosen_by_name_and_its_devices_are_not_asked(cast: Cast) -> None:
+    """What stands in the fields of devices, as when a page without scripts sends them, is the machine's."""
+    typed = {"nodes": "16", "node": "dgx-a100", "devices_per_node": "4", "cluster_device": "t4-16g"}
+    signed_in(cast.max).post(cast.url("experiments/new"), gpipe_on(cast, **typed))
+    run = Run.objects.get(kind="policy")
+    assert run.spec["hardware"] == {"cluster": {"nodes": 16, "node": "dgx-a100"}}
+    assert run.hardware == "16x dgx-a100"
+    told = parameters_of(run)
+    assert (told["hardware"], told["hardware.nodes"]) == ("dgx-a100", 16)
+    assert device_name(run.spec["hardware"]) == "a100-80g"
+    again = signed_in(cast.max).get(cast.url(f"experiments/new?run={run.pk}")).content.decode()
+    assert '<option value="dgx-a100" selected>' in again
+
+
+def test_the_preview_says_what_is_assumed_of_a_cluster(cast: Cast) -> None:
+    typed = {"nodes": "2", "devices_per_node": "8", "cluster_device": "a100-80g"}
+    preview = cast.url("experiments/preview")
+    page = signed_in(cast.max).post(preview, gpipe_on(cast, **typed)).content.decode()
+    assert "assumed of each node: one adapter, ib-200g" in page
+    page = signed_in(cast.max).post(preview, gpipe_on(cast, nodes="2", node="dgx-a100")).content.decode()
+    assert "1</strong> run" in page and "assumed" not in page
 
 
 def test_hardware_that_nobody_described_is_an_empty_field(cast: Cast) -> None:

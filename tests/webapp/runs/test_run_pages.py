@@ -96,6 +96,15 @@ def test_a_search_that_ended_at_its_bound_says_so_above_the_figures(cast: Cast) 
     assert "Not searched to the end:</strong> the search ended at its bound of 7 plans." in page
 
 
+def test_what_was_assumed_of_a_cluster_is_said_above_the_figures(cast: Cast) -> None:
+    run = finished(experiment_with(cast.project, ready(cast.project), succeeded=1).runs.get())
+    run.document.outcome["provenance"]["warnings"] = ["assumed of each node: one adapter"]
+    run.document.save()
+    page = signed_in(cast.vera).get(cast.url(f"runs/{run.pk}/")).content.decode()
+    assert page.count("assumed of each node: one adapter") == 1
+    assert "<strong>Warning:</strong> assumed of each node: one adapter" in page
+
+
 def test_a_page_says_what_training_keeps_and_whether_its_times_are_lower_bounds(cast: Cast) -> None:
     """Times from a card's peaks are those of ideal kernels; an MFU that nobody reaches is doubted aloud."""
     run = finished(experiment_with(cast.project, ready(cast.project), succeeded=1).runs.get())

@@ -85,6 +85,25 @@ def test_an_experiment_moves_without_reloading_and_survives_a_reload(red: Cast, 
         page.get_by_text("all ended").wait_for()
 
 
+def test_a_machine_of_the_list_brings_its_devices_and_adapters(red: Cast, address: str) -> None:
+    model = ready(red.project)
+    with browser_page() as page:
+        enter(page, address, red.max)
+        page.goto(address + red.url(f"experiments/new?artifact={model.pk}"))
+        page.locator('[id="policy-parallel/gpipe"]').check()
+        assumed = page.locator("#preview").get_by_text("assumed of each node: one adapter")
+        assumed.wait_for()
+        page.locator("#id_node").select_option("dgx-a100")
+        assumed.wait_for(state="detached")
+        assert [page.locator(f"#id_{name}").is_disabled() for name in ("devices_per_node", "network")] == [
+            True,
+            False,
+        ]
+        page.locator("#id_node").select_option("")
+        assumed.wait_for()
+        assert page.locator("#id_cluster_device").is_enabled()
+
+
 def test_the_main_pages_have_no_serious_fault_for_assistive_technology(red: Cast, address: str) -> None:
     model = ready(red.project, summary={"cards": [{"label": "ops", "value": 9, "unit": ""}], "plots": []})
     experiment = experiment_with(red.project, model, queued=1, failed=1, succeeded=2)

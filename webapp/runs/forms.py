@@ -80,7 +80,9 @@ class ExperimentForm(forms.Form):
     seeds = SeedsField(label="Seeds", initial="0", help_text="0, or 0, 1, 2, or 0-4: repeats of every run")
     nodes = forms.IntegerField(required=False, min_value=1, max_value=100_000, initial=4, label="Nodes")
     node = forms.ChoiceField(
-        required=False, label="Each a", help_text="a published machine: its devices, adapters, links and host"
+        required=False,
+        label="Kind of node",
+        help_text="a published machine with its devices, adapters, links and host",
     )
     devices_per_node = forms.IntegerField(
         required=False, min_value=1, max_value=4096, initial=4, label="Devices per node"
@@ -108,8 +110,7 @@ class ExperimentForm(forms.Form):
         self._choices("policies", [f"{p.family}/{p.name}" for p in registry.all_policies()])
         self._choices("devices", hardware.names())
         self._choices("cluster_device", hardware.names())
-        machines = [("", "node as described here"), *((name, name) for name in hardware.names("node"))]
-        self.fields["node"].choices = machines  # type: ignore[attr-defined]
+        self.fields["node"].choices = [("", "as described here"), *_machines()]  # type: ignore[attr-defined]
         links = hardware.names("link")
         for name in ("node_link", "network"):
             self.fields[name].choices = [("", "the usual"), *((n, n) for n in links)]  # type: ignore[attr-defined]
@@ -260,6 +261,13 @@ class ExperimentForm(forms.Form):
     def request_json(self) -> dict[str, Any]:
         """What was typed, for "again with changes"."""
         return {name: value for name in self.fields if (value := self[name].value()) not in (None, "", [])}
+
+
+def _machines() -> Iterator[tuple[str, str]]:
+    """Each published machine and what it has: ``dgx-a100: 8 a100-80g``."""
+    for row in hardware.catalog():
+        if row["kind"] == "node":
+            yield row["name"], f"{row['name']}: {row['devices_per_node']} {row['device']}"
 
 
 def _under(data: Mapping[str, Any], prefix: str) -> dict[str, list[Any]]:

@@ -22,7 +22,7 @@
 with the error. Where ``within`` and ``median`` say what errors were asked for (``within`` of a ``share`` of
 the rows), it has a verdict for each run without a ``reservation``, and ``[[cited]]`` figures (title,
 published, reservation) that no run can be set against. ``assumed`` is what a run takes for granted where its
-source says nothing.
+source says nothing, and ``fitted`` marks rows that rates of hardware were fitted on.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from experiments.core.spec import RunSpec, load_spec
 
 FOLDER = Path(__file__).resolve().parent.parent / "suites"
 #: What a row of a suite has besides the spec of its run.
-NOT_OF_THE_RUN = ("title", "published", "reservation", "assumed")
+NOT_OF_THE_RUN = ("title", "published", "reservation", "assumed", "fitted")
 #: How the source of a workload begins that the user has to bring.
 DATA = "data/"
 
@@ -52,7 +52,7 @@ class Suite:
     ``value``, ``rows`` and ``columns`` (titles) are the table that the runs of a grid make: ``cell_title`` of
     a row and a column is the title of its run. ``published`` has such figures by title, and ``published_as``
     says what they are; ``reservations`` say of some why there is no verdict, ``assumptions`` what runs take
-    for granted. ``within`` (of a ``share``) and ``median`` are the errors asked for of the others.
+    for granted; ``fitted`` are those that rates were fitted on. ``within`` (of a ``share``) and ``median`` are the errors asked for of the others.
     """
 
     name: str
@@ -69,6 +69,7 @@ class Suite:
     median: float | None = None
     share: float = 1.0
     assumptions: Mapping[str, str] = field(default_factory=dict)
+    fitted: frozenset[str] = frozenset()
 
     @property
     def asks_for_data(self) -> bool:
@@ -117,6 +118,7 @@ def load_suite(name: str) -> Suite:
         data.get("median"),
         data.get("share", 1.0),
         _said("assumed", cited),
+        frozenset(title_of(row) for row in rows if row.get("fitted")),
     )
     suite.specs()
     return suite
@@ -167,7 +169,7 @@ def compare_with_published(suite: Suite, values: Mapping[str, float]) -> list[Ag
             figure,
             values.get(title),
             suite.reservations.get(title, ""),
-            suite.assumptions.get(title, ""),
+            ("fitted on; " if title in suite.fitted else "") + suite.assumptions.get(title, ""),
         )
         for title, figure in suite.published.items()
     ]

@@ -161,7 +161,7 @@ def test_a_share_of_the_rows_may_be_asked_for_and_what_runs_assume_is_printed(
 ) -> None:
     """Nine of ten within 15 % hold where nine tenths are asked for, and not where all are."""
     rows = [ROW.format(title=f"row {n}", published=10, more='assumed = "flash"') for n in range(10)]
-    (tmp_path / "one.toml").write_text('within = 0.15\nmedian = 0.06\nshare = 0.9\n' + "".join(rows))
+    (tmp_path / "one.toml").write_text("within = 0.15\nmedian = 0.06\nshare = 0.9\n" + "".join(rows))
     monkeypatch.setattr(suites, "FOLDER", tmp_path)
     suite = load_suite("one")
     values = {f"row {n}": 10.0 if n else 20.0 for n in range(10)}

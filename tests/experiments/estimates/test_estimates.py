@@ -24,7 +24,13 @@ def test_gpt3_weights_and_adam():
 
 def test_training_keeps_what_its_precision_says():
     rows = {row.name: row for row in tables.estimate_model(GPT3)}
-    each = {"fp32": 16, "bf16-pure": 8, "bf16-mixed": 16, "bf16-mixed-fp32-grads": 18, "bf16-mixed-both-grads": 20}
+    each = {
+        "fp32": 16,
+        "bf16-pure": 8,
+        "bf16-mixed": 16,
+        "bf16-mixed-fp32-grads": 18,
+        "bf16-mixed-both-grads": 20,
+    }
     assert {name: rows[f"training state, {name}"].value for name in each} == {
         name: size * GPT3 for name, size in each.items()
     }

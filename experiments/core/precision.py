@@ -78,9 +78,9 @@ class StateBytes:
 def state_bytes(dtype: str, optimizer: str, precision: str) -> StateBytes:
     """Return the bytes of a parameter's states.
 
-    ``("bfloat16", "adam", "bf16-mixed")`` gives 2 + 2 + 12 bytes, with float32 gradients 2 + 4 + 12,
-    with both 2 + 4 + 2 + 12, ``"bf16-pure"`` 2 + 2 + 4, and ``("float32", "adam", "fp32")`` 4 + 4 + 8. ``BadInput`` for an optimizer
-    whose state is not a number of such tensors.
+    ``("bfloat16", "adam", "bf16-mixed")`` gives 2 + 2 + 12 bytes, with float32 gradients 2 + 4 + 12, with
+    both 2 + 4 + 2 + 12, ``"bf16-pure"`` 2 + 2 + 4, and ``("float32", "adam", "fp32")`` 4 + 4 + 8.
+    ``BadInput`` for an optimizer whose state is not a number of such tensors.
     """
     if optimizer not in OPTIMIZER_MOMENTS:
         what = f"the state of {optimizer!r} follows from a captured step alone"

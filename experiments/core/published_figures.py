@@ -42,7 +42,7 @@ def mean_error(rows: Sequence[Against]) -> float | None:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How well rows without a reservation agree: a ``share`` ``within`` an error, the median below another."""
+    """How well rows without a reservation agree: a ``share`` ``within`` an error, the ``median`` as well."""
 
     rows: tuple[Against, ...]
     within: float

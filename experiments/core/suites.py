@@ -52,7 +52,8 @@ class Suite:
     ``value``, ``rows`` and ``columns`` (titles) are the table that the runs of a grid make: ``cell_title`` of
     a row and a column is the title of its run. ``published`` has such figures by title, and ``published_as``
     says what they are; ``reservations`` say of some why there is no verdict, ``assumptions`` what runs take
-    for granted; ``fitted`` are those that rates were fitted on. ``within`` (of a ``share``) and ``median`` are the errors asked for of the others.
+    for granted; ``fitted`` are those that rates were fitted on. ``within`` (of a ``share``) and ``median``
+    are the errors asked for of the others.
     """
 
     name: str

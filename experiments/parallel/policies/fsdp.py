@@ -5,8 +5,8 @@ Source: Zhao et al., "PyTorch FSDP", VLDB'23 (a unit's weights are gathered befo
 behind them); torchtitan (Liang et al., 2024) for context parallelism combined with it and for selective
 recomputation by operator, which keeps what attention and every second matrix product gave and computes the
 rest of a block again. Its module is unsharded once for computing again and for the gradient, and divided over
-the devices that share a sequence too. Hybrid sharding (section 3.2.2) divides inside groups of ``shard`` devices;
-the groups' gradients are summed part by part.
+the devices that share a sequence too. Hybrid sharding (section 3.2.2) divides inside groups of ``shard``
+devices; the groups' gradients are summed part by part.
 """
 
 from __future__ import annotations

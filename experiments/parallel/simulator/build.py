@@ -306,7 +306,7 @@ class Builder:
         return self._sums[stage, kind, size]
 
     def _among_copies(self, stage: int, size: float) -> Message | None:
-        """Parts of gradients of ``size`` bytes are summed over the groups that hold copies of ZeRO's parts."""
+        """Parts of gradients of ``size`` bytes are summed over groups that hold copies of ZeRO's parts."""
         plan, hosted = self.plan, self.plan.stages[stage]
         if not plan.zero or plan.sharing(hosted) == plan.degree(hosted):
             return None

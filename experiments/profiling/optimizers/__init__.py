@@ -46,8 +46,8 @@ def initial_state(
     """Return the optimizer's state by name: ``parameter.slot``, then the shared scalars.
 
     ``master``, for a parameter of 16 bits, starts as the model's own ``weights``, and ``gradient`` is the
-    buffer that float32 gradients are added up in, ``bucket`` that of 16-bit ones before; ``hidden`` names matrices between embeddings and output.
-    On the parameters' device.
+    buffer that float32 gradients are added up in, ``bucket`` that of 16-bit ones before; ``hidden``
+    names matrices between embeddings and output. On the parameters' device.
     """
     state: dict[str, Tensor] = {}
     for name, value in parameters.items():

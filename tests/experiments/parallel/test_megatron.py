@@ -22,7 +22,6 @@ from experiments.parallel.planning.transformers.plan import Degrees, megatron_pl
 from experiments.parallel.policies.megatron import Megatron
 from experiments.parallel.policies.megatron.analytic import Analytic, Columns
 from experiments.parallel.policies.megatron.search import REASONS, by_rule, search
-from experiments.parallel.policies.zero import Zero
 from experiments.parallel.simulator import evaluate, simulate
 from experiments.parallel.simulator.stages import StageFigures
 from experiments.sources import layers_of
@@ -126,8 +125,7 @@ MLSYS = [
     ("1t", 512, 64, 1, 1, 512, 94.42, 71.49),
 ]
 #: SC'21, table 1: model, devices, t, p, v, micro-batch, batch, TFLOP/s of a device. Degrees and micro-batches
-#: as in the authors' script for the table; speeds of 3.6B, 7.5B, 39B, 76B, 310B, 530B and 1T are from memory
-#: of the paper.
+#: as in the authors' script for the table; speeds as drawn in their repository (cases_april2021).
 SC21 = [
     ("1.7b", 32, 1, 1, 1, 16, 512, 137),
     ("3.6b", 64, 2, 1, 1, 16, 512, 138),
@@ -156,9 +154,7 @@ def error(ours: float, theirs: float) -> float:
 
 
 def test_step_times_of_mlsys_23_table_5() -> None:
-    """Of the eight, 22B (both) and 1T (selective) are among the five that the device's rates were
-    fitted on.
-    """
+    """Of the eight, 22B and 175B (selective) are among the three that the device's rates were fitted on."""
     errors = []
     for name, devices, p, v, micro_batch, batch, blocks, selective in MLSYS:
         layout = Degrees(8, p, v, micro_batch, recompute="blocks")
@@ -170,7 +166,7 @@ def test_step_times_of_mlsys_23_table_5() -> None:
 
 
 def test_speeds_of_sc_21_table_1() -> None:
-    """Of the ten, 1.7B and 145B are among those fitted on. A constant utilization is 6.9 % off."""
+    """None was fitted on. A constant utilization is 6.9 % off."""
     errors = []
     for name, devices, t, p, v, micro_batch, batch, theirs in SC21:
         layout = Degrees(t, p, v, micro_batch, recompute="blocks")
@@ -181,32 +177,13 @@ def test_speeds_of_sc_21_table_1() -> None:
 
 
 def test_speeds_of_sc_21_table_2() -> None:
-    """174.6B on 384, 768 and 1,536 devices: micro-batches halve, what ZeRO-3 sends does not. Nothing was
-    fitted here.
-    """
-    errors, sharded = [], []
-    for devices, zero3, theirs in ((384, 144, 153), (768, 88, 149), (1536, 44, 141)):
+    """174.6B with t=8 and p=12 on 384, 768 and 1,536 devices; rows of ZeRO-3 are not reproduced."""
+    errors = []
+    for devices, theirs in ((384, 153), (768, 149), (1536, 141)):
         layout = Degrees(8, 12, 1, 1, recompute="blocks")
-        errors.append(
-            error(teraflops("175b", devices, 1536, step_time("175b", devices, 1536, layout)), theirs)
-        )
-        sharded.append(teraflops("175b", devices, 1536, _zero3(devices)))
-        errors.append(error(sharded[-1], zero3))
-    assert sum(errors) / len(errors) < 0.15
-    assert sharded[1] / sharded[2] == pytest.approx(2, rel=0.1)
-
-
-def _zero3(devices: int) -> float:
-    """Seconds of a step, layer by layer, over one adapter a node; a few devices stand for all, whose rings
-    are as fast once more than one node takes part, but for the latency of their steps.
-    """
-    cluster = a100s(16, rails=1)
-    estimate = published("175b", devices, 1536, "blocks")
-    estimate = dataclasses.replace(estimate, cluster=cluster)
-    samples = 1536 // devices
-    plan = Zero(stage=3, recompute=True).place(estimate.model, cluster, samples * 16, estimate)
-    roomy = model_estimate(estimate.model, a100s(16, memory=1e13, rails=1), evaluate)
-    return simulate(plan, roomy).step_time
+        seconds = step_time("175b", devices, 1536, layout)
+        errors.append(error(teraflops("175b", devices, 1536, seconds), theirs))
+    assert max(errors) < 0.05
 
 
 # --- closed forms and the event simulator

@@ -58,8 +58,7 @@ class Megatron(LivePolicy, ParallelPolicy):
     )
     gather: str = knob(
         "ahead",
-        "ZeRO 1 and 2 hand out updated weights ahead of forward passes, behind the update, or one owner after "
-        "the other",
+        "ZeRO 1 and 2 hand out updated weights ahead of forward passes, behind the update, or by owner",
         choices=GATHERING,
     )
     evaluations: int = knob(

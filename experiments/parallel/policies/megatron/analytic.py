@@ -4,8 +4,8 @@ plan.
 Source: Narayanan et al., SC'21, section 2.2 (time of a pipeline is that of its slowest stage for every
 micro-batch and of the others once; interleaving shortens filling and draining by v), section 3.3. The rest
 follows the event simulator: 1F1B has no slack, so each micro-batch waits for two messages; chunks have. A
-test holds the two within 3 %. Exchanges are those of all holders, weights handed out ahead: a search looks at no
-hybrid sharding.
+test holds the two within 3 %. Exchanges are those of all holders, weights handed out ahead: a search looks at
+no hybrid sharding.
 """
 
 from __future__ import annotations

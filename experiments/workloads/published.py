@@ -1,15 +1,16 @@
 """Models whose training was published with its speed, as configurations: ``zoo:NAME`` without a file.
 
 Sizes: Narayanan et al., SC'21, table 1 (1.7B to 1T; 175B: section 5.2) and Korthikanti et al., MLSys'23,
-table 3 (22B; its 175B, 530B and 1T are those of SC'21); Llama 2, 3, 3.1, 3.2, Code Llama and TinyLlama from
-their model cards; ``-untied`` keep a head of their own, as litgpt does. The GPTs train with
-dropout, 51,200 words and sequences of 2,048. ``megatron-core-7b`` is the model of Megatron-Core's own nightly
-measurements (NVIDIA/Megatron-LM, tests/functional_tests/test_cases/gpt/gpt3_7b_*_memory_speed): a GPT with
-8 key-value heads for 32 heads, whose learned positions (0.5 % of its parameters) are rotary here; the others
-of its name are those of its weak scaling on H100 (images/model_table.png). MPT from MosaicML's training
-benchmarks (mosaicml/llm-foundry); BLOOM and the shapes that were timed before it, ``-l`` layers ``-a`` heads,
-and ``bigscience-``, GPTs of 50,257 words, from bigscience-workshop/bigscience; ``internlm-7b`` from
-InternLM/InternEvo; ``nanotron-`` from huggingface/nanotron's search of degrees.
+table 3 (22B; its 175B, 530B and 1T are those of SC'21); LLaMA 65B (Touvron et al., 2023, table 2); Llama 2,
+3, 3.1, 3.2, Code Llama and TinyLlama from their model cards; ``-untied`` keep a head of their own, as litgpt
+does. The GPTs train with dropout, 51,200 words and sequences of 2,048. ``megatron-core-7b`` is the model of
+Megatron-Core's own nightly measurements (NVIDIA/Megatron-LM,
+tests/functional_tests/test_cases/gpt/gpt3_7b_*_memory_speed): a GPT with 8 key-value heads for 32 heads,
+whose learned positions (0.5 % of its parameters) are rotary here; the others of its name are those of its
+weak scaling on H100 (images/model_table.png). MPT from MosaicML's training benchmarks (mosaicml/llm-foundry);
+BLOOM and the shapes that were timed before it, ``-l`` layers ``-a`` heads, and ``bigscience-``, GPTs of
+50,257 words, from bigscience-workshop/bigscience; ``internlm-7b`` from InternLM/InternEvo; ``nanotron-`` from
+huggingface/nanotron's search of degrees.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ class _Llama:
 
 
 _LLAMAS = {
+    "llama-65b": _Llama(80, 8192, 64, 64, 22016, 32000, 2048),
     "llama2-13b": _Llama(40, 5120, 40, 40, 13824, 32000, 4096),
     "llama2-70b": _Llama(80, 8192, 64, 8, 28672, 32000, 4096),
     "codellama-34b": _Llama(48, 8192, 64, 8, 22016, 32000, 16384),

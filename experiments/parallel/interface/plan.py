@@ -226,6 +226,7 @@ class ParallelPlan:
     - ``overlapped``: each device begins the next step when its own part is done: nothing global is waited
       for, and the optimizer's check of all gradients is made good afterwards. Then a step takes as long as
       the device that is longest at it.
+    - ``blocking``: a worker does nothing else until what it sends to another stage has arrived.
     - ``training``: how weights are updated where that is the method's point (rates, versions, adaptation).
     - ``notes``: what the policy wants to be read with the plan (JSON): predicted figures, what a search
       looked at.
@@ -249,6 +250,7 @@ class ParallelPlan:
     saved: tuple[int, ...] = ()
     overlapped: bool = False
     zero_group: int = 0
+    blocking: bool = False
 
     @functools.cached_property
     def sequence(self) -> int:
@@ -341,6 +343,7 @@ class ParallelPlan:
             saved=tuple(data.get("saved", ())),
             overlapped=data.get("overlapped", False),
             zero_group=data.get("zero_group", 0),
+            blocking=data.get("blocking", False),
         )
 
 

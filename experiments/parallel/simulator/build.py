@@ -197,6 +197,8 @@ class Builder:
         message = self._between_workers(sender, receiver, size)
         task = self.graph.send((before, target), message, (self.last[before],))
         self.graph.edge(task, self.first[after])
+        if self.plan.blocking and self.last[before] in self.graph.next:
+            self.graph.edge(task, self.graph.next[self.last[before]])
         self._gather_pieces(task, after, receiver, min(source, target), max(source, target))
 
     def _gather_pieces(self, arrived: int, slot: Slot, worker: int, source: int, target: int) -> None:

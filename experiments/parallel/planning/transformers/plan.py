@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+import numpy as np
+
 from experiments.core.errors import BadInput
 from experiments.core.units import DTYPE_BYTES
 from experiments.hardware import Hardware
@@ -16,6 +18,7 @@ from experiments.parallel.interface import (
     whole_share,
 )
 from experiments.parallel.interface.rounds import alternating, devices_by_stage
+from experiments.parallel.planning.transformers.blocks import blocks_by_chunk, refuse_too_few_blocks
 from experiments.parallel.planning.transformers.shardings import WorkerMesh, megatron_shardings
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer_layers import ATTENTION_CORE
@@ -36,7 +39,8 @@ BUCKET, BUCKET_PER_REPLICA = 40_000_000, 1_000_000
 class Degrees:
     """The degrees of parallelism of a transformer's plan: t, p, v, b and the rest.
 
-    Data parallelism has the devices that remain.
+    Data parallelism has the devices that remain. ``embedding_blocks`` and ``head_blocks`` are the blocks for
+    which the ends count where stages are cut.
     """
 
     tensor: int = 1
@@ -52,6 +56,9 @@ class Degrees:
     overlap_gradients: bool = False
     shard: int = 0
     gather: str = AHEAD
+    overlap_messages: bool = True
+    embedding_blocks: int = 0
+    head_blocks: int = 0
 
     @property
     def mesh(self) -> WorkerMesh:
@@ -88,7 +95,7 @@ def megatron_plan(model: LayerGraph, cluster: Hardware, batch: int, layout: Degr
         ),
         stages=tuple(
             Stage(begin, end, tuple(range(host[0] * replicas, (host[0] + 1) * replicas)))
-            for (begin, end), host in zip(block_bounds(model, len(hosts)), hosts, strict=True)
+            for (begin, end), host in zip(block_bounds(model, layout), hosts, strict=True)
         ),
         workers=_workers(layout, replicas, micro_batches),
         zero=layout.zero,
@@ -97,6 +104,7 @@ def megatron_plan(model: LayerGraph, cluster: Hardware, batch: int, layout: Degr
         checkpoints=checkpoints(model, layout.recompute),
         shardings=megatron_shardings(model, layout.mesh),
         synchronization=synchronization,
+        blocking=not layout.overlap_messages,
         notes={"layout": asdict(layout)},
     )
 
@@ -125,16 +133,18 @@ def _refuse_misfits(model: LayerGraph, layout: Degrees) -> None:
         raise BadInput(
             f"{sizes.heads} heads do not divide by {layout.tensor}", "knobs.tensor", "a divisor of the heads"
         )
-    if sizes.layers < layout.pipeline * layout.interleaved:
-        what = f"{sizes.layers} blocks cannot make {layout.pipeline} x {layout.interleaved} stages"
-        raise BadInput(what, "knobs.pipeline", f"at most {sizes.layers} stages")
+    if not sizes.vocabulary and (layout.embedding_blocks or layout.head_blocks):
+        raise BadInput("has neither embedding nor head", model.name, "embedding_blocks = head_blocks = 0")
+    refuse_too_few_blocks(
+        sizes.layers, layout.pipeline, layout.interleaved, layout.embedding_blocks, layout.head_blocks
+    )
 
 
 def _workers(layout: Degrees, replicas: int, micro_batches: int) -> tuple[Worker, ...]:
     """Neighbors first among a worker's devices, then replicas, then stages of the pipeline."""
     per_worker, found = layout.mesh.devices, []
     for device in range(layout.pipeline):
-        slots = _order(device, layout, micro_batches)
+        slots = slots_of(device, layout.pipeline, layout.interleaved, micro_batches)
         for replica in range(replicas):
             start = (device * replicas + replica) * per_worker
             offset = replica * micro_batches
@@ -143,28 +153,32 @@ def _workers(layout: Degrees, replicas: int, micro_batches: int) -> tuple[Worker
     return tuple(found)
 
 
-def _order(device: int, layout: Degrees, micro_batches: int) -> tuple[Slot, ...]:
+def slots_of(device: int, pipeline: int, chunks: int, micro_batches: int) -> tuple[Slot, ...]:
     """1F1B, interleaved where a device has several chunks."""
-    p, v = layout.pipeline, layout.interleaved
-    ahead = p - device - 1
-    warm_up = 2 * ahead + (v - 1) * p if v > 1 else ahead
-    return alternating(device, p, micro_batches, v, warm_up)
+    ahead = pipeline - device - 1
+    warm_up = 2 * ahead + (chunks - 1) * pipeline if chunks > 1 else ahead
+    return alternating(device, pipeline, micro_batches, chunks, warm_up)
 
 
-def block_bounds(model: LayerGraph, stages: int) -> list[tuple[int, int]]:
-    """Return the operators of each stage: equal numbers of blocks.
-
-    Where they do not come out even one more for the later stages; the ends go with the first and the
-    last.
-    """
+def block_bounds(model: LayerGraph, layout: Degrees) -> list[tuple[int, int]]:
+    """Return the operators of each stage; the ends go with the first and the last, whatever they count."""
     starts = block_starts(model)
-    cuts = [starts[len(starts) * number // stages] for number in range(1, stages)]
+    counts = blocks_by_chunk(
+        len(starts), layout.pipeline, layout.interleaved, layout.embedding_blocks, layout.head_blocks
+    )
+    begins = [*starts, end_of_blocks(model)]
+    cuts = [begins[place] for place in np.cumsum(counts.T.ravel())[:-1]]
     return list(zip([0, *cuts], [*cuts, len(model)], strict=True))
 
 
 def block_starts(model: LayerGraph) -> list[int]:
     """The first operator of each block."""
     return [layer for layer, name in enumerate(model.layer) if name.endswith(".norm1")]
+
+
+def end_of_blocks(model: LayerGraph) -> int:
+    """Return the first operator behind the last block."""
+    return 1 + max(layer for layer, name in enumerate(model.layer) if _in_block(name))
 
 
 def _in_block(name: str) -> bool:
@@ -186,7 +200,6 @@ def checkpoints(model: LayerGraph, recompute: str) -> tuple[int, ...]:
         return tuple(layer for layer, name in enumerate(model.layer) if name.endswith(f".{ATTENTION_CORE}"))
     starts = block_starts(model)
     if recompute == "full":
-        end = next((i for i in range(starts[-1], len(model)) if not _in_block(model.layer[i])), len(model))
-        ends = {0, end} - {len(model)}
+        ends = {0, end_of_blocks(model)} - {len(model)}
         return tuple(sorted({*starts, *ends}))
     return tuple(starts) if recompute == "blocks" else ()

@@ -72,6 +72,12 @@ class Megatron(LivePolicy, ParallelPolicy):
         True, "gradients are reduced behind backward passes, ZeRO's weights gathered behind forward passes"
     )
 
+    overlap_messages: bool = knob(
+        True, "messages between stages travel while others are computed; else a device waits for its own"
+    )
+    embedding_blocks: int = knob(0, "blocks for which the embedding counts in its stage", low=0, high=1024)
+    head_blocks: int = knob(0, "blocks for which the head counts in its stage", low=0, high=1024)
+
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> ParallelPlan:
@@ -100,6 +106,9 @@ class Megatron(LivePolicy, ParallelPolicy):
             overlap_gradients=self.overlap_gradients,
             shard=self.shard,
             gather=self.gather,
+            overlap_messages=self.overlap_messages,
+            embedding_blocks=self.embedding_blocks,
+            head_blocks=self.head_blocks,
         )
 
     def _search(

@@ -14,18 +14,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from experiments.hardware.roofline import memory_rate
 from experiments.parallel.interface import PlanningEstimate
+from experiments.parallel.planning.transformers.blocks import blocks_by_chunk
 from experiments.parallel.planning.transformers.plan import (
     BUCKET,
     BUCKET_PER_REPLICA,
     RECOMPUTATION,
     Degrees,
 )
+from experiments.parallel.policies.megatron.chunks import FIRST, INNER, LAST, chunks_of
 from experiments.parallel.policies.megatron.costs import Costs, CostTable
+from experiments.parallel.policies.megatron.slot_by_slot import pipeline_seconds
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
+
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,9 @@ class Columns:
     overlap_products: Ints
     overlap_gradients: Ints
     shard: Ints
+    overlap_messages: Ints
+    embedding_blocks: Ints
+    head_blocks: Ints
 
     def __len__(self) -> int:
         return len(self.tensor)
@@ -77,6 +86,9 @@ class Columns:
             overlap_products=bool(self.overlap_products[index]),
             overlap_gradients=bool(self.overlap_gradients[index]),
             shard=int(self.shard[index]),
+            overlap_messages=bool(self.overlap_messages[index]),
+            embedding_blocks=int(self.embedding_blocks[index]),
+            head_blocks=int(self.head_blocks[index]),
         )
 
     @classmethod
@@ -101,6 +113,9 @@ def _row(layout: Degrees, devices: int) -> tuple[int, ...]:
         int(layout.overlap_products),
         int(layout.overlap_gradients),
         layout.shard,
+        int(layout.overlap_messages),
+        layout.embedding_blocks,
+        layout.head_blocks,
     )
 
 
@@ -131,6 +146,14 @@ class _Gathered:
     def __init__(self, analytic: Analytic, plans: Columns) -> None:
         self.analytic, self.plans = analytic, plans
         self.micro_batches = analytic.batch // (plans.replicas * plans.micro_batch)
+        self.chunks = chunks_of(
+            analytic.blocks,
+            plans.pipeline,
+            plans.interleaved,
+            self.micro_batches,
+            plans.embedding_blocks,
+            plans.head_blocks,
+        )
         self._place, costs = self._distinct()
         self._take(costs)
         self._messages()
@@ -156,7 +179,6 @@ class _Gathered:
 
         plans, place = self.plans, self._place
         self.full, self.selective = plans.recompute >= 2, plans.recompute == 1
-        self.chunk = self.analytic.blocks / (plans.pipeline * plans.interleaved)
         self.block_forward = column("block", "forward")
         plain, core = column("block", "backward"), column("core", "again") - column("core", "backward")
         chosen = np.where(self.selective, plain + core, plain)
@@ -182,6 +204,7 @@ class _Gathered:
         self.again_bytes = np.where(self.full, block_kept, np.where(self.selective, core_kept, 0.0))
         self._ends_again(boundary)
         self.crossing = np.array([cost.crossing for cost in costs])[place]
+        self.gathered = np.array([cost.gathered for cost in costs])[place]
 
     def _ends_again(self, boundary: Floats) -> None:
         """Where the ends are computed again too, only the input of the last one is kept."""
@@ -193,19 +216,23 @@ class _Gathered:
     def _messages(self) -> None:
         """A hop to the next stage, and the lines of the exchange among replicas."""
         plans, table = self.plans, self.analytic.table
-        keys = np.stack([plans.tensor, plans.context, plans.replicas, plans.pipeline > 1], 1)
+        keys = np.stack([plans.tensor, plans.context, plans.replicas, plans.pipeline], 1)
         distinct, first, place = np.unique(keys, axis=0, return_index=True, return_inverse=True)
         lines = np.array(
             [
-                table.lines(plans.layout(int(index)).mesh, int(row[2]), bool(row[3]))
+                table.lines(plans.layout(int(index)).mesh, int(row[2]), int(row[3]))
                 for index, row in zip(first, distinct, strict=True)
             ]
         )[place.reshape(-1)]
         # The gradients of a tied table: two of a pair send each other half, twice.
         size = self.tied * self.analytic.estimate.states.gradient
-        self.tie = np.where(self.tied > 0, 2 * lines[:, 0] + lines[:, 1] * size, 0.0)
-        self.hop = np.where(plans.pipeline > 1, lines[:, 0] + lines[:, 1] * self.crossing, 0.0)
-        self.ring = lines[:, 2], lines[:, 3]
+        self.tie = np.where(self.tied > 0, 2 * lines[:, 2] + lines[:, 3] * size, 0.0)
+        several = plans.pipeline > 1
+        self.hop, self.across = (
+            np.where(several, lines[:, i] + lines[:, i + 1] * self.crossing + self.gathered, 0.0)
+            for i in (0, 2)
+        )
+        self.ring = lines[:, 4], lines[:, 5]
 
     # --- time -----------------------------------------------------------------------------------------------
 
@@ -214,24 +241,60 @@ class _Gathered:
         return self._pipeline() + self._exchange() + self.tie + self._update()
 
     def _pipeline(self) -> Floats:
-        plans, m = self.plans, self.micro_batches
-        chunk = self.chunk * (self.block_forward + self.block_backward)
-        first, last = self.first[0] + self.first[1], self.last[0] + self.last[1]
-        per_device = plans.interleaved * chunk
-        ends = np.where(plans.pipeline == 1, first + last, np.maximum(first, last))
-        transfers = 2 * (plans.pipeline - 1) * self.hop
-        # 1F1B: a stage that is not the last sends and waits for the answer within each period.
-        several = plans.pipeline > 1
-        early = chunk + np.where(plans.pipeline > 1, first, 0) + 2 * self.hop
-        inner = np.where(plans.pipeline > 2, chunk + 2 * self.hop, 0.0)
-        slowest = np.maximum(np.maximum(early, inner), chunk + last)
-        period = np.where(several, slowest, chunk + first + last)
-        plain = (m - 1) * period + plans.pipeline * chunk + first + last + transfers
-        # Chunks: the slowest device works without a pause between filling and draining.
-        filling = (plans.pipeline - 1) * chunk + np.minimum(first, last)
-        looped = m * (per_device + ends) + filling + transfers
-        time = np.where(plans.interleaved > 1, looped, plain)
+        plans = self.plans
+        time = np.where(self._is_uneven(), self._slot_by_slot(), self._one_by_one())
         return np.where(plans.zero >= 2, self._with_exchanges(time), time)
+
+    def _ends(self) -> tuple[Floats, Floats]:
+        """Seconds of both passes over the first and the last operators."""
+        return self.first[0] + self.first[1], self.last[0] + self.last[1]
+
+    def _one_by_one(self) -> Floats:
+        """1F1B: a stage that is not the last sends and waits for the answer within each period."""
+        plans, m, (first, last) = self.plans, self.micro_batches, self._ends()
+        block = self.block_forward + self.block_backward
+        stage = self.chunks.total[:, FIRST] * block
+        early = stage + first + 2 * self.hop
+        inner = np.where(plans.pipeline > 2, stage + 2 * self.hop, 0.0)
+        slowest = np.maximum(np.maximum(early, inner), stage + last)
+        period = np.where(plans.pipeline > 1, slowest, stage + first + last)
+        transfers = 2 * (plans.pipeline - 1) * self.hop
+        found: Floats = (m - 1) * period + self.analytic.blocks * block + first + last + transfers
+        return found
+
+    def _is_uneven(self) -> Flags:
+        """Whether devices have several chunks or unequal blocks, or wait for what they send."""
+        plans = self.plans
+        counted = self.analytic.blocks + plans.embedding_blocks + plans.head_blocks
+        ends = plans.embedding_blocks + plans.head_blocks > 0
+        unequal = ends | (counted % plans.pipeline > 0) | (plans.overlap_messages == 0)
+        rounds = self.micro_batches % plans.pipeline == 0
+        found: Flags = (plans.pipeline > 1) & np.where(plans.interleaved > 1, rounds, unequal)
+        return found
+
+    def _slot_by_slot(self) -> Floats:
+        """Pipelines of one shape are carried out together."""
+        plans, found = self.plans, np.zeros(len(self.plans))
+        others = plans.embedding_blocks, plans.head_blocks, plans.overlap_messages
+        keys = np.stack([plans.pipeline, plans.interleaved, self.micro_batches, *others], 1)
+        uneven = np.flatnonzero(self._is_uneven())
+        distinct, place = np.unique(keys[uneven], axis=0, return_inverse=True)
+        for number, key in enumerate(distinct):
+            same = uneven[place.reshape(-1) == number]
+            found[same] = self._of_shape([int(value) for value in key], same)
+        return found
+
+    def _of_shape(self, shape: Sequence[int], plans: Ints) -> Floats:
+        p, v, m, embedding, head, overlap = shape
+        counts = blocks_by_chunk(self.analytic.blocks, p, v, embedding, head)
+        blocks = counts.T.reshape(-1, 1).astype(np.float64)
+        forward, backward = blocks * self.block_forward[plans], blocks * self.block_backward[plans]
+        for which, seconds in enumerate((forward, backward)):
+            seconds[0] += self.first[which][plans]
+            seconds[-1] += self.last[which][plans]
+        hops = np.stack([self.hop, self.across])[:, plans]
+        held = np.zeros_like(hops) if overlap else hops - self.gathered[plans]
+        return pipeline_seconds((p, v, m), forward, backward, hops, held)
 
     def _bucket(self, kind_bytes: float) -> Floats:
         """Seconds to gather or to reduce the parameters of one block among replicas."""
@@ -242,7 +305,8 @@ class _Gathered:
         """ZeRO 2 and 3 exchange each block in every pass, overlapped with the computation of its
         neighbors.
         """
-        states, blocks, m = self.analytic.estimate.states, self.chunk, self.micro_batches
+        states, m = self.analytic.estimate.states, self.micro_batches
+        blocks = self.chunks.total[:, FIRST]
         reduce, gather = self._bucket(states.gradient), self._bucket(states.weight)
         gather = np.where(self.plans.zero == 3, gather, 0.0)
         occupied = self.analytic.estimate.occupied
@@ -254,7 +318,7 @@ class _Gathered:
 
     def _chunk_parameters(self) -> Floats:
         """Parameters of the first chunk, whose gradients are complete last."""
-        found: Floats = self.chunk * self.block_parameters + self.first[2]
+        found: Floats = self.chunks.first * self.block_parameters + self.first[2]
         return np.where(self.plans.pipeline == 1, found + self.last[2], found)
 
     def _exchange(self) -> Floats:
@@ -262,7 +326,7 @@ class _Gathered:
         plans, states = self.plans, self.analytic.estimate.states
         latency, slope = self.ring
         reduce = latency + slope * self._chunk_parameters() * states.gradient
-        gather = latency + slope * self._chunk_parameters() * states.weight
+        gather = plans.interleaved * latency + slope * self._device_parameters() * states.weight
         early = self._exposed()
         found = np.select(
             [
@@ -271,7 +335,7 @@ class _Gathered:
                 plans.zero == 1,
                 plans.zero == 2,
             ],
-            [early, 2 * reduce, reduce + plans.interleaved * gather, self._bucket(states.gradient) + gather],
+            [early, 2 * reduce, reduce + gather, self._bucket(states.gradient) + gather],
             self._bucket(states.gradient),
         )
         return np.where(plans.holders > 1, found, 0.0)
@@ -287,7 +351,7 @@ class _Gathered:
         reduce = passes * (latency + slope * each * states.gradient)
         gather = np.where(plans.zero == 0, 0.0, latency + slope * each * states.weight)
         backward, forward = (
-            self.chunk * seconds / np.maximum(buckets, 1)
+            self.chunks.first * seconds / np.maximum(buckets, 1)
             for seconds in (self.block_backward, self.block_forward)
         )
         found: Floats = reduce + gather
@@ -297,8 +361,8 @@ class _Gathered:
     def _device_parameters(self) -> Floats:
         """Of the device that hosts the first chunk."""
         plans = self.plans
-        inner = self.chunk * plans.interleaved * self.block_parameters + self.first[2]
-        found: Floats = np.where(plans.pipeline == 1, inner + self.last[2], inner)
+        first = self.chunks.total[:, FIRST] * self.block_parameters + self.first[2]
+        found: Floats = np.where(plans.pipeline == 1, first + self.last[2], first)
         return found
 
     def _update(self) -> Floats:
@@ -312,26 +376,26 @@ class _Gathered:
     # --- memory ---------------------------------------------------------------------------------------------
 
     def peak_memory(self) -> Floats:
-        """The first device of a pipeline holds most micro-batches, the last the logits."""
+        """Of the first device of a pipeline, which holds most micro-batches, the last, which has the logits,
+        or the fullest between them.
+        """
         plans, m = self.plans, self.micro_batches
-        ahead = plans.pipeline - 1
-        looped = np.minimum(2 * ahead + (plans.interleaved - 1) * plans.pipeline + 1, m * plans.interleaved)
-        first_live = np.where(plans.interleaved > 1, looped, np.minimum(plans.pipeline, m))
-        last_live = np.where(
-            plans.interleaved > 1,
-            np.minimum((plans.interleaved - 1) * plans.pipeline + 1, m * plans.interleaved),
-            1,
-        )
-        chunk = self.chunk * self.block_kept
-        masks = self.first[3] * np.minimum(m, np.where(plans.interleaved > 1, plans.pipeline + 1, first_live))
+        kept = self.chunks.held * self.block_kept[:, None]
+        several = plans.interleaved > 1
+        masks = self.first[3] * np.minimum(m, np.where(several, plans.pipeline + 1, plans.pipeline))
         alone = np.where(plans.pipeline == 1, self.last[3], 0.0)
-        states = self._states(self._device_parameters())
-        first = states + self._with_fragmentation(first_live * chunk + masks + alone + self.again_bytes)
-        inner = self.chunk * plans.interleaved * self.block_parameters + self.last[2]
-        last = self._states(inner) + self._with_fragmentation(
-            last_live * chunk + self.last[3] + self.again_bytes
-        )
-        return self.analytic.estimate.reserved_bytes + np.maximum(first, np.where(ahead > 0, last, 0.0))
+        parameters = self.chunks.total * self.block_parameters[:, None]
+        again, logits = self.again_bytes, self.last[3]
+        first = self._on_device(self._device_parameters(), kept[:, FIRST] + masks + alone + again)
+        inner = self._on_device(parameters[:, INNER], kept[:, INNER] + again)
+        # Logits are gone before another chunk's blocks are computed again.
+        end = np.where(self.chunks.last > 0, logits + again, np.maximum(logits, again))
+        last = self._on_device(parameters[:, LAST] + self.last[2], kept[:, LAST] + end)
+        others = np.where(plans.pipeline > 1, np.maximum(inner, last), 0.0)
+        return self.analytic.estimate.reserved_bytes + np.maximum(first, others)
+
+    def _on_device(self, parameters: Floats, activations: Floats) -> Floats:
+        return self._states(parameters) + self._with_fragmentation(activations)
 
     def _with_fragmentation(self, activations: Floats) -> Floats:
         found: Floats = activations * (1 + self.analytic.estimate.fragmentation)

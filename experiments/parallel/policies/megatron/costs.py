@@ -14,11 +14,13 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.hardware.algorithms import Algorithms, Groups
-from experiments.hardware.topology import Flows, Round
+from experiments.hardware.topology import Cost, Flows, Round
 from experiments.parallel.interface import Collective, PlanningEstimate, Sharding
 from experiments.parallel.planning.transformers.plan import block_starts
 from experiments.parallel.planning.transformers.shardings import WorkerMesh, megatron_shardings
 from experiments.workloads.transformer_layers import ATTENTION_CORE
+
+NO_COST = Cost(0.0, 0.0, 0.0, {})
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,9 @@ class Costs:
     """Costs of one division and micro-batch: a block, its attention core, embedding and end.
 
     ``boundary`` are the bytes of a block's input that a device keeps, ``core_input`` of an attention core's,
-    ``crossing`` those that each of a worker's devices sends to the next stage, ``tied`` the parameters of a
-    copy of the table that the logits read.
+    ``crossing`` those that each of a worker's devices sends to the next stage, ``gathered`` the seconds in
+    which its pieces come together there where every device needs all, ``tied`` the parameters of a copy of
+    the table that the logits read.
     """
 
     block: Part
@@ -61,18 +64,21 @@ class Costs:
     boundary: float
     core_input: float
     crossing: float
+    gathered: float
     tied: float
 
 
 class Lines(NamedTuple):
     """Seconds of messages as latency + slope x bytes.
 
-    A hop to the next stage (bytes of each device), and a reduce-scatter or all-gather among replicas and
-    parts of sequences (bytes of the whole vector).
+    A hop to the next stage and one from the first to the last (bytes of each device), and a reduce-scatter or
+    all-gather among replicas and parts of sequences (bytes of the whole vector).
     """
 
     hop_latency: float
     hop_slope: float
+    across_latency: float
+    across_slope: float
     ring_latency: float
     ring_slope: float
 
@@ -110,6 +116,7 @@ class CostTable:
             boundary=whole / (start.activations if start else 1),
             core_input=float(self.model.output_bytes[read].sum()) * scale / mesh.devices,
             crossing=whole / mesh.devices,
+            gathered=self._together(mesh, whole),
             tied=sum(tie[2] for tie in self.model.facts["tied"]) / self.estimate.states.weight / mesh.tensor,
         )
 
@@ -156,27 +163,33 @@ class CostTable:
         latency, slope = self._ring(kind, tuple(map(tuple, groups)))
         return latency + slope * size
 
+    def _together(self, mesh: WorkerMesh, size: float) -> float:
+        """Seconds of an all-gather of pieces that every device of a worker needs whole."""
+        whole = mesh.devices > 1 and mesh.between == 1
+        return self.collective("all_gather", (range(mesh.devices),), size) if whole else 0.0
+
     def _ring(self, kind: str, groups: Groups) -> tuple[float, float]:
         cost = self.algorithms.usual(kind, groups)
         return cost.latency, cost.slope
 
     @functools.cache  # noqa: B019
-    def lines(self, mesh: WorkerMesh, replicas: int, several: bool) -> Lines:
+    def lines(self, mesh: WorkerMesh, replicas: int, pipeline: int) -> Lines:
         """Return the costs of a division's messages.
 
-        Between stages where there are ``several``, and among those that hold the same weights.
+        Between the stages of a ``pipeline``, and among those that hold the same weights.
         """
-        hop = self._hop(mesh.devices, replicas) if several else (0.0, 0.0)
-        groups = [range(place, replicas * mesh.devices, mesh.tensor) for place in range(mesh.tensor)]
-        several_hold = replicas * mesh.context > 1
-        ring = self._ring("reduce_scatter", tuple(map(tuple, groups))) if several_hold else (0.0, 0.0)
-        return Lines(*hop, *ring)
+        hop, across, ring = NO_COST, NO_COST, NO_COST
+        if pipeline > 1:
+            hop, across = (self._hop(mesh.devices, replicas, stages) for stages in (1, pipeline - 1))
+        if replicas * mesh.context > 1:
+            groups = [range(place, replicas * mesh.devices, mesh.tensor) for place in range(mesh.tensor)]
+            ring = self.algorithms.usual("reduce_scatter", tuple(map(tuple, groups)))
+        return Lines(hop.latency, hop.slope, across.latency, across.slope, ring.latency, ring.slope)
 
-    def _hop(self, devices: int, replicas: int) -> tuple[float, float]:
-        """From one stage to the next, for all replicas that share a node with the first one."""
+    def _hop(self, devices: int, replicas: int, stages: int) -> Cost:
+        """``stages`` further, for all replicas that share a node with the first one."""
         topology = self.algorithms.topology
         sources = np.flatnonzero(topology.node[: devices * replicas] == topology.node[0])
         sources = sources[: max(len(sources) // devices, 1) * devices]
-        targets = sources + devices * replicas
-        cost = topology.cost([Round(1, [Flows(sources, targets, np.ones(len(sources)))])])
-        return cost.latency, cost.slope
+        targets = sources + devices * replicas * stages
+        return topology.cost([Round(1, [Flows(sources, targets, np.ones(len(sources)))])])

@@ -31,8 +31,7 @@ REASONS = (
     "chosen",
     "devices do not divide by tensor x pipeline x context",
     "heads do not divide by tensor",
-    "blocks do not divide by pipeline x chunks",
-    "chunks need a pipeline",
+    "an end counts as more blocks than its chunk has",
     "samples do not divide by replicas x micro-batch",
     "chunks need micro-batches in whole rounds over the pipeline",
     "sequence parallelism needs tensor parallelism",
@@ -113,20 +112,22 @@ def divisors_up_to(most: int, number: int) -> list[int]:
 def candidates(estimate: PlanningEstimate, batch: int, fixed: Degrees) -> Columns:
     """Return every combination of degrees.
 
-    Tensor inside a node, a pipeline up to one block a stage, chunks, micro-batches, what is recomputed, ZeRO
-    stages, sequence parallelism. Context parallelism and overlap are as ``fixed`` says.
+    Tensor inside a node, a pipeline up to one block a stage and chunks of one block at least, which need not
+    divide the blocks, micro-batches, what is recomputed, ZeRO stages, sequence parallelism. The rest is as
+    ``fixed`` says.
     """
     sizes, devices = _sizes(estimate), estimate.cluster.device_count
+    counted = sizes.layers + fixed.embedding_blocks + fixed.head_blocks
     rows = itertools.product(
         divisors_up_to(estimate.cluster.node.device_count, devices),
-        divisors_up_to(sizes.layers, devices),
-        divisors(sizes.layers),
+        _pipelines(counted, devices),
         divisors_up_to(LARGEST_MICRO_BATCH, batch),
         range(len(RECOMPUTATION) - 1),
         range(4),
         range(2),
     )
-    table = np.fromiter(itertools.chain.from_iterable(rows), np.int64).reshape(-1, 7)
+    flat = ((tensor, *pipeline, *others) for tensor, pipeline, *others in rows)
+    table = np.fromiter(itertools.chain.from_iterable(flat), np.int64).reshape(-1, 7)
     tensor, pipeline, chunks, micro_batch, recompute, zero, sequence = table.T
     whole = np.ones(len(table), np.int64)
     return Columns(
@@ -143,7 +144,16 @@ def candidates(estimate: PlanningEstimate, batch: int, fixed: Degrees) -> Column
         overlap_products=whole * fixed.overlap_products,
         overlap_gradients=whole * fixed.overlap_gradients,
         shard=whole * 0,
+        overlap_messages=whole * fixed.overlap_messages,
+        embedding_blocks=whole * fixed.embedding_blocks,
+        head_blocks=whole * fixed.head_blocks,
     )
+
+
+def _pipelines(blocks: int, devices: int) -> list[tuple[int, int]]:
+    """Return the devices of a pipeline with the chunks that each can have."""
+    found = [(p, v) for p in divisors_up_to(blocks, devices) for v in range(1, blocks // p + 1)]
+    return [(p, v) for p, v in found if p > 1 or v == 1]
 
 
 def search(
@@ -161,6 +171,7 @@ def search(
     usable = np.flatnonzero(reason == CHOSEN)
     reason[usable[most:]] = BEYOND
     usable = usable[:most]
+    usable = usable[np.lexsort((plans.interleaved[usable], plans.pipeline[usable]))]
     time, memory = np.full(len(plans), np.inf), np.full(len(plans), np.inf)
     analytic = Analytic(estimate, batch)
     for start in range(0, len(usable), CHUNK):
@@ -189,14 +200,22 @@ def _arithmetic_faults(plans: Columns, estimate: PlanningEstimate, batch: int) -
     rules: list[Flags] = [
         devices % (plans.tensor * plans.pipeline * plans.context) != 0,
         sizes.heads % plans.tensor != 0,
-        sizes.layers % (plans.pipeline * plans.interleaved) != 0,
-        (plans.interleaved > 1) & (plans.pipeline == 1),
+        (plans.pipeline > 1) & _ends_outgrow_chunks(plans, sizes.layers),
         batch % (replicas * plans.micro_batch) != 0,
         (plans.interleaved > 1) & (micro_batches % plans.pipeline != 0),
         (plans.sequence == 1) & (plans.tensor == 1),
         (plans.zero >= 2) & (plans.pipeline > 1),
     ]
     return np.select(rules, list(range(1, len(rules) + 1)), CHOSEN)
+
+
+def _ends_outgrow_chunks(plans: Columns, layers: int) -> Flags:
+    """Whether embedding or head counts as more blocks than the first or the last chunk has."""
+    counted = layers + plans.embedding_blocks + plans.head_blocks
+    first = counted // plans.pipeline // plans.interleaved
+    last = np.ceil(np.ceil(counted / plans.pipeline) / plans.interleaved)
+    outgrown: Flags = (plans.embedding_blocks > first) | (plans.head_blocks > last)
+    return outgrown
 
 
 def _judge(
@@ -247,7 +266,7 @@ def by_rule(estimate: PlanningEstimate, batch: int, asked: Degrees, open_degrees
     sizes, devices = _sizes(estimate), estimate.cluster.device_count
     tensors = divisors_up_to(estimate.cluster.node.device_count, sizes.heads)
     tensors = tensors if "tensor" in open_degrees else [asked.tensor]
-    pipelines = divisors(sizes.layers) if "pipeline" in open_degrees else [asked.pipeline]
+    pipelines = _stages_by_rule(sizes.layers, devices) if "pipeline" in open_degrees else [asked.pipeline]
     order = [(t, 1) for t in tensors if 1 in pipelines]
     order += [(tensors[-1], p) for p in pipelines if p > 1]
     choices = [replace(asked, tensor=t, pipeline=p) for t, p in order]
@@ -257,6 +276,12 @@ def by_rule(estimate: PlanningEstimate, batch: int, asked: Degrees, open_degrees
     figures = Analytic(estimate, batch).figures(Columns.of(choices, devices))
     fits = np.flatnonzero(figures.peak_memory <= estimate.devices[0].memory_bytes)
     return choices[int(fits[0])] if len(fits) else choices[-1]
+
+
+def _stages_by_rule(layers: int, devices: int) -> list[int]:
+    """Return the stages in the order in which they are tried: equal ones, then such as differ by a block."""
+    equal = divisors(layers)
+    return [*equal, *(stages for stages in divisors_up_to(layers, devices) if stages not in equal)]
 
 
 def _divides(layout: Degrees, devices: int, batch: int) -> bool:

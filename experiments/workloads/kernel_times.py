@@ -16,6 +16,10 @@ from experiments.workloads.layers import LayerGraph
 
 #: A fused attention kernel's backward pass: five products where the forward pass has two.
 FUSED_BACKWARD = 2.5
+#: Bytes that a further step of attention reads and writes for each value of its output, (forward, backward):
+#: its own result and the float32 sum so far; backward so for the gradients of query, key and value (PyTorch's
+#: ring attention, torch/distributed/tensor/experimental/_attention.py, with its additions fused).
+MERGE = (10.0, 30.0)
 #: What a kernel that skips the masked half of a causal matrix computes of it.
 CAUSAL_SHARE = 0.5
 
@@ -39,7 +43,7 @@ def layer_seconds(
 @functools.lru_cache(maxsize=65536)
 def work_seconds(device: Device, work: Work, samples: float, cut: Cut, dtype: str) -> PassSeconds:
     if work.fused:
-        return _fused_seconds(device, work, samples / cut.parts, dtype)
+        return _fused_seconds(device, work, samples / cut.parts, cut.steps, dtype)
     forward, backward, weight = (
         sum(_product(device, work, i, samples, cut, what, dtype) for i in range(len(work.products)))
         for what in (FORWARD, BACKWARD, WEIGHT)
@@ -61,10 +65,15 @@ def _product(
     return product_seconds(device, shape.m, shape.n, shape.k, shape.count, kind, DTYPE_BYTES[kind])
 
 
-def _fused_seconds(device: Device, work: Work, share: float, dtype: str) -> PassSeconds:
+def _fused_seconds(device: Device, work: Work, share: float, steps: int, dtype: str) -> PassSeconds:
     computed = (CAUSAL_SHARE if work.causal else 1.0) / work.rate
     forward = attention_seconds(device, work.forward_flops * share * computed, dtype)
     backward = attention_seconds(device, work.forward_flops * share * computed * FUSED_BACKWARD, dtype)
+    merged = (steps - 1) * share * work.outputs
+    if merged:
+        # A launch of its own for each further kernel, another for merging.
+        forward += stream_seconds(device, MERGE[0] * merged, 2 * (steps - 1))
+        backward += stream_seconds(device, MERGE[1] * merged, 2 * (steps - 1))
     return PassSeconds(forward, backward, 0.0)
 
 

@@ -16,12 +16,14 @@ class Cut:
     """How a row is divided.
 
     ``outputs`` (columns), ``inputs`` (rows of a weight) and the whole row ``parts`` ways. What is not
-    explained by columns and rows divides tokens or, for a product without a weight, the repetitions.
+    explained by columns and rows divides tokens or, for a product without a weight, the repetitions. A fused
+    kernel runs in ``steps``, whose results are merged.
     """
 
     parts: float = 1
     outputs: float = 1
     inputs: float = 1
+    steps: int = 1
 
 
 WHOLE = Cut()
@@ -91,6 +93,12 @@ class Work:
     @property
     def forward_flops(self) -> float:
         return sum(product.flops for product in self.products)
+
+    @property
+    def outputs(self) -> float:
+        """Values that the last product makes of a sample."""
+        last = self.products[-1]
+        return float(last.tokens * last.outputs * last.count)
 
 
 def shapes(product: Product, samples: float, cut: Cut, what: str) -> Shape:

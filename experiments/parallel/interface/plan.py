@@ -146,7 +146,7 @@ class Sharding:
     ``axis`` names what is cut (``column``, ``row``, ``heads``, ``sequence``, ``expert`` ...); compute,
     parameters and kept activations are divided by their own counts, since schemes differ in what they
     replicate. Where operators of one layer are divided differently, the counts are those of the layer as a
-    whole and need not be whole numbers.
+    whole and need not be whole numbers. Attention may run in ``steps``, one for each part of keys and values.
     """
 
     layer: int
@@ -156,6 +156,7 @@ class Sharding:
     activations: float
     forward: tuple[Collective, ...] = ()
     backward: tuple[Collective, ...] = ()
+    steps: int = 1
 
 
 @dataclass(frozen=True)

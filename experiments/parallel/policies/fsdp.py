@@ -25,6 +25,7 @@ from experiments.parallel.interface import (
     whole_share,
 )
 from experiments.parallel.planning.transformers.plan import Degrees, megatron_plan
+from experiments.parallel.planning.transformers.shardings import BESIDE, EXCHANGES
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer_layers import OPERATORS
 
@@ -44,6 +45,12 @@ class Fsdp(LivePolicy, ParallelPolicy):
     shard: int = knob(
         0, "devices that divide states, the groups copies (hybrid sharding); 0: all", low=0, high=65536
     )
+    context_exchange: str = knob(
+        BESIDE,
+        "keys and values of devices that share a sequence come: while these compute; in a ring of kernels "
+        "whose results are merged; before they compute",
+        choices=EXCHANGES,
+    )
     recompute: str = knob(
         "none",
         "computed again: nothing; all but attention and every second product; whole blocks",
@@ -59,7 +66,14 @@ class Fsdp(LivePolicy, ParallelPolicy):
         replicas = whole_share(cluster.device_count, self.context, "devices", "knobs.context")
         samples = whole_share(batch, replicas * self.micro_batches, "samples", "knobs.micro_batches")
         again = "none" if self.recompute == "none" else "blocks"
-        layout = Degrees(context=self.context, micro_batch=samples, recompute=again, zero=3, shard=self.shard)
+        layout = Degrees(
+            context=self.context,
+            context_exchange=self.context_exchange,
+            micro_batch=samples,
+            recompute=again,
+            zero=3,
+            shard=self.shard,
+        )
         plan = megatron_plan(model, cluster, batch, layout)
         return replace(plan, saved=self._saved_layers(model))
 

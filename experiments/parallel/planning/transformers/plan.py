@@ -19,7 +19,7 @@ from experiments.parallel.interface import (
 )
 from experiments.parallel.interface.rounds import alternating, devices_by_stage
 from experiments.parallel.planning.transformers.blocks import blocks_by_chunk, refuse_too_few_blocks
-from experiments.parallel.planning.transformers.shardings import WorkerMesh, megatron_shardings
+from experiments.parallel.planning.transformers.shardings import BESIDE, WorkerMesh, megatron_shardings
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer_layers import ATTENTION_CORE
 
@@ -57,12 +57,22 @@ class Degrees:
     shard: int = 0
     gather: str = AHEAD
     overlap_messages: bool = True
+    context_exchange: str = BESIDE
+    context_balanced: bool = True
     embedding_blocks: int = 0
     head_blocks: int = 0
 
     @property
     def mesh(self) -> WorkerMesh:
-        return WorkerMesh(self.tensor, self.context, self.sequence, self.overlap, self.overlap_products)
+        return WorkerMesh(
+            self.tensor,
+            self.context,
+            self.sequence,
+            self.overlap,
+            self.overlap_products,
+            self.context_exchange,
+            self.context_balanced,
+        )
 
     def replicas(self, devices: int) -> int:
         """Data parallelism (d): pipelines that ``devices`` make."""

@@ -3,8 +3,9 @@
 Source: Shoeybi et al., Megatron-LM, 2019, section 3 (columns, then rows: one all-reduce forward behind the
 second product, one backward before the first); Korthikanti et al., MLSys'23, section 4.2 (sequence
 parallelism: the all-reduces become an all-gather before and a reduce-scatter behind, and what is between the
-pairs is divided too; the input that was gathered is gathered again for the weight gradient). A worker's
-devices are numbered with the tensor axis innermost.
+pairs is divided too; the input that was gathered is gathered again for the weight gradient); Liu et al., Ring
+Attention, 2023, and Dubey et al., Llama 3, 2024, section 3.3.2 (context parallelism). A worker's devices are
+numbered with the tensor axis innermost.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ from experiments.parallel.interface import Collective, Sharding
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer import Transformer
 
+#: How devices that share a sequence come by the others' keys and values: while they compute, at no other
+#: cost; in a ring, whose steps are kernels of their own with results to merge (PyTorch, Transformer Engine);
+#: all before they compute (Llama 3).
+BESIDE, RING, FIRST = EXCHANGES = ("beside", "ring", "first")
+
 
 @dataclass(frozen=True)
 class WorkerMesh:
@@ -24,7 +30,8 @@ class WorkerMesh:
 
     ``sequence`` divides what tensor parallelism replicates. With ``overlap`` collectives of the backward pass
     overlap with the weight gradients' products, with ``overlap_products`` every collective beside a product
-    with that product (asynchronous tensor parallelism).
+    with that product (asynchronous tensor parallelism). ``exchange`` is one of ``EXCHANGES``; ``balanced``
+    sequences give each device an early and a late part, so that a causal mask leaves all the same work.
     """
 
     tensor: int = 1
@@ -32,6 +39,8 @@ class WorkerMesh:
     sequence: bool = False
     overlap: bool = True
     overlap_products: bool = False
+    exchange: str = BESIDE
+    balanced: bool = True
 
     @property
     def devices(self) -> int:
@@ -159,16 +168,27 @@ class _Shardings:
         return Sharding(layer, "heads", self.mesh.devices, 1, self.mesh.devices, collectives, ())
 
     def _core(self, layer: int) -> Sharding:
-        """With context parallelism keys and values go round the ring, and their gradients come back."""
+        """With context parallelism keys and values come from the others, and their gradients go back."""
         mesh, whole = self.mesh, self._inside(layer)
         if mesh.context == 1:
             return whole
         size = self.transformer.sequence * 2.0 * self.transformer.kv_width * self.size / mesh.tensor
         gather, scatter = (
-            Collective(kind, size, ranks=mesh.context, stride=mesh.tensor, overlap=True)
+            Collective(kind, size, ranks=mesh.context, stride=mesh.tensor, overlap=mesh.exchange != FIRST)
             for kind in ("all_gather", "reduce_scatter")
         )
-        return Sharding(layer, "heads", mesh.devices, 1, mesh.devices, (gather,), (gather, scatter))
+        steps = mesh.context if mesh.exchange == RING else 1
+        forward, backward = (gather,), (gather, scatter)
+        return Sharding(layer, "heads", self._attending, 1, mesh.devices, forward, backward, steps)
+
+    @property
+    def _attending(self) -> float:
+        """How many times the slowest device's attention goes into all of it.
+
+        Of n parts in their order the last attends to n - 1 whole parts and half of its own, of n^2 halves.
+        """
+        mesh, n = self.mesh, self.mesh.context
+        return mesh.devices if mesh.balanced else mesh.tensor * n * n / (2 * n - 1)
 
     def _embedding(self, layer: int) -> Sharding:
         """Learned positions are whole on every device."""

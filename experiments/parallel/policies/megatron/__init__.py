@@ -21,6 +21,7 @@ from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import LivePolicy, ParallelPlan, ParallelPolicy, PlanningEstimate
 from experiments.parallel.planning.transformers.plan import GATHERING, RECOMPUTATION, Degrees, megatron_plan
+from experiments.parallel.planning.transformers.shardings import BESIDE, EXCHANGES
 from experiments.parallel.policies.megatron.search import by_rule, search
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer_layers import OPERATORS
@@ -72,6 +73,15 @@ class Megatron(LivePolicy, ParallelPolicy):
         True, "gradients are reduced behind backward passes, ZeRO's weights gathered behind forward passes"
     )
 
+    context_exchange: str = knob(
+        BESIDE,
+        "keys and values of devices that share a sequence come: while these compute; in a ring of kernels "
+        "whose results are merged; before they compute",
+        choices=EXCHANGES,
+    )
+    context_balanced: bool = knob(
+        True, "devices that share a sequence have an early and a late part of it each"
+    )
     overlap_messages: bool = knob(
         True, "messages between stages travel while others are computed; else a device waits for its own"
     )
@@ -106,6 +116,8 @@ class Megatron(LivePolicy, ParallelPolicy):
             overlap_gradients=self.overlap_gradients,
             shard=self.shard,
             gather=self.gather,
+            context_exchange=self.context_exchange,
+            context_balanced=self.context_balanced,
             overlap_messages=self.overlap_messages,
             embedding_blocks=self.embedding_blocks,
             head_blocks=self.head_blocks,

@@ -2,10 +2,10 @@
 plan.
 
 Source: Narayanan et al., SC'21, section 2.2 (time of a pipeline is that of its slowest stage for every
-micro-batch and of the others once; interleaving shortens filling and draining by v), section 3.3. The rest
-follows the event simulator: 1F1B has no slack, so each micro-batch waits for two messages; chunks have. A
-test holds the two within 3 %. Exchanges are those of all holders, weights handed out ahead: a search looks at
-no hybrid sharding.
+micro-batch and of the others once), section 3.3. The rest follows the event simulator: 1F1B has no slack, so
+each micro-batch waits for two messages; pipelines of chunks or of unequal stages are carried out slot by slot
+(``slot_by_slot``). A test holds the two within 3 %. Exchanges are those of all holders, weights handed out
+ahead: a search looks at no hybrid sharding.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from experiments.parallel.planning.transformers.plan import (
     RECOMPUTATION,
     Degrees,
 )
+from experiments.parallel.planning.transformers.shardings import EXCHANGES
 from experiments.parallel.policies.megatron.chunks import FIRST, INNER, LAST, chunks_of
 from experiments.parallel.policies.megatron.costs import Costs, CostTable
 from experiments.parallel.policies.megatron.slot_by_slot import pipeline_seconds
@@ -38,7 +39,8 @@ Flags = npt.NDArray[np.bool_]
 class Columns:
     """Plans as columns of degrees and choices.
 
-    Every column has shape (plans,); ``recompute`` are places in ``RECOMPUTATION``.
+    Every column has shape (plans,); ``recompute`` are places in ``RECOMPUTATION``, ``context_exchange`` in
+    ``EXCHANGES``.
     """
 
     tensor: Ints
@@ -54,6 +56,8 @@ class Columns:
     overlap_products: Ints
     overlap_gradients: Ints
     shard: Ints
+    context_exchange: Ints
+    context_balanced: Ints
     overlap_messages: Ints
     embedding_blocks: Ints
     head_blocks: Ints
@@ -86,6 +90,8 @@ class Columns:
             overlap_products=bool(self.overlap_products[index]),
             overlap_gradients=bool(self.overlap_gradients[index]),
             shard=int(self.shard[index]),
+            context_exchange=EXCHANGES[int(self.context_exchange[index])],
+            context_balanced=bool(self.context_balanced[index]),
             overlap_messages=bool(self.overlap_messages[index]),
             embedding_blocks=int(self.embedding_blocks[index]),
             head_blocks=int(self.head_blocks[index]),
@@ -113,6 +119,8 @@ def _row(layout: Degrees, devices: int) -> tuple[int, ...]:
         int(layout.overlap_products),
         int(layout.overlap_gradients),
         layout.shard,
+        EXCHANGES.index(layout.context_exchange),
+        int(layout.context_balanced),
         int(layout.overlap_messages),
         layout.embedding_blocks,
         layout.head_blocks,
@@ -161,12 +169,15 @@ class _Gathered:
     def _distinct(self) -> tuple[Ints, list[Costs]]:
         """Each plan's place in the list of distinct costs."""
         plans = self.plans
-        divisions = (plans.tensor, plans.context, plans.sequence, plans.overlap, plans.overlap_products)
+        divisions = (
+            *(plans.tensor, plans.context, plans.sequence, plans.overlap, plans.overlap_products),
+            *(plans.context_exchange, plans.context_balanced),
+        )
         keys = np.stack([*divisions, plans.micro_batch], 1)
         distinct, first, place = np.unique(keys, axis=0, return_index=True, return_inverse=True)
         table = self.analytic.table
         costs = [
-            table.costs(plans.layout(int(index)).mesh, int(row[5]))
+            table.costs(plans.layout(int(index)).mesh, int(row[-1]))
             for index, row in zip(first, distinct, strict=True)
         ]
         return place.reshape(-1), costs

@@ -21,6 +21,7 @@ from experiments.core.integers import divisors
 from experiments.core.units import human
 from experiments.parallel.interface import PlanningEstimate
 from experiments.parallel.planning.transformers.plan import RECOMPUTATION, Degrees
+from experiments.parallel.planning.transformers.shardings import EXCHANGES
 from experiments.parallel.policies.megatron.analytic import Analytic, Columns
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
@@ -144,6 +145,8 @@ def candidates(estimate: PlanningEstimate, batch: int, fixed: Degrees) -> Column
         overlap_products=whole * fixed.overlap_products,
         overlap_gradients=whole * fixed.overlap_gradients,
         shard=whole * 0,
+        context_exchange=whole * EXCHANGES.index(fixed.context_exchange),
+        context_balanced=whole * fixed.context_balanced,
         overlap_messages=whole * fixed.overlap_messages,
         embedding_blocks=whole * fixed.embedding_blocks,
         head_blocks=whole * fixed.head_blocks,

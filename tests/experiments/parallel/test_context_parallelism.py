@@ -76,8 +76,8 @@ def test_each_further_step_of_a_ring_is_a_kernel_whose_result_is_merged() -> Non
 
 
 def test_keys_and_values_that_come_first_are_waited_for() -> None:
-    """Beside they are hidden by attention; first, three exchanges of half of 2 x 16,384 x 1,024 values of each
-    of two blocks are not.
+    """Beside they are hidden by attention; first, three exchanges of half of 2 x 16,384 x 1,024 values for
+    each of two blocks are not.
     """
     estimate = estimate_of(2, 1)
     beside, first = (

@@ -387,8 +387,9 @@ class _Gathered:
     # --- memory ---------------------------------------------------------------------------------------------
 
     def peak_memory(self) -> Floats:
-        """Of the first device of a pipeline, which holds most micro-batches, the last, which has the logits,
-        or the fullest between them.
+        """Bytes on the first device of a pipeline, the last, or the fullest between them.
+
+        The first holds most micro-batches, the last the logits.
         """
         plans, m = self.plans, self.micro_batches
         kept = self.chunks.held * self.block_kept[:, None]

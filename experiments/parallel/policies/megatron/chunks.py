@@ -54,12 +54,11 @@ def _row(
 ) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
     table = blocks_by_chunk(blocks, pipeline, chunks, embedding, head)
     totals = table.sum(1)
-    inner = 1 + int(totals[1:-1].argmax()) if pipeline > 2 else -1
+    inner = 1 + int(totals[1:-1].argmax()) if pipeline > 2 else None
     devices = (0, inner, pipeline - 1)
-    looked_at = [device if device >= 0 else None for device in devices]
     return (
-        tuple(0 if d is None else int(totals[d]) for d in looked_at),
-        tuple(0 if d is None else held_blocks(table[d], d, pipeline, micro_batches) for d in looked_at),
+        tuple(0 if d is None else int(totals[d]) for d in devices),
+        tuple(0 if d is None else held_blocks(table[d], d, pipeline, micro_batches) for d in devices),
         int(table[0, 0]),
         int(table[-1, -1]),
     )

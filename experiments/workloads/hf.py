@@ -58,6 +58,10 @@ MODEL_TYPES: Mapping[str, ModelType] = {
         ModelType("llama", _CAUSAL),
         ModelType("mistral", _CAUSAL),
         ModelType("mixtral", _CAUSAL, dtype="bfloat16"),
+        ModelType("qwen2_moe", _CAUSAL, dtype="bfloat16"),
+        ModelType("qwen3_moe", _CAUSAL, dtype="bfloat16"),
+        ModelType("deepseek_v2", _CAUSAL, dtype="bfloat16"),
+        ModelType("deepseek_v3", _CAUSAL, dtype="bfloat16"),
         ModelType("qwen2", _CAUSAL),
         ModelType("starcoder2", _CAUSAL),
         ModelType("gemma", _CAUSAL),
@@ -114,15 +118,23 @@ LIMITS = {
         256,
         ("n_layer", "num_hidden_layers", "num_layers", "num_decoder_layers", "n_layers", "depth"),
     ),
-    "experts": (256, ("num_local_experts", "num_experts")),
+    "experts": (256, ("num_local_experts", "num_experts", "n_routed_experts", "num_experts_per_tok")),
     "width": (65536, ("n_embd", "n_embed", "hidden_size", "d_model", "dim")),
-    "inner": (2**18, ("intermediate_size", "n_inner", "d_ff", "ffn_dim", "hidden_dim")),
+    "inner": (
+        2**18,
+        (
+            *("intermediate_size", "n_inner", "d_ff", "ffn_dim", "hidden_dim"),
+            *("moe_intermediate_size", "shared_expert_intermediate_size"),
+        ),
+    ),
 }
 #: Sizes that tensors are made of: whole numbers from 1.
 SIZES = frozenset(name for _, names in LIMITS.values() for name in names) | {
     *("n_head", "num_attention_heads", "num_heads", "num_key_value_heads", "n_heads"),
     *("n_positions", "max_position_embeddings", "max_seq_len", "seq_length"),
     *("vocab_size", "image_size", "patch_size", "num_channels"),
+    *("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
+    *("decoder_sparse_step", "n_shared_experts"),
 }
 
 

@@ -53,7 +53,7 @@ def work_seconds(device: Device, work: Work, samples: float, cut: Cut, dtype: st
         forward += stream_seconds(device, work.forward_traffic * share, work.launches)
         backward += stream_seconds(device, work.backward_traffic * share, work.launches)
     if work.gradient_traffic:
-        weight += stream_seconds(device, work.gradient_traffic / (cut.outputs * cut.inputs))
+        weight += stream_seconds(device, work.gradient_traffic / cut.weights)
     return PassSeconds(forward, backward, weight)
 
 

@@ -15,15 +15,21 @@ FORWARD, BACKWARD, WEIGHT = "forward", "backward", "weight"
 class Cut:
     """How a row is divided.
 
-    ``outputs`` (columns), ``inputs`` (rows of a weight) and the whole row ``parts`` ways. What is not
-    explained by columns and rows divides tokens or, for a product without a weight, the repetitions. A fused
-    kernel runs in ``steps``, whose results are merged.
+    ``outputs`` (columns), ``inputs`` (rows of a weight), ``experts`` (weights of their own) and the whole row
+    ``parts`` ways. What is not explained by these divides tokens or, for a product without a weight, the
+    repetitions. A fused kernel runs in ``steps``, whose results are merged.
     """
 
     parts: float = 1
     outputs: float = 1
     inputs: float = 1
     steps: int = 1
+    experts: float = 1
+
+    @property
+    def weights(self) -> float:
+        """Parts of a weight."""
+        return self.outputs * self.inputs * self.experts
 
 
 WHOLE = Cut()
@@ -37,7 +43,7 @@ class Product:
     products.
     """
 
-    tokens: int
+    tokens: float
     inputs: int
     outputs: int
     count: int = 1
@@ -101,16 +107,32 @@ class Work:
         return float(last.tokens * last.outputs * last.count)
 
 
+@dataclass(frozen=True)
+class Row:
+    """One operator of a transformer.
+
+    Sizes in bytes for one sample, ``parameters`` a count, ``reads`` the names of the rows before.
+    """
+
+    name: str
+    kind: str
+    work: Work
+    parameters: int
+    output: float
+    kept: float
+    reads: tuple[str, ...]
+
+
 def shapes(product: Product, samples: float, cut: Cut, what: str) -> Shape:
     """The product that ``what`` pass runs.
 
     Forward, the inputs' gradient (backward) or the weights' (weight).
     """
     outputs, inputs = product.outputs / cut.outputs, product.inputs / cut.inputs
-    others = cut.parts / (cut.outputs * cut.inputs)
+    others = cut.parts / cut.weights
     tokens, count = float(product.tokens), float(product.count)
     if product.weight:
-        tokens *= samples / others
+        tokens, count = tokens * samples / others, count / cut.experts
     else:
         outputs, inputs, count = float(product.outputs), float(product.inputs), count * samples / cut.parts
     if what == FORWARD:

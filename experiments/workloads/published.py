@@ -10,7 +10,7 @@ whose learned positions (0.5 % of its parameters) are rotary here; the others of
 weak scaling on H100 (images/model_table.png). MPT from MosaicML's training benchmarks (mosaicml/llm-foundry);
 BLOOM and the shapes that were timed before it, ``-l`` layers ``-a`` heads, and ``bigscience-``, GPTs of
 50,257 words, from bigscience-workshop/bigscience; ``internlm-7b`` from InternLM/InternEvo; ``nanotron-`` from
-huggingface/nanotron's search of degrees.
+huggingface/nanotron's search of degrees; mixtures of experts stand in ``published_mixtures``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Any
 
 from experiments.core.options import WorkloadOptions
+from experiments.workloads.published_mixtures import MIXTURES
 
 #: name: layers, hidden size, heads.
 _MEGATRON = {
@@ -217,5 +218,6 @@ PUBLISHED: Mapping[str, Published] = MappingProxyType(
             name: Published(llama.config, min(llama.longest, 8192), "eager", "flash")
             for name, llama in _LLAMAS.items()
         },
+        **{name: Published(config, 4096, "fused", "flash") for name, config in MIXTURES.items()},
     }
 )

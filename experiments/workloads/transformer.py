@@ -13,6 +13,7 @@ from typing import Any
 
 from experiments.core.errors import BadInput
 from experiments.workloads.hf import dropouts
+from experiments.workloads.mixture import MIXTURES, LatentAttention, Mixture, latent_attention
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class Transformer:
     others without ``norm_bias``. ``fused_qkv`` computes query, key and value in one
     product, ``fused_gate`` both first matrices of a gated MLP. ``head_norms`` are RMS norms of each head's
     query and key, one scale for all heads. ``dropout`` keeps masks. Attention stays within documents of
-    ``document`` tokens, 0: a sample is one.
+    ``document`` tokens, 0: a sample is one. Blocks of a ``mixture`` have experts in place of the MLP; with
+    ``latent`` attention ``head_size`` is that of queries and keys.
     """
 
     name: str
@@ -51,6 +53,8 @@ class Transformer:
     final_norm: bool = True
     dropout: bool = False
     document: int = 0
+    mixture: Mixture | None = None
+    latent: LatentAttention | None = None
 
     @property
     def span(self) -> int:
@@ -66,6 +70,21 @@ class Transformer:
         return self.kv_heads * self.head_size
 
     @property
+    def value_size(self) -> int:
+        """Of a head's value, and of what attention makes for it."""
+        return self.latent.value if self.latent else self.head_size
+
+    @property
+    def context_width(self) -> int:
+        """Values that attention makes for each token."""
+        return self.heads * self.value_size
+
+    @property
+    def cached_width(self) -> int:
+        """Keys and values of a token."""
+        return self.kv_heads * (self.head_size + self.value_size)
+
+    @property
     def norm_parameters(self) -> int:
         return 2 * self.hidden if self.norm_bias and not self.rms else self.hidden
 
@@ -74,20 +93,42 @@ class Transformer:
         biased = self.bias == "all" or (self.bias == "qkv" and role == "qkv")
         return inputs * outputs + (outputs if biased else 0)
 
+    def has_experts(self, block: int) -> bool:
+        return self.mixture is not None and block not in self.mixture.dense
+
     @property
     def block_parameters(self) -> int:
-        width = self.attention_width
-        qkv = self.linear_parameters(self.hidden, width, "qkv")
-        qkv += 2 * self.linear_parameters(self.hidden, self.kv_width, "qkv")
-        mlp = (2 if self.gated else 1) * self.linear_parameters(self.hidden, self.feedforward)
-        mlp += self.linear_parameters(self.feedforward, self.hidden)
+        """Of a block; of one with experts where the model has any."""
+        return self._block_parameters(self.mixture)
+
+    def _block_parameters(self, mixture: Mixture | None) -> int:
+        mlp = mixture.parameters(self.hidden) if mixture else self._dense_parameters
         norms = 2 * self.norm_parameters + (2 * self.head_size if self.head_norms else 0)
-        return qkv + self.linear_parameters(width, self.hidden) + mlp + norms
+        return self._attention_parameters + mlp + norms
+
+    @property
+    def _attention_parameters(self) -> int:
+        out = self.linear_parameters(self.context_width, self.hidden)
+        if self.latent:
+            return self.latent.weights(self.hidden, self.heads) + self.latent.norm_parameters + out
+        qkv = self.linear_parameters(self.hidden, self.attention_width, "qkv")
+        return qkv + 2 * self.linear_parameters(self.hidden, self.kv_width, "qkv") + out
+
+    @property
+    def _dense_parameters(self) -> int:
+        mlp = (2 if self.gated else 1) * self.linear_parameters(self.hidden, self.feedforward)
+        return mlp + self.linear_parameters(self.feedforward, self.hidden)
+
+    @property
+    def _blocks_parameters(self) -> int:
+        dense = len(self.mixture.dense) if self.mixture else 0
+        found = dense * self._block_parameters(None)
+        return found + (self.layers - dense) * self.block_parameters
 
     @property
     def parameters(self) -> int:
         """Of the whole model; a tied output layer is counted once."""
-        found = self.layers * self.block_parameters
+        found = self._blocks_parameters
         if not self.vocabulary:
             return found
         embeddings = (1 if self.tied else 2) * self.vocabulary * self.hidden + self.positions * self.hidden
@@ -95,21 +136,39 @@ class Transformer:
         return found + embeddings + norms * self.norm_parameters
 
     @property
+    def active_parameters(self) -> int:
+        """Of the whole model, those that one token passes."""
+        if self.mixture is None:
+            return self.parameters
+        idle = self.mixture.parameters(self.hidden) - self.mixture.active_parameters(self.hidden)
+        return self.parameters - (self.layers - len(self.mixture.dense)) * idle
+
+    @property
     def block_flops(self) -> float:
-        """FLOPs of one block's forward pass over a sample.
+        """FLOPs of one block's forward pass over a sample; of one with experts where the model has any.
 
         2 for each weight and token, 4 s^2 a d for scores and context (of each document, where it has
         several).
         """
-        width, s = self.attention_width, self.sequence
-        weights = self.hidden * (2 * width + 2 * self.kv_width)
-        weights += (3 if self.gated else 2) * self.hidden * self.feedforward
-        return 2.0 * s * weights + 4.0 * s * self.span * width
+        return self._block_flops(self.mixture)
+
+    def _block_flops(self, mixture: Mixture | None) -> float:
+        s = self.sequence
+        weights = self.context_width * self.hidden
+        if self.latent:
+            weights += self.latent.weights(self.hidden, self.heads)
+        else:
+            weights += self.hidden * (self.attention_width + 2 * self.kv_width)
+        dense = (3 if self.gated else 2) * self.hidden * self.feedforward
+        weights += mixture.active_parameters(self.hidden) if mixture else dense
+        return 2.0 * s * weights + 2.0 * s * self.span * (self.attention_width + self.context_width)
 
     @property
     def forward_flops(self) -> float:
         """Of a sample's forward pass, logits included."""
-        return self.layers * self.block_flops + 2.0 * self.sequence * self.hidden * self.vocabulary
+        dense = len(self.mixture.dense) if self.mixture else 0
+        blocks = dense * self._block_flops(None) + (self.layers - dense) * self.block_flops
+        return blocks + 2.0 * self.sequence * self.hidden * self.vocabulary
 
 
 def from_config(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
@@ -135,14 +194,14 @@ def has_closed_form(config: Mapping[str, Any]) -> bool:
     projects = config.get("word_embed_proj_dim", config.get("hidden_size")) != config.get("hidden_size")
     unusual = projects or config.get("add_cross_attention") or config.get("_remove_final_layer_norm")
     post_norm = config.get("do_layer_norm_before") is False
-    if unusual or post_norm or config.get("mlp_bias"):
+    if unusual or post_norm or config.get("mlp_bias") or config.get("moe_layer_freq", 1) != 1:
         return False
     return not _biased_llama(config) and not _rotates_partly(config) and not _has_windows(config)
 
 
 def _biased_llama(config: Mapping[str, Any]) -> bool:
     """Whether the output of attention has a bias too."""
-    kinds = ("llama", "mistral", "gemma", "qwen3")
+    kinds = ("llama", "mistral", "gemma", "qwen3", "qwen3_moe", "deepseek_v2", "deepseek_v3")
     return bool(config.get("attention_bias")) and config.get("model_type") in kinds
 
 
@@ -157,7 +216,7 @@ def _has_windows(config: Mapping[str, Any]) -> bool:
     """Whether some layers of a Qwen3 see a window of tokens, or a Gemma sees those that follow."""
     layers = config.get("layer_types") or ()
     sliding = config.get("use_sliding_window") or any(kind != "full_attention" for kind in layers)
-    return bool(sliding and config.get("model_type") == "qwen3") or bool(
+    return bool(sliding and config.get("model_type") in ("qwen3", "qwen2_moe", "qwen3_moe")) or bool(
         config.get("use_bidirectional_attention")
     )
 
@@ -257,6 +316,24 @@ def _qwen3(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
     return replace(sized, head_norms=True)
 
 
+def _mixtral(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
+    """A Llama whose MLPs are experts; Qwen's first had biases of query, key and value."""
+    sized = _llama(name, config, sequence)
+    biased = config["model_type"] == "qwen2_moe" and config.get("qkv_bias", True)
+    return replace(sized, bias="qkv" if biased else "none", mixture=MIXTURES[config["model_type"]](config))
+
+
+def _qwen3_moe(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
+    return replace(_mixtral(name, config, sequence), head_norms=True)
+
+
+def _deepseek(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
+    """A mixture with latent attention, which has a key for every head."""
+    latent = latent_attention(config)
+    sized = _mixtral(name, {**config, "head_dim": latent.key}, sequence)
+    return replace(sized, kv_heads=sized.heads, latent=latent)
+
+
 def _phi3(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
     """A Llama with two products fewer in each block, and dropout behind both of its halves."""
     sized = _llama(name, config, sequence)
@@ -312,6 +389,11 @@ _BUILDERS: Mapping[str, Callable[[str, Mapping[str, Any], int], Transformer]] = 
     "starcoder2": _starcoder,
     "gemma": _gemma,
     "qwen3": _qwen3,
+    "mixtral": _mixtral,
+    "qwen2_moe": _mixtral,
+    "qwen3_moe": _qwen3_moe,
+    "deepseek_v2": _deepseek,
+    "deepseek_v3": _deepseek,
     "phi3": _phi3,
     "mpt": _mpt,
     "bloom": _bloom,

@@ -10,10 +10,11 @@ import numpy as np
 
 from experiments.core.errors import BadInput
 from experiments.core.units import DTYPE_BYTES
+from experiments.workloads.kernels import Row
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.ragged import Ragged
 from experiments.workloads.transformer import Transformer
-from experiments.workloads.transformer_rows import TRAFFIC, Row, Rows, Ways
+from experiments.workloads.transformer_rows import TRAFFIC, Rows, Ways
 
 #: How a policy wants the layers of a model: of the captured step, or of the closed form by operators or by
 #: blocks.

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from experiments.workloads.kernels import Product, Work
+from experiments.workloads.kernels import Product, Row, Work
+from experiments.workloads.mixture_rows import ROUTER, LatentRows, MixtureRows
 from experiments.workloads.transformer import Transformer
 
 
@@ -20,7 +21,8 @@ from experiments.workloads.transformer import Transformer
 class ElementwiseTraffic:
     """Bytes that element-wise kernels read and write for each 2-byte value, (forward, backward), by purpose.
 
-    ``softmax`` is for each entry of the attention matrix with its mask and dropout, ``loss`` for each logit,
+    ``dispatch`` and ``combine`` are for each value of the copies of tokens that experts take; ``softmax`` is
+    for each entry of the attention matrix with its mask and dropout, ``loss`` for each logit,
     ``gradient`` for each parameter and micro-batch; ``gate_kept`` are values kept for each value of a gated
     MLP, ``loss_kept`` bytes for each logit. Products of blocks are of type ``product``, whose operands are
     brought to it by ``quantize`` bytes for each value of an input.
@@ -34,6 +36,8 @@ class ElementwiseTraffic:
     gate: tuple[float, float]
     gate_kept: int
     rotary: tuple[float, float]
+    dispatch: tuple[float, float]
+    combine: tuple[float, float]
     softmax: tuple[float, float]
     loss: tuple[float, float]
     gradient: float = 6.0
@@ -57,6 +61,8 @@ TRAFFIC = {
         gate=(6, 12),
         gate_kept=2,
         rotary=(4, 4),
+        dispatch=(4, 4),
+        combine=(2, 4),
         softmax=(4, 6),
         loss=(30, 14),
     ),
@@ -69,6 +75,8 @@ TRAFFIC = {
         gate=(10, 18),
         gate_kept=3,
         rotary=(22, 22),
+        dispatch=(4, 4),
+        combine=(6, 10),
         softmax=(12, 12),
         loss=(18, 20),
         loss_kept=12.0,
@@ -82,6 +90,8 @@ TRAFFIC = {
         gate=(6, 10),
         gate_kept=2,
         rotary=(4, 4),
+        dispatch=(4, 4),
+        combine=(2, 4),
         softmax=(4, 6),
         loss=(18, 20),
         loss_kept=12.0,
@@ -93,22 +103,6 @@ TRAFFIC["float8"] = replace(TRAFFIC["compiled"], product="float8", quantize=(5.0
 #: Reading and writing context and gradients once more to bring heads together and apart, for each value of
 #: them.
 RELAYOUT = (4.0, 4.0)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One operator of a transformer.
-
-    Sizes in bytes for one sample, ``parameters`` a count, ``reads`` the names of the rows before.
-    """
-
-    name: str
-    kind: str
-    work: Work
-    parameters: int
-    output: float
-    kept: float
-    reads: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -154,17 +148,17 @@ class Rows:
                 found.append(self._norm("embedding_norm", last))
                 last = "embedding_norm"
         for number in range(model.layers):
-            found += self._block(f"blocks.{number}", last)
+            found += self._block(number, last)
             last = found[-1].name
         return [*found, *self._end(last)] if model.vocabulary else found
 
     # --- pieces ---------------------------------------------------------------------------------------------
 
-    def _values(self, width: int) -> float:
+    def values(self, width: float) -> float:
         """Bytes of ``width`` values for each token of a sample."""
         return float(self.model.sequence * width * self.size)
 
-    def _stream(self, pair: tuple[float, float], width: float) -> Work:
+    def stream(self, pair: tuple[float, float], width: float) -> Work:
         """Element-wise work on ``width`` values for each token."""
         values = self.model.sequence * width * self.size / 2
         return Work(
@@ -173,34 +167,43 @@ class Rows:
             launches=max(1, round(pair[0] / 6)),
         )
 
-    def _linear(
+    def linear(
         self, name: str, inputs: int, outputs: int, parameters: int, reads: str, kept: float | None = None
     ) -> Row:
         product = Product(self.model.sequence, inputs, outputs)
-        cast = self._cast(inputs, name)
+        cast = self.cast(inputs, name)
         work = replace(cast, products=(product,), gradient_traffic=self.traffic.gradient * parameters)
-        keeps = self._values(inputs) if kept is None else kept
-        return Row(name, "linear", work, parameters, self._values(outputs), keeps, (reads,))
+        keeps = self.values(inputs) if kept is None else kept
+        return Row(name, "linear", work, parameters, self.values(outputs), keeps, (reads,))
 
-    def _cast(self, inputs: int, name: str) -> Work:
+    def cast(self, inputs: int, name: str) -> Work:
         """What brings a block's input to the products' type."""
-        if not self.traffic.product or name == "logits":
+        if not self.traffic.product or name == "logits" or name.endswith(ROUTER):
             return Work()
-        return replace(self._stream(self.traffic.quantize, inputs), dtype=self.traffic.product)
+        return replace(self.stream(self.traffic.quantize, inputs), dtype=self.traffic.product)
 
     def _norm(self, name: str, reads: str) -> Row:
         model = self.model
         pair = self.traffic.rms if model.rms else self.traffic.norm
-        width = self._values(model.hidden)
+        width = self.values(model.hidden)
         return Row(
-            name, "norm", self._stream(pair, model.hidden), model.norm_parameters, width, width, (reads,)
+            name, "norm", self.stream(pair, model.hidden), model.norm_parameters, width, width, (reads,)
         )
 
     def _head_norm(self, name: str, width: int, reads: str) -> Row:
         """Of queries or keys, head by head with one scale."""
-        values = self._values(width)
-        work = self._stream(self.traffic.rms, width)
-        return Row(name, "head_norm", work, self.model.head_size, values, values, (reads,))
+        return self.norm_of(name, "head_norm", width, self.model.head_size, reads)
+
+    def norm_of(self, name: str, kind: str, width: int, scales: int, reads: str) -> Row:
+        """An RMS norm of ``width`` values of each token."""
+        values = self.values(width)
+        return Row(name, kind, self.stream(self.traffic.rms, width), scales, values, values, (reads,))
+
+    def gate(self, name: str, width: float, reads: tuple[str, ...]) -> Row:
+        """The activation of a gated MLP of inner ``width`` values of each token."""
+        values = self.values(width)
+        work = self.stream(self.traffic.gate, width)
+        return Row(name, "activation", work, 0, values, self.traffic.gate_kept * values, reads)
 
     def _residual(self, name: str, reads: tuple[str, str]) -> Row:
         """Added to the block's input, with dropout before it where the model has any."""
@@ -208,23 +211,24 @@ class Rows:
         if model.dropout:
             pair = (pair[0] + self.traffic.dropout[0], pair[1] + self.traffic.dropout[1])
         mask = float(model.sequence * model.hidden) if model.dropout else 0.0
-        work = self._stream(pair, model.hidden)
-        return Row(name, "residual", work, 0, self._values(model.hidden), mask, reads)
+        work = self.stream(pair, model.hidden)
+        return Row(name, "residual", work, 0, self.values(model.hidden), mask, reads)
 
     # --- a block --------------------------------------------------------------------------------------------
 
-    def _block(self, name: str, reads: str) -> Iterator[Row]:
-        model = self.model
+    def _block(self, number: int, reads: str) -> Iterator[Row]:
+        model, name = self.model, f"blocks.{number}"
         yield self._norm(f"{name}.norm1", reads)
-        yield from self._attention(name)
-        width = model.attention_width
+        yield from LatentRows(self).attention(name) if model.latent else self._attention(name)
+        width = model.context_width
         parameters = model.linear_parameters(width, model.hidden)
-        yield self._linear(f"{name}.projection", width, model.hidden, parameters, f"{name}.attention")
+        yield self.linear(f"{name}.projection", width, model.hidden, parameters, f"{name}.attention")
         # The first block of a model without embedding reads nothing that is a row.
         yield self._residual(f"{name}.residual1", (f"{name}.projection", reads))
         yield self._norm(f"{name}.norm2", f"{name}.residual1")
-        yield from self._mlp(name)
-        yield self._residual(f"{name}.residual2", (f"{name}.contract", f"{name}.residual1"))
+        mlp = list(MixtureRows(self).mlp(name) if model.has_experts(number) else self._mlp(name))
+        yield from mlp
+        yield self._residual(f"{name}.residual2", (mlp[-1].name, f"{name}.residual1"))
 
     def _attention(self, name: str) -> Iterator[Row]:
         model, before = self.model, f"{name}.norm1"
@@ -232,11 +236,11 @@ class Rows:
         parameters = [model.linear_parameters(model.hidden, width, "qkv") for width in (q, kv, kv)]
         reads: tuple[str, ...] = (f"{name}.qkv",)
         if model.fused_qkv:
-            yield self._linear(f"{name}.qkv", model.hidden, q + 2 * kv, sum(parameters), before)
+            yield self.linear(f"{name}.qkv", model.hidden, q + 2 * kv, sum(parameters), before)
         else:
             for part, width, count in zip(("query", "key", "value"), (q, kv, kv), parameters, strict=True):
                 kept = None if part == "query" else 0.0
-                yield self._linear(f"{name}.{part}", model.hidden, width, count, before, kept)
+                yield self.linear(f"{name}.{part}", model.hidden, width, count, before, kept)
             reads = (f"{name}.query", f"{name}.key", f"{name}.value")
         if model.head_norms:
             query, key, value = (reads * 3)[:3]
@@ -244,21 +248,21 @@ class Rows:
             yield self._head_norm(f"{name}.key_norm", kv, key)
             reads = (f"{name}.query_norm", f"{name}.key_norm", value)
         if model.rotary:
-            rotary = self._stream(self.traffic.rotary, q + kv)
-            yield Row(f"{name}.rotary", "rotary", rotary, 0, self._values(q + kv), 0.0, reads)
+            rotary = self.stream(self.traffic.rotary, q + kv)
+            yield Row(f"{name}.rotary", "rotary", rotary, 0, self.values(q + kv), 0.0, reads)
             reads = (f"{name}.rotary", reads[-1])
-        yield self._core(f"{name}.attention", reads)
+        yield self.core(f"{name}.attention", reads)
 
-    def _core(self, name: str, reads: tuple[str, ...]) -> Row:
+    def core(self, name: str, reads: tuple[str, ...]) -> Row:
         """Queries by keys, softmax, dropout, by values. It keeps query, key and value, and the matrix if it
         stores it.
         """
         model, s, d = self.model, self.model.sequence, self.model.head_size
         span, parts = model.span, model.heads * (s // model.span)
         scores = Product(span, d, span, parts, weight=False)
-        context = Product(span, span, d, parts, weight=False)
-        kept = self._values(model.attention_width + 2 * model.kv_width)
-        output = self._values(model.attention_width)
+        context = Product(span, span, model.value_size, parts, weight=False)
+        kept = self.values(model.attention_width + model.cached_width)
+        output = self.values(model.context_width)
         if self.ways.fused_attention:
             sums = 4.0 * model.heads * s
             work = Work((scores, context), fused=True, causal=True, rate=self.ways.attention_rate)
@@ -272,7 +276,7 @@ class Rows:
         per_pair = self.traffic.softmax
         if self.model.dropout:
             per_pair = (per_pair[0] + 5, per_pair[1] + 5)
-        values = self.model.sequence * self.model.attention_width
+        values = self.model.sequence * self.model.context_width
         forward, backward = (
             (a * pairs + b * values) * self.size / 2 for a, b in zip(per_pair, RELAYOUT, strict=True)
         )
@@ -283,19 +287,19 @@ class Rows:
         inner = model.linear_parameters(model.hidden, model.feedforward)
         products = 2 if model.fused_gate else 1
         width = products * model.feedforward
-        yield self._linear(f"{name}.expand", model.hidden, width, products * inner, before)
+        yield self.linear(f"{name}.expand", model.hidden, width, products * inner, before)
         reads: tuple[str, ...] = (f"{name}.expand",)
         if model.gated and not model.fused_gate:
-            yield self._linear(f"{name}.up", model.hidden, model.feedforward, inner, before, 0.0)
+            yield self.linear(f"{name}.up", model.hidden, model.feedforward, inner, before, 0.0)
             reads = (f"{name}.expand", f"{name}.up")
-        pair, kept = self.traffic.activation, 1
         if model.gated:
-            pair, kept = self.traffic.gate, self.traffic.gate_kept
-        values = self._values(model.feedforward)
-        work = self._stream(pair, model.feedforward)
-        yield Row(f"{name}.activation", "activation", work, 0, values, kept * values, reads)
+            yield self.gate(f"{name}.activation", model.feedforward, reads)
+        else:
+            values = self.values(model.feedforward)
+            work = self.stream(self.traffic.activation, model.feedforward)
+            yield Row(f"{name}.activation", "activation", work, 0, values, values, reads)
         outer = model.linear_parameters(model.feedforward, model.hidden)
-        yield self._linear(f"{name}.contract", model.feedforward, model.hidden, outer, f"{name}.activation")
+        yield self.linear(f"{name}.contract", model.feedforward, model.hidden, outer, f"{name}.activation")
 
     # --- the ends -------------------------------------------------------------------------------------------
 
@@ -304,8 +308,8 @@ class Rows:
         model = self.model
         parameters = (model.vocabulary + model.positions) * model.hidden
         mask = float(model.sequence * model.hidden) if model.dropout else 0.0
-        work = self._stream((6.0, 8.0), model.hidden)
-        return Row("embedding", "embedding", work, parameters, self._values(model.hidden), mask, ())
+        work = self.stream((6.0, 8.0), model.hidden)
+        return Row("embedding", "embedding", work, parameters, self.values(model.hidden), mask, ())
 
     def _end(self, reads: str) -> Iterator[Row]:
         """Final norm, logits and cross entropy; the loss keeps probabilities in float32."""
@@ -315,9 +319,9 @@ class Rows:
             yield self._norm("norm", reads)
             last = "norm"
         parameters = 0 if model.tied else model.vocabulary * model.hidden
-        yield self._linear("logits", model.hidden, model.vocabulary, parameters, last)
+        yield self.linear("logits", model.hidden, model.vocabulary, parameters, last)
         logits = float(model.sequence * model.vocabulary)
-        work = self._stream(self.traffic.loss, model.vocabulary * 2 / self.size)
+        work = self.stream(self.traffic.loss, model.vocabulary * 2 / self.size)
         kept = self._kept_by_loss * logits
         yield Row("loss", "loss", work, 0, 4.0 * model.sequence, kept, ("logits",))
 

@@ -9,18 +9,43 @@ import pytest
 
 from experiments.core.options import WorkloadOptions
 from experiments.core.spec import Workload
+from experiments.core.units import DTYPE_BYTES
 from experiments.estimates.memory import layer_activation_bytes
 from experiments.estimates.parameters import llm_parameters
 from experiments.profiling.capture import capture
 from experiments.sources import layers_of
 from experiments.workloads.aggregate import layer_graph
-from experiments.workloads.hf import check_config
+from experiments.workloads.hf import MODEL_TYPES, check_config, value_type
 from experiments.workloads.model import ModelSource
 from experiments.workloads.transformer import FAMILIES, Transformer, from_config, has_closed_form
 from experiments.workloads.transformer_layers import CAPTURED, OPERATORS, at_granularity, transformer_layers
 
 TINY = Transformer("tiny", 2, 8, 2, 4, 32, 4, 2, vocabulary=10, positions=4, dropout=True)
 _SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50}
+_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+_DEEPSEEK = {
+    **{**_SIZES, "intermediate_size": 48, "num_key_value_heads": 4, "max_position_embeddings": 16},
+    **{"kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 16},
+    **{"n_routed_experts": 4, "n_shared_experts": 2, "first_k_dense_replace": 1, "n_group": 1},
+    **{"num_experts_per_tok": 2, "moe_intermediate_size": 16, "topk_group": 1},
+}
+#: The second of two blocks has experts but in Mixtral, where both have.
+MIXTURES: dict[str, dict[str, Any]] = {
+    "mixtral": {
+        **{**_SIZES, "intermediate_size": 48, "num_key_value_heads": 2},
+        **{"num_local_experts": 4, "num_experts_per_tok": 2},
+    },
+    "qwen2_moe": {
+        **{**_SIZES, "intermediate_size": 48, "num_key_value_heads": 2, **_EXPERTS},
+        **{"shared_expert_intermediate_size": 24, "decoder_sparse_step": 2},
+    },
+    "qwen3_moe": {
+        **{**_SIZES, "intermediate_size": 48, "num_key_value_heads": 2, "head_dim": 16, **_EXPERTS},
+        "mlp_only_layers": [0],
+    },
+    "deepseek_v2": {**_DEEPSEEK, "q_lora_rank": None},
+    "deepseek_v3": {**_DEEPSEEK, "q_lora_rank": 24},
+}
 CONFIGS: dict[str, dict[str, Any]] = {
     "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 16, "vocab_size": 50},
     "gpt_neox": {**_SIZES, "intermediate_size": 64, "max_position_embeddings": 16},
@@ -31,6 +56,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen2": {**_SIZES, "intermediate_size": 48, "num_key_value_heads": 2, "tie_word_embeddings": True},
     "gemma": {**_SIZES, "intermediate_size": 48, "num_key_value_heads": 1, "head_dim": 16},
     "qwen3": {**_SIZES, "intermediate_size": 48, "num_key_value_heads": 2, "head_dim": 16},
+    **MIXTURES,
     "phi3": {**_SIZES, "intermediate_size": 48, "num_key_value_heads": 2, "pad_token_id": 0},
     "mpt": {"d_model": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 50, "max_seq_len": 16},
     "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 50},
@@ -43,8 +69,10 @@ def test_parameters_and_products_are_the_captured_models(family: str) -> None:
     options = WorkloadOptions(batch=2, sequence=8)
     captured = layer_graph(capture(ModelSource(family, config=config, options=options)))
     model = from_config(family, config, 8)
-    ours = transformer_layers(model, batch=2, dtype="float32", granularity=OPERATORS)
-    assert ours.parameter_bytes.sum() == captured.parameter_bytes.sum() == 4 * model.parameters
+    dtype = value_type(config, MODEL_TYPES[family])
+    ours = transformer_layers(model, batch=2, dtype=dtype, granularity=OPERATORS)
+    expected = DTYPE_BYTES[dtype] * model.parameters
+    assert ours.parameter_bytes.sum() == captured.parameter_bytes.sum() == expected
     assert ours.forward_flops.sum() == pytest.approx(captured.forward_flops.sum(), rel=1e-9)
 
 
@@ -67,6 +95,9 @@ def test_configurations_of_other_shapes_have_no_closed_form() -> None:
         ("gemma", {"use_bidirectional_attention": True}),
         ("qwen3", {"use_sliding_window": True}),
         ("qwen3", {"layer_types": ["full_attention", "sliding_attention"]}),
+        ("qwen2_moe", {"use_sliding_window": True}),
+        ("deepseek_v3", {"attention_bias": True}),
+        ("deepseek_v2", {"moe_layer_freq": 2}),
         ("phi3", {"partial_rotary_factor": 0.75}),
         ("phi3", {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}),
     ):

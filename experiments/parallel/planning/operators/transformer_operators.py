@@ -12,13 +12,20 @@ from collections.abc import Mapping, Sequence
 
 from experiments.core.units import DTYPE_BYTES
 from experiments.workloads.einsum import Operand, Operator
+from experiments.workloads.kernels import Row
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer import Transformer
-from experiments.workloads.transformer_rows import Row, Rows, Ways
+from experiments.workloads.transformer_rows import Rows, Ways
 
 TOKENS = ("batch", "sequence")
 KINDS = {"linear": "einsum", "norm": "normalization", "residual": "elementwise", "loss": "reduce"}
 KINDS |= {"attention": "attention", "embedding": "embedding", "head_norm": "normalization"}
+KINDS |= {"latent_norm": "normalization", "experts": "einsum", "dispatch": "dispatch"}
+KINDS |= {"combine": "combination"}
+#: What devices may divide of an expert's rows, whatever their samples.
+EXPERTS = ("experts", "capacity")
+#: What a normalization needs a small result of.
+STATISTICS = {"norm": ("hidden",), "latent_norm": ("latent",)}
 #: Of a linear row by the end of its name: the dimensions that it sums and makes.
 LINEAR = {
     "qkv": (("hidden",), "heads"),
@@ -30,6 +37,29 @@ LINEAR = {
     "up": (("hidden",), "feedforward"),
     "contract": (("feedforward",), "hidden"),
     "logits": (("hidden",), "vocabulary"),
+    "router": (("hidden",), "experts"),
+    "shared_expand": (("hidden",), "feedforward"),
+    "shared_up": (("hidden",), "feedforward"),
+    "shared_contract": (("feedforward",), "hidden"),
+    "latent_query": (("hidden",), "latent"),
+    "latent_key_value": (("hidden",), "latent"),
+    "key_value": (("latent",), "heads"),
+}
+#: Of a mixture's rows by the end of their names: the result's dimensions, each operand's and the weight's.
+MIXED: Mapping[str, tuple[tuple[str, ...], list[tuple[str, ...]], tuple[str, ...]]] = {
+    "dispatch": ((*EXPERTS, "hidden"), [("capacity", "", "experts"), ("capacity", "", "hidden")], ()),
+    "experts_expand": (
+        (*EXPERTS, "feedforward"),
+        [(*EXPERTS, "hidden")],
+        ("experts", "hidden", "feedforward"),
+    ),
+    "experts_activation": ((*EXPERTS, "feedforward"), [(*EXPERTS, "feedforward")], ()),
+    "experts_contract": (
+        (*EXPERTS, "hidden"),
+        [(*EXPERTS, "feedforward")],
+        ("experts", "feedforward", "hidden"),
+    ),
+    "combine": ((*TOKENS, "hidden"), [("experts", "batch", "hidden"), (*TOKENS, "experts")], ()),
 }
 
 
@@ -106,14 +136,14 @@ def _operator(
         stash_bytes=batch * row.kept,
         flops=batch * row.work.forward_flops,
         share=share,
-        statistics=("hidden",) if row.kind == "norm" else (),
+        statistics=STATISTICS.get(row.kind, ()),
         whole=("keys", "head_size") if row.kind == "attention" else (),
     )
 
 
 def _bytes(sizes: Mapping[str, int], dims: Sequence[str], size: int) -> float:
     found = float(size)
-    for name in dims:
+    for name in filter(None, dims):
         found *= sizes[name]
     return found
 
@@ -122,21 +152,15 @@ def _loops(
     model: Transformer, batch: int, row: Row, what: str
 ) -> tuple[dict[str, int], tuple[str, ...], list[tuple[str, ...]], tuple[str, ...]]:
     """Sizes of the loops, the result's, each operand's and the weight's dimensions."""
-    size = {
-        "batch": batch,
-        "sequence": model.sequence,
-        "hidden": model.hidden,
-        "feedforward": model.feedforward * (2 if model.fused_gate and what == "expand" else 1),
-        "vocabulary": model.vocabulary,
-        "head_size": model.head_size,
-        "heads": model.kv_heads if row.kind == "attention" or what == "projection" else model.attention_width,
-        "keys": model.sequence,
-    }
+    size = _sizes(model, batch, row, what)
     output: tuple[str, ...]
     read: list[tuple[str, ...]]
     weight: tuple[str, ...]
-    if row.kind == "linear":
+    if what in MIXED:
+        output, read, weight = MIXED[what]
+    elif row.kind == "linear":
         summed, made = LINEAR[what]
+        summed = ("latent",) if what == "query" and model.latent and model.latent.query else summed
         output, read, weight = (*TOKENS, made), [(*TOKENS, *summed)], (made, *summed)
     elif row.kind == "attention":
         output, weight = (*TOKENS, "heads", "head_size"), ()
@@ -147,10 +171,57 @@ def _loops(
         output, read, weight = TOKENS, [(*TOKENS, "vocabulary")], ()
     elif row.kind == "head_norm":
         output, read, weight = (*TOKENS, "heads"), [(*TOKENS, "heads")], ()
+    elif row.kind == "latent_norm":
+        output, read, weight = (*TOKENS, "latent"), [(*TOKENS, "latent")], ("latent",)
+    elif row.kind == "rotary" and model.latent:
+        output, read, weight = (*TOKENS, "heads"), [(*TOKENS, "heads"), (*TOKENS, ""), (*TOKENS, "heads")], ()
     else:
         made = {"activation": "feedforward", "rotary": "heads"}.get(row.kind, "hidden")
         output, read, weight = (*TOKENS, made), [(*TOKENS, made)] * max(1, len(row.reads)), (made,)
     names = dict.fromkeys(
-        (*output, *itertools.chain(*read), *(weight if row.parameters or what == "logits" else ()))
+        filter(
+            None, (*output, *itertools.chain(*read), *(weight if row.parameters or what == "logits" else ()))
+        )
     )
     return {name: size[name] for name in names}, output, read, weight
+
+
+def _sizes(model: Transformer, batch: int, row: Row, what: str) -> dict[str, int]:
+    """What each dimension is in this row."""
+    mixture, latent = model.mixture, model.latent
+    size = {
+        "batch": batch,
+        "sequence": model.sequence,
+        "hidden": model.hidden,
+        "feedforward": model.feedforward * (2 if model.fused_gate and what == "expand" else 1),
+        "vocabulary": model.vocabulary,
+        "head_size": model.value_size,
+        "heads": model.kv_heads if row.kind == "attention" or what == "projection" else model.attention_width,
+        "keys": model.sequence,
+    }
+    if latent:
+        size["latent"] = _latent_size(model, what)
+        size["heads"] = model.heads * (latent.plain + latent.value) if what == "key_value" else size["heads"]
+    if mixture:
+        size |= {"experts": mixture.experts, **_expert_sizes(model, batch, what)}
+    return size
+
+
+def _latent_size(model: Transformer, what: str) -> int:
+    """Of the short vector that a row of latent attention makes, norms or reads."""
+    assert model.latent is not None
+    if what in ("latent_query", "latent_query_norm", "query"):
+        return model.latent.query
+    return model.latent.key_value + (model.latent.rotary if what == "latent_key_value" else 0)
+
+
+def _expert_sizes(model: Transformer, batch: int, what: str) -> dict[str, int]:
+    """Rows of an expert at an even load, and the inner width of a mixture's rows."""
+    mixture = model.mixture
+    assert mixture is not None
+    found = {"capacity": max(1, batch * model.sequence * mixture.chosen // mixture.experts)}
+    if what.startswith("shared_"):
+        return {**found, "feedforward": mixture.shared}
+    if what.startswith("experts_"):
+        return {**found, "feedforward": mixture.width * (2 if what == "experts_expand" else 1)}
+    return found

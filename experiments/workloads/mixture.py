@@ -1,0 +1,139 @@
+"""Sizes of a mixture of experts and of latent attention, as parts of a transformer known by its sizes.
+
+Sources: Jiang et al., "Mixtral of Experts", 2024 (top-k routing over gated experts); DeepSeek-AI,
+"DeepSeek-V2", 2024, sections 2.1 (multi-head latent attention) and 2.2 (shared experts, first blocks dense).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Experts of a block: ``experts`` gated MLPs of inner width ``width``, ``chosen`` of them for each token.
+
+    ``shared`` is the inner width of experts that every token passes (0: none), which ``shared_gate`` weighs
+    by one value a token. The blocks numbered ``dense`` have a plain MLP instead.
+    """
+
+    experts: int
+    chosen: int
+    width: int
+    shared: int = 0
+    shared_gate: bool = False
+    dense: tuple[int, ...] = ()
+
+    def expert_parameters(self, hidden: int) -> int:
+        """Of all experts of a block."""
+        return self.experts * 3 * hidden * self.width
+
+    def parameters(self, hidden: int) -> int:
+        """Of all that stands in place of a block's MLP, the router among it."""
+        shared = 3 * hidden * self.shared + (hidden if self.shared_gate else 0)
+        return self.expert_parameters(hidden) + self.experts * hidden + shared
+
+    def active_parameters(self, hidden: int) -> int:
+        """What one token passes."""
+        idle = self.experts - self.chosen
+        return self.parameters(hidden) - idle * 3 * hidden * self.width
+
+    def load(self, parts: int, skew: float) -> float:
+        """Return the load of the fullest of ``parts`` equal groups of experts over the mean.
+
+        One expert takes ``skew`` times the mean of all, the others share what remains.
+        """
+        if self.experts == 1:
+            return 1.0
+        each = self.experts / parts
+        others = (self.experts - skew) / (self.experts - 1)
+        return (skew + (each - 1) * others) / each
+
+
+@dataclass(frozen=True)
+class LatentAttention:
+    """Queries, keys and values that come from short vectors of ``query`` and ``key_value`` values a token.
+
+    ``query`` 0: straight from the hidden values. A head's query and key have ``plain`` values and ``rotary``
+    ones, of which a key's are the same for all heads; its value has ``value``.
+    """
+
+    query: int
+    key_value: int
+    plain: int
+    rotary: int
+    value: int
+
+    @property
+    def key(self) -> int:
+        """Values of a head's query, and of its key."""
+        return self.plain + self.rotary
+
+    def weights(self, hidden: int, heads: int) -> int:
+        """Elements of all matrices but the projection behind attention."""
+        queries = self.query * (hidden + heads * self.key) if self.query else hidden * heads * self.key
+        return queries + hidden * (self.key_value + self.rotary) + self._up(heads)
+
+    def _up(self, heads: int) -> int:
+        return self.key_value * heads * (self.plain + self.value)
+
+    @property
+    def norm_parameters(self) -> int:
+        return self.query + self.key_value
+
+
+Config = Mapping[str, Any]
+
+
+def _every_block(config: Config) -> Mixture:
+    return Mixture(config["num_local_experts"], config["num_experts_per_tok"], config["intermediate_size"])
+
+
+def _qwen(config: Config) -> Mixture:
+    """Every ``decoder_sparse_step``-th block but those listed."""
+    step, listed = config.get("decoder_sparse_step", 1), config.get("mlp_only_layers") or ()
+    blocks = range(config["num_hidden_layers"])
+    dense = tuple(block for block in blocks if block in listed or (block + 1) % step)
+    shared = config["shared_expert_intermediate_size"] if config["model_type"] == "qwen2_moe" else 0
+    return Mixture(
+        config["num_experts"],
+        config["num_experts_per_tok"],
+        config["moe_intermediate_size"],
+        shared=shared,
+        shared_gate=bool(shared),
+        dense=dense,
+    )
+
+
+def _deepseek(config: Config) -> Mixture:
+    width = config["moe_intermediate_size"]
+    return Mixture(
+        config["n_routed_experts"],
+        config["num_experts_per_tok"],
+        width,
+        shared=config["n_shared_experts"] * width,
+        dense=tuple(range(min(config["first_k_dense_replace"], config["num_hidden_layers"]))),
+    )
+
+
+#: By the ``model_type`` of Hugging Face configurations.
+MIXTURES: Mapping[str, Callable[[Config], Mixture]] = {
+    "mixtral": _every_block,
+    "qwen2_moe": _qwen,
+    "qwen3_moe": _qwen,
+    "deepseek_v2": _deepseek,
+    "deepseek_v3": _deepseek,
+}
+
+
+def latent_attention(config: Config) -> LatentAttention:
+    """That of a DeepSeek configuration."""
+    return LatentAttention(
+        query=config.get("q_lora_rank") or 0,
+        key_value=config["kv_lora_rank"],
+        plain=config["qk_nope_head_dim"],
+        rotary=config["qk_rope_head_dim"],
+        value=config["v_head_dim"],
+    )

@@ -95,7 +95,7 @@ EQUAL_BLOCKS: Mapping[str, tuple[str, str]] = {
     "mpt": ("n_layers", "transformer.blocks"),
     "bloom": ("n_layer", "transformer.h"),
     **dict.fromkeys(
-        ("llama", "mistral", "qwen2", "qwen3", "gemma", "phi3", "starcoder2"),
+        ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "phi3", "starcoder2"),
         ("num_hidden_layers", "model.layers"),
     ),
 }

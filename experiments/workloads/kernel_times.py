@@ -53,7 +53,8 @@ def work_seconds(device: Device, work: Work, samples: float, cut: Cut, dtype: st
         forward += stream_seconds(device, work.forward_traffic * share, work.launches)
         backward += stream_seconds(device, work.backward_traffic * share, work.launches)
     if work.gradient_traffic:
-        weight += stream_seconds(device, work.gradient_traffic / cut.weights)
+        count = max((product.count for product in work.products), default=1)
+        weight += stream_seconds(device, work.gradient_traffic / cut.weights(count))
     return PassSeconds(forward, backward, weight)
 
 

@@ -17,7 +17,8 @@ class Cut:
 
     ``outputs`` (columns), ``inputs`` (rows of a weight), ``experts`` (weights of their own) and the whole row
     ``parts`` ways. What is not explained by these divides tokens or, for a product without a weight, the
-    repetitions. A fused kernel runs in ``steps``, whose results are merged.
+    repetitions. A fused kernel runs in ``steps``, whose results are merged. A product with a single weight
+    has no experts.
     """
 
     parts: float = 1
@@ -26,10 +27,9 @@ class Cut:
     steps: int = 1
     experts: float = 1
 
-    @property
-    def weights(self) -> float:
-        """Parts of a weight."""
-        return self.outputs * self.inputs * self.experts
+    def weights(self, count: int) -> float:
+        """Parts of the ``count`` weights of a product."""
+        return self.outputs * self.inputs * min(self.experts, count)
 
 
 WHOLE = Cut()
@@ -129,10 +129,11 @@ def shapes(product: Product, samples: float, cut: Cut, what: str) -> Shape:
     Forward, the inputs' gradient (backward) or the weights' (weight).
     """
     outputs, inputs = product.outputs / cut.outputs, product.inputs / cut.inputs
-    others = cut.parts / cut.weights
+    experts = min(cut.experts, product.count)
+    others = cut.parts / cut.weights(product.count)
     tokens, count = float(product.tokens), float(product.count)
     if product.weight:
-        tokens, count = tokens * samples / others, count / cut.experts
+        tokens, count = tokens * samples / others, count / experts
     else:
         outputs, inputs, count = float(product.outputs), float(product.inputs), count * samples / cut.parts
     if what == FORWARD:

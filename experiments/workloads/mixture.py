@@ -1,11 +1,13 @@
 """Sizes of a mixture of experts and of latent attention, as parts of a transformer known by its sizes.
 
 Sources: Jiang et al., "Mixtral of Experts", 2024 (top-k routing over gated experts); DeepSeek-AI,
-"DeepSeek-V2", 2024, sections 2.1 (multi-head latent attention) and 2.2 (shared experts, first blocks dense).
+"DeepSeek-V2", 2024, sections 2.1 (multi-head latent attention) and 2.2 (shared experts, first blocks dense,
+experts of few devices for each token).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +18,8 @@ class Mixture:
     """Experts of a block: ``experts`` gated MLPs of inner width ``width``, ``chosen`` of them for each token.
 
     ``shared`` is the inner width of experts that every token passes (0: none), which ``shared_gate`` weighs
-    by one value a token. The blocks numbered ``dense`` have a plain MLP instead.
+    by one value a token. The blocks numbered ``dense`` have a plain MLP instead. A token's experts are of
+    ``chosen_groups`` of ``groups`` groups of neighbors.
     """
 
     experts: int
@@ -25,6 +28,8 @@ class Mixture:
     shared: int = 0
     shared_gate: bool = False
     dense: tuple[int, ...] = ()
+    groups: int = 1
+    chosen_groups: int = 1
 
     def expert_parameters(self, hidden: int) -> int:
         """Of all experts of a block."""
@@ -50,6 +55,17 @@ class Mixture:
         each = self.experts / parts
         others = (self.experts - skew) / (self.experts - 1)
         return (skew + (each - 1) * others) / each
+
+    def nodes_reached(self, nodes: int) -> float:
+        """Return on how many of ``nodes`` that share the experts a token has any, at even choices.
+
+        It draws its experts from those of the groups that it chose; a node of several groups has all of them.
+        """
+        limited = nodes % self.groups == 0
+        open_nodes = nodes * self.chosen_groups // self.groups if limited else nodes
+        drawn_from, own = open_nodes * self.experts // nodes, self.experts // nodes
+        missed = math.comb(drawn_from - own, self.chosen) / math.comb(drawn_from, self.chosen)
+        return open_nodes * (1 - missed)
 
 
 @dataclass(frozen=True)
@@ -115,6 +131,8 @@ def _deepseek(config: Config) -> Mixture:
         width,
         shared=config["n_shared_experts"] * width,
         dense=tuple(range(min(config["first_k_dense_replace"], config["num_hidden_layers"]))),
+        groups=config.get("n_group") or 1,
+        chosen_groups=config.get("topk_group") or 1,
     )
 
 

@@ -218,6 +218,6 @@ PUBLISHED: Mapping[str, Published] = MappingProxyType(
             name: Published(llama.config, min(llama.longest, 8192), "eager", "flash")
             for name, llama in _LLAMAS.items()
         },
-        **{name: Published(config, 4096, "fused", "flash") for name, config in MIXTURES.items()},
+        **{name: Published(config, 4096, "eager", "flash") for name, config in MIXTURES.items()},
     }
 )

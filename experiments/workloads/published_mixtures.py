@@ -43,11 +43,15 @@ def _qwen(sizes: Config, experts: int, chosen: int, width: int, dense: int, shar
 def _deepseek(
     kind: str, sizes: Config, *, query: int | None, experts: int, chosen: int, width: int, dense: int
 ) -> Config:
-    """``dense`` is the inner width of the first blocks: of one, in the third of the family of three."""
+    """``dense`` is the inner width of the first blocks: of one, in the third of the family of three.
+
+    All but the one without short queries choose experts of few groups.
+    """
     third = kind == "deepseek_v3"
     latent = {"q_lora_rank": query, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
     counts = {"n_routed_experts": experts, "num_experts_per_tok": chosen, "moe_intermediate_size": width}
     shared = {"n_shared_experts": 1 if third else 2, "first_k_dense_replace": 3 if third else 1}
+    groups = {"n_group": 8 if query else 1, "topk_group": (4 if third else 3) if query else 1}
     return {
         "model_type": kind,
         **sizes,
@@ -56,6 +60,7 @@ def _deepseek(
         "v_head_dim": 128,
         **counts,
         **shared,
+        **groups,
     }
 
 

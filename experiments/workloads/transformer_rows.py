@@ -254,8 +254,9 @@ class Rows:
         yield self.core(f"{name}.attention", reads)
 
     def core(self, name: str, reads: tuple[str, ...]) -> Row:
-        """Queries by keys, softmax, dropout, by values. It keeps query, key and value, and the matrix if it
-        stores it.
+        """Return attention's core: queries by keys, softmax, dropout, by values.
+
+        It keeps query, key and value, and the matrix if it stores it.
         """
         model, s, d = self.model, self.model.sequence, self.model.head_size
         span, parts = model.span, model.heads * (s // model.span)

@@ -91,7 +91,8 @@ def _figures(plan: ParallelPlan, model: LayerGraph) -> Iterator[str]:
         yield f"{plan.batch} samples do not divide into {plan.steps} steps"
     if plan.zero not in ZERO_STAGES:
         yield f"ZeRO stage {plan.zero} does not exist"
-    if plan.zero_group and any(plan.degree(stage) % plan.sharing(stage) for stage in plan.stages):
+    kinds = ((stage, experts) for stage in plan.stages for experts in (False, True))
+    if plan.zero_group and any(plan.degree(*kind) % plan.sharing(*kind) for kind in kinds):
         yield f"states are divided among {plan.zero_group} devices, which do not divide all that hold them"
     if plan.synchronization.algorithm not in ALGORITHMS:
         yield f"no all-reduce is called {plan.synchronization.algorithm!r}"

@@ -180,7 +180,7 @@ def cut_of(sharding: Sharding | None) -> Cut:
         return WHOLE
     columns = round(sharding.parameters) if sharding.axis in COLUMN_AXES else 1
     rows = round(sharding.parameters) if sharding.axis == "row" else 1
-    return Cut(sharding.compute, columns, rows, sharding.steps)
+    return Cut(sharding.compute, columns, rows, sharding.steps, sharding.experts)
 
 
 def shardings_by_layer(plan: ParallelPlan) -> dict[int, Sharding]:

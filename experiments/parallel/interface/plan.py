@@ -34,6 +34,10 @@ ALGORITHMS = (
 #: What the bytes of a collective count for.
 PER_SAMPLE, PER_PASS, PER_STEP = "sample", "pass", "step"
 PERIODS = (PER_SAMPLE, PER_PASS, PER_STEP)
+#: The axis of a sharding that gives each device experts of its own.
+EXPERT = "expert"
+#: The axis of a mesh that counts the replicas of a worker.
+JOINED = "joined"
 
 
 class Slot(NamedTuple):
@@ -147,6 +151,8 @@ class Sharding:
     parameters and kept activations are divided by their own counts, since schemes differ in what they
     replicate. Where operators of one layer are divided differently, the counts are those of the layer as a
     whole and need not be whole numbers. Attention may run in ``steps``, one for each part of keys and values.
+    ``experts`` are the parts of a mixture's experts, of which a device has one; along the axis ``expert``
+    devices with the same part hold the same weights.
     """
 
     layer: int
@@ -157,6 +163,7 @@ class Sharding:
     forward: tuple[Collective, ...] = ()
     backward: tuple[Collective, ...] = ()
     steps: int = 1
+    experts: float = 1
 
 
 @dataclass(frozen=True)
@@ -271,34 +278,52 @@ class ParallelPlan:
         """Devices of a worker that share a sequence and have the same weights."""
         return dict(self.mesh).get("context", 1)
 
-    def holders(self, stage: Stage) -> list[tuple[int, ...]]:
-        """Return the groups of devices that hold the same weights of ``stage``.
+    @property
+    def joined(self) -> int:
+        """Replicas that are one worker because they share experts."""
+        return dict(self.mesh).get(JOINED, 1)
+
+    @functools.cached_property
+    def expert_parts(self) -> int:
+        """Parts of the experts of layers that are divided by experts; 0 where there is none."""
+        return next((round(sharding.experts) for sharding in self.shardings if sharding.axis == EXPERT), 0)
+
+    def holders(self, stage: Stage, experts: bool = False) -> list[tuple[int, ...]]:
+        """Return the groups of devices that hold the same weights of ``stage``, or of its ``experts``.
 
         A group has the devices at one place of every replica, for every part of a sequence. They sum
         gradients, and ZeRO divides states among them.
         """
         replicas = [self.workers[worker].devices for worker in stage.workers]
-        places = len(replicas[0]) // self.context
+        places = self.expert_parts if experts else len(replicas[0]) // (self.context * self.joined)
         return [tuple(d for devices in replicas for d in devices[place::places]) for place in range(places)]
 
-    def degree(self, stage: Stage) -> int:
-        """Return how many devices hold the same weights of ``stage``."""
-        return len(stage.workers) * self.context
+    def degree(self, stage: Stage, experts: bool = False) -> int:
+        """Return how many devices hold the same weights of ``stage``, or of its ``experts``."""
+        if experts:
+            devices = len(stage.workers) * len(self.workers[stage.workers[0]].devices)
+            return devices // self.expert_parts if self.expert_parts else 1
+        return len(stage.workers) * self.context * self.joined
 
-    def sharing(self, stage: Stage) -> int:
-        """Return among how many devices ZeRO divides the states of ``stage``."""
-        return min(self.zero_group or self.degree(stage), self.degree(stage))
+    def is_replicated(self, stage: Stage) -> bool:
+        """Whether any weights of ``stage`` are on several devices."""
+        return self.degree(stage) > 1 or self.degree(stage, experts=True) > 1
 
-    def sharing_groups(self, stage: Stage) -> list[tuple[int, ...]]:
+    def sharing(self, stage: Stage, experts: bool = False) -> int:
+        """Return among how many devices ZeRO divides the states of ``stage``, or of its ``experts``."""
+        degree = self.degree(stage, experts)
+        return min(self.zero_group or degree, degree)
+
+    def sharing_groups(self, stage: Stage, experts: bool = False) -> list[tuple[int, ...]]:
         """Return the groups among which ZeRO divides states: neighbors of each group of ``holders``."""
-        size = self.sharing(stage)
-        holders = self.holders(stage)
+        size = self.sharing(stage, experts)
+        holders = self.holders(stage, experts)
         return [group[start : start + size] for group in holders for start in range(0, len(group), size)]
 
-    def copy_groups(self, stage: Stage) -> list[tuple[int, ...]]:
+    def copy_groups(self, stage: Stage, experts: bool = False) -> list[tuple[int, ...]]:
         """Return the groups of devices that hold the same part of divided states."""
-        size = self.sharing(stage)
-        return [group[place::size] for group in self.holders(stage) for place in range(size)]
+        size = self.sharing(stage, experts)
+        return [group[place::size] for group in self.holders(stage, experts) for place in range(size)]
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as a document; slots are spelled ``F3.0``: kind, micro-batch, stage."""

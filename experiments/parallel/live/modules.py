@@ -139,6 +139,7 @@ class _Translation:
         )
         only = {
             "sequences that several devices share (context parallelism)": plan.context > 1,
+            "experts that several devices share": plan.expert_parts > 1,
             "operators of a block that are computed again alone": bool(partly or plan.saved),
         }
         for what, present in only.items():

@@ -63,7 +63,7 @@ class Builder:
         self._meetings: dict[tuple[int, str, int, int], list[tuple[int, int]]] = defaultdict(list)
         self._reduced: dict[tuple[int, int], list[int]] = defaultdict(list)
         self._messages: dict[tuple[int, int, float], Message] = {}
-        self._sums: dict[tuple[int, str, float], Message] = {}
+        self._sums: dict[tuple[int, str, float, bool], Message] = {}
         self._before: dict[int, int] = {}
         self._reducing: dict[tuple[int, int], list[int]] = defaultdict(list)
         self._throttled: dict[int, int] = {}
@@ -111,7 +111,7 @@ class Builder:
 
     def _slot(self, worker: int, slot: Slot, occurrence: int, final: bool) -> None:
         buckets = self.figures.buckets[slot.stage]
-        replicated = self.plan.degree(self.plan.stages[slot.stage]) > 1
+        replicated = self.plan.is_replicated(self.plan.stages[slot.stage])
         gathers = replicated and self.plan.zero == 3 and slot.kind != WEIGHT
         fetches = replicated and self._prefetches and slot.kind == FORWARD and not occurrence
         is_gradient = slot.kind == self.figures.gradient_kind
@@ -253,22 +253,33 @@ class Builder:
             self._before[piece] = pieces[-3]
 
     def _meet(self, key: tuple[int, str, int, int], members: list[tuple[int, int]]) -> None:
+        """Experts that are divided among devices have replicas of their own."""
+        for experts in (False, True):
+            stage, layers = key[0], self.figures.buckets[key[0]][key[3]]
+            parameters = self.figures.bucket_parameters(stage, layers, experts)
+            if parameters and self.plan.degree(self.plan.stages[stage], experts) > 1:
+                self._meet_over(key, members, parameters, experts)
+
+    def _meet_over(
+        self,
+        key: tuple[int, str, int, int],
+        members: list[tuple[int, int]],
+        parameters: float,
+        experts: bool,
+    ) -> None:
         stage, what, _, bucket = key
-        parameters = self.figures.bucket_parameters(stage, self.figures.buckets[stage][bucket])
-        if parameters == 0:
-            return
         if what == "reduce":
-            self._reduce(stage, bucket, parameters, members)
+            self._reduce(stage, bucket, parameters, members, experts)
             return
         size = parameters * self.estimate.states.weight
         if what == "fetch":
-            gather = self._among(stage, "all_gather", size)
+            gather = self._among(stage, "all_gather", size, experts)
             fetched = self.exchange.send_in_turns((stage, bucket), gather, ())
             for _, piece in members:
                 self.graph.edge(fetched[-1], piece)
             return
         twice = what == f"gather {BACKWARD}" and self.plan.synchronization.regather
-        message = self._among(stage, "all_gather", size * (2 if twice else 1))
+        message = self._among(stage, "all_gather", size * (2 if twice else 1), experts)
         before = self._before if self.estimate.exchange == OVERLAPPED else self.graph.previous
         after = [before[piece] for _, piece in members if piece in before]
         task = self.graph.send((stage, bucket), message, after)
@@ -277,13 +288,17 @@ class Builder:
             self.graph.prolong(piece, self.estimate.occupied * message.seconds)
             self.holdings.append(Holding(worker, size, task, piece))
 
-    def _reduce(self, stage: int, bucket: int, parameters: float, members: list[tuple[int, int]]) -> None:
+    def _reduce(
+        self, stage: int, bucket: int, parameters: float, members: list[tuple[int, int]], experts: bool
+    ) -> None:
         size = parameters * self.estimate.states.gradient
         kind = "all_reduce" if self.plan.zero == 0 else "reduce_scatter"
         behind = self.estimate.exchange == BEHIND
         pieces = [self.graph.last(worker) if behind else piece for worker, piece in members]
-        tasks = self.exchange.tasks((stage, bucket), size, pieces, lambda: self._among(stage, kind, size))
-        if copied := self._among_copies(stage, size):
+        tasks = self.exchange.tasks(
+            (stage, bucket), size, pieces, lambda: self._among(stage, kind, size, experts)
+        )
+        if copied := self._among_copies(stage, size, experts):
             tasks += self.exchange.send_in_turns((stage, bucket), copied, tasks[-1:])
         for worker, piece in members:
             self._reduced[stage, worker] += tasks
@@ -296,23 +311,26 @@ class Builder:
             if self.estimate.exchange == BETWEEN and piece in self.graph.next:
                 self.graph.edge(tasks[-1], self.graph.next[piece])
 
-    def _among(self, stage: int, kind: str, size: float) -> Message:
+    def _among(self, stage: int, kind: str, size: float, experts: bool = False) -> Message:
         """A collective over all that hold the same weights of a stage; the devices of a tensor-parallel group
         do theirs at once.
         """
-        if (stage, kind, size) not in self._sums:
+        key = stage, kind, size, experts
+        if key not in self._sums:
             divided = kind != "all_reduce"
             groups_of = self.plan.sharing_groups if divided else self.plan.holders
-            groups, algorithm = groups_of(self.plan.stages[stage]), self.plan.synchronization.algorithm
-            self._sums[stage, kind, size] = self.network.groups(kind, groups, size, algorithm)
-        return self._sums[stage, kind, size]
+            groups = groups_of(self.plan.stages[stage], experts)
+            algorithm = self.plan.synchronization.algorithm
+            self._sums[key] = self.network.groups(kind, groups, size, algorithm)
+        return self._sums[key]
 
-    def _among_copies(self, stage: int, size: float) -> Message | None:
+    def _among_copies(self, stage: int, size: float, experts: bool) -> Message | None:
         """Parts of gradients of ``size`` bytes are summed over groups that hold copies of ZeRO's parts."""
         plan, hosted = self.plan, self.plan.stages[stage]
-        if not plan.zero or plan.sharing(hosted) == plan.degree(hosted):
+        sharing = plan.sharing(hosted, experts)
+        if not plan.zero or sharing == plan.degree(hosted, experts):
             return None
-        groups, part = plan.copy_groups(hosted), size / plan.sharing(hosted)
+        groups, part = plan.copy_groups(hosted, experts), size / sharing
         return self.network.groups("all_reduce", groups, part, plan.synchronization.algorithm)
 
     def _tie(self) -> None:
@@ -342,27 +360,32 @@ class Builder:
             parameters = float(self.figures.parameters[number].sum())
             if parameters == 0:
                 continue
-            owned = parameters / (self.plan.sharing(stage) if self.plan.zero else 1)
+            owned = self.figures.owned_parameters(number)
             own = [worker for worker in stage.workers if self.stands_for[worker] == worker]
             tasks = [self._update_of(number, worker, owned) for worker in own]
-            if self.plan.zero in (1, 2) and self.plan.degree(stage) > 1 and not self._prefetches:
+            if self.plan.zero in (1, 2) and self.plan.is_replicated(stage) and not self._prefetches:
                 self._gather_updated(number, tasks)
 
     def _gather_updated(self, stage: int, tasks: list[int]) -> None:
         """Updated weights come together, bucket by bucket where the plan has buckets of its own."""
         whole = range(self.plan.stages[stage].begin, self.plan.stages[stage].end)
         for layers in self.figures.buckets[stage] if self.plan.synchronization.buckets else [whole]:
-            if parameters := self.figures.bucket_parameters(stage, layers):
-                size = parameters * self.estimate.states.weight
-                self.graph.send((stage,), self._handing_out(stage, layers, size), tasks)
+            for experts in (False, True):
+                self._gather_bucket(stage, layers, experts, tasks)
 
-    def _handing_out(self, stage: int, layers: range, size: float) -> Message:
+    def _gather_bucket(self, stage: int, layers: range, experts: bool, after: list[int]) -> None:
+        parameters = self.figures.bucket_parameters(stage, layers, experts)
+        if parameters and self.plan.degree(self.plan.stages[stage], experts) > 1:
+            size = parameters * self.estimate.states.weight
+            self.graph.send((stage,), self._handing_out(stage, layers, size, experts), after)
+
+    def _handing_out(self, stage: int, layers: range, size: float, experts: bool) -> Message:
         """One gather of all, or as many rounds of the ring as there are owners of whole tensors."""
         if not self.plan.synchronization.by_owner:
-            return self._among(stage, "all_gather", size)
+            return self._among(stage, "all_gather", size, experts)
         tensors = sum(float(self.estimate.layer_parameters[layer]) > 0 for layer in layers)
-        owners = min(self.plan.sharing(self.plan.stages[stage]), tensors)
-        return self._among(stage, "all_gather", size / owners).times(owners)
+        owners = min(self.plan.sharing(self.plan.stages[stage], experts), tensors)
+        return self._among(stage, "all_gather", size / owners, experts).times(owners)
 
     def _update_of(self, stage: int, worker: int, parameters: float) -> int:
         task = self.graph.compute(f"U.{stage}", self._update_seconds(worker, parameters), worker)
@@ -383,7 +406,7 @@ class Builder:
     def _updated_parameters(self, worker: int) -> float:
         """Parameters that a device of ``worker`` updates, of all its stages."""
         return sum(
-            float(self.figures.parameters[number].sum()) / (self.plan.sharing(stage) if self.plan.zero else 1)
+            self.figures.owned_parameters(number)
             for number, stage in enumerate(self.plan.stages)
             if worker in stage.workers
         )

@@ -140,13 +140,18 @@ class _Joined:
 
 def _exchanges(plan: ParallelPlan, stage: Stage) -> list[tuple[str, list[tuple[int, ...]]]]:
     """What replicas do together, and who: sums where every one has all states, sums and gathers of
-    their parts under ZeRO, sums of copies of parts.
+    their parts under ZeRO, sums of copies of parts; those of divided experts apart.
     """
+    kinds = [experts for experts in (False, True) if plan.degree(stage, experts) > 1]
+    return [exchange for experts in kinds for exchange in _exchanges_of(plan, stage, experts)]
+
+
+def _exchanges_of(plan: ParallelPlan, stage: Stage, experts: bool) -> list[tuple[str, list[tuple[int, ...]]]]:
     if not plan.zero:
-        return [("all_reduce", plan.holders(stage))]
-    found = [(kind, plan.sharing_groups(stage)) for kind in ("reduce_scatter", "all_gather")]
-    hybrid = plan.sharing(stage) < plan.degree(stage)
-    return found + ([("all_reduce", plan.copy_groups(stage))] if hybrid else [])
+        return [("all_reduce", plan.holders(stage, experts))]
+    found = [(kind, plan.sharing_groups(stage, experts)) for kind in ("reduce_scatter", "all_gather")]
+    hybrid = plan.sharing(stage, experts) < plan.degree(stage, experts)
+    return found + ([("all_reduce", plan.copy_groups(stage, experts))] if hybrid else [])
 
 
 # --- where groups lie
@@ -162,11 +167,11 @@ class _Map:
         distinct = list(dict.fromkeys(map(id, nodes)))
         self._kinds = [distinct.index(id(node)) for node in nodes]
         self._uses: dict[Place, list[tuple[int, int, float]]] = defaultdict(list)
-        hosted = {stage.workers: stage for stage in plan.stages if plan.degree(stage) > 1}
+        hosted = {stage.workers: stage for stage in plan.stages if plan.is_replicated(stage)}
         for number, stage in enumerate(hosted.values()):
             for which, (kind, groups) in enumerate(_exchanges(plan, stage)):
                 message = network.groups(kind, groups, 1.0, plan.synchronization.algorithm)
-                self._add(3 * number + which, message)
+                self._add(6 * number + which, message)
 
     def _add(self, collective: int, message: Message) -> None:
         """Held channels take no share."""

@@ -94,8 +94,10 @@ def persistent_bytes(built: Builder, worker: int) -> float:
     states, total = built.estimate.states, 0.0
     for number, stage in enumerate(built.plan.stages):
         if worker in stage.workers:
+            for experts in (False, True):
+                held = built.figures.stage_parameters(number, experts)
+                total += states.on_device(held, built.plan.zero, built.plan.sharing(stage, experts))
             parameters = float(built.figures.parameters[number].sum())
-            total += states.on_device(parameters, built.plan.zero, built.plan.sharing(stage))
             total += (stage.weight_versions - 1) * states.weight * parameters
     return total
 

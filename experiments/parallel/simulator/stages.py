@@ -10,6 +10,7 @@ import numpy as np
 
 from experiments.parallel.interface import (
     BACKWARD,
+    EXPERT,
     FORWARD,
     WEIGHT,
     Collective,
@@ -159,9 +160,36 @@ class StageFigures:
                 end, filled = layer, 0.0
         return found
 
-    def bucket_parameters(self, number: int, layers: range) -> float:
+    def bucket_parameters(self, number: int, layers: range, experts: bool = False) -> float:
+        """Of a device; those of experts that are divided among devices apart."""
         begin = self.plan.stages[number].begin
-        return float(self.parameters[number][layers.start - begin : layers.stop - begin].sum())
+        own = slice(layers.start - begin, layers.stop - begin)
+        columns = self.expert_parameters if experts else self._shared_parameters
+        return float(columns[number][own].sum())
+
+    @functools.cached_property
+    def expert_parameters(self) -> list[Floats]:
+        """Of ``parameters`` those of experts that are divided among devices."""
+        divided = np.zeros(len(self.estimate.model), np.bool_)
+        divided[[layer for layer, sharding in self._sharded.items() if sharding.axis == EXPERT]] = True
+        stages = zip(self.plan.stages, self.parameters, strict=True)
+        return [np.where(divided[stage.begin : stage.end], held, 0.0) for stage, held in stages]
+
+    @functools.cached_property
+    def _shared_parameters(self) -> list[Floats]:
+        return [held - experts for held, experts in zip(self.parameters, self.expert_parameters, strict=True)]
+
+    def stage_parameters(self, number: int, experts: bool = False) -> float:
+        """Of a device; those of experts that are divided among devices apart."""
+        stage = self.plan.stages[number]
+        return self.bucket_parameters(number, range(stage.begin, stage.end), experts)
+
+    def owned_parameters(self, number: int) -> float:
+        """Parameters that a device updates: of a stage, or under ZeRO its part."""
+        stage = self.plan.stages[number]
+        degrees = [self.plan.sharing(stage, experts) if self.plan.zero else 1 for experts in (False, True)]
+        shared, own = (self.stage_parameters(number, experts) for experts in (False, True))
+        return shared / degrees[0] + own / degrees[1]
 
     @functools.cached_property
     def crossings(self) -> dict[tuple[int, int], float]:

@@ -7,8 +7,10 @@ import dataclasses
 import pytest
 
 from experiments.core.errors import BadInput
-from experiments.hardware import Link
-from experiments.parallel.interface import violations
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import Workload
+from experiments.hardware import Link, resolve
+from experiments.parallel.interface import model_estimate, violations
 from experiments.parallel.policies.tutel import Tutel
 from experiments.parallel.policies.tutel.experts import (
     Exchanges,
@@ -20,7 +22,8 @@ from experiments.parallel.policies.tutel.experts import (
     sharing,
     valid_degrees,
 )
-from experiments.parallel.simulator import simulate
+from experiments.parallel.simulator import evaluate, simulate
+from experiments.sources import layers_of
 from experiments.workloads.einsum import Operand, Operator
 from experiments.workloads.layers import LayerGraph
 from tests.experiments.hardware.closed_forms import pairwise_all_to_all
@@ -134,3 +137,66 @@ def test_the_fullest_expert_is_waited_for() -> None:
     even = simulate(Tutel().place(model, hardware, 4, asked), asked).step_time
     uneven = simulate(Tutel(imbalance=1.5).place(model, hardware, 4, asked), asked).step_time
     assert uneven - even == pytest.approx(0.5 * 6.0)
+
+
+def test_each_iteration_adapts_to_its_capacity() -> None:
+    """One expert of 100 bytes on 4 devices: with few tokens they travel, with many the weights do.
+
+    Capacities with the same whole number share what was tried for the first of them.
+    """
+    model, hardware = mixture(1, 100.0, 16.0), cluster(per_node=4, link=SLOW)
+    asked = estimate(model, hardware)
+    policy = Tutel(chunks=1, capacities="0.01, 3, 3.5, 0.02")
+    plan = policy.place(model, hardware, 4, asked)
+    rows = plan.notes["iterations"]
+    assert [(row["capacity"], row["tried"]) for row in rows] == [
+        *((0.01, True), (3.0, True)),
+        *((3.5, False), (0.02, False)),
+    ]
+    assert [row["degree"] > 0 for row in rows] == [True, False, False, True]
+    for row in rows:
+        alone = Tutel(chunks=1, capacity=row["capacity"]).place(model, hardware, 4, asked)
+        assert row["step_time"] == simulate(alone, asked).step_time
+        assert row["step_time"] <= row["unadapted"]
+    assert plan.notes["mean_step_time"] < plan.notes["mean_step_time_unadapted"]
+    # The plan is that of the fullest iteration.
+    assert simulate(plan, asked).step_time == rows[2]["step_time"]
+
+
+def test_more_rows_than_all_devices_could_take_alone_are_refused() -> None:
+    model, hardware = mixture(), cluster(per_node=2)
+    with pytest.raises(BadInput, match="3 times their load on 2 devices"):
+        Tutel(capacity=2.0, imbalance=1.5).place(model, hardware, 4, estimate(model, hardware))
+
+
+@pytest.mark.parametrize("text", ["1,x", "0", "65", ",".join("1" * 257)])
+def test_capacities_that_are_none_are_refused(text: str) -> None:
+    model, hardware = mixture(), cluster(per_node=2)
+    with pytest.raises(BadInput, match="capacit"):
+        Tutel(capacities=text).place(model, hardware, 4, estimate(model, hardware))
+
+
+def test_a_capacity_is_computed_and_sent() -> None:
+    """Twice the rows: the experts' 2 s forward and 4 s backward are 6 s longer."""
+    model, hardware = mixture(token_bytes=0.0), cluster(per_node=2)
+    asked = estimate(model, hardware)
+    times = [simulate(Tutel(capacity=c).place(model, hardware, 4, asked), asked).step_time for c in (1, 2)]
+    assert times[1] - times[0] == pytest.approx(6.0)
+
+
+def test_a_mixture_known_by_its_sizes_is_recognized() -> None:
+    """Mixtral on 8 devices: of each block the experts' share of the FLOPs, and 2 copies of 4,096 tokens."""
+    row = {"nodes": 1, "devices_per_node": 8, "device": "h100-80g", "overrides": {"memory_bytes": 1e12}}
+    hardware = resolve({"cluster": row})
+    workload = Workload("zoo:mixtral-8x7b", options=WorkloadOptions(batch=8))
+    model, _ = layers_of(workload, hardware.device, lambda *_: None, Tutel.layers)
+    found = moe_layers(model)
+    assert len(found) == 32 and found[0].experts == 8
+    assert found[0].parameter_bytes == 8 * 3 * 4096 * 14336 * 2
+    assert found[0].dispatched == 2 * 4096 * 4096 * 2
+    experts = 2 * 4096 * 2 * 3 * 4096 * 14336
+    assert found[0].share == pytest.approx(experts * 8 / model.forward_flops[found[0].layer])
+    asked = model_estimate(model, hardware, evaluate)
+    plan = Tutel(chunks=1, two_level=False).place(model, hardware, 8, asked)
+    assert violations(plan, model, hardware) == []
+    assert plan.notes["degree"] == 1

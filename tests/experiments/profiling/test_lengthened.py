@@ -71,7 +71,7 @@ CONFIGS = {
     "opt": {**CONFIG, "ffn_dim": 64, "word_embed_proj_dim": 32, "num_hidden_layers": 6},
     **{
         name: {**CONFIG, "head_dim": 8, "pad_token_id": 0, "num_hidden_layers": 6}
-        for name in ("llama", "mistral", "qwen2", "qwen3", "gemma", "phi3", "starcoder2")
+        for name in ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "phi3", "starcoder2")
     },
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -98,7 +100,9 @@ def test_experts_are_grouped_products_of_their_own_tokens() -> None:
     assert (whole.m, whole.n, whole.k, whole.count) == (4, 10, 8, 3)
     assert (own.m, own.n, own.k, own.count) == (12, 10, 8, 1)
     # As columns and rows: each device has the part of the weights that it adds gradients to.
-    assert Cut(parts=3, experts=3).weights == 3
+    assert Cut(parts=3, experts=3).weights(3) == 3
+    # What has a single weight is divided by tokens alone.
+    assert shapes(Product(6, 8, 4), 3, Cut(parts=3, experts=3), "forward").m == 6
 
 
 class Experts(nn.Module):
@@ -167,6 +171,20 @@ def test_the_fullest_of_some_experts() -> None:
     assert mixture.load(4, 3.0) == pytest.approx((3 + 5 / 7) / 2)
     assert mixture.load(1, 3.0) == pytest.approx(1.0)
     assert mixture.load(8, 1.0) == mixture.load(2, 1.0) == 1.0
+
+
+def test_nodes_that_a_token_reaches_are_those_of_all_draws() -> None:
+    """Every choice of 3 of 8 experts on 4 nodes; and of 2 of 4 groups, of 3 experts of these."""
+    draws = [{expert // 2 for expert in chosen} for chosen in itertools.combinations(range(8), 3)]
+    mean = sum(map(len, draws)) / len(draws)
+    assert Mixture(8, 3, 1).nodes_reached(4) == pytest.approx(mean)
+    limited = [
+        {expert // 2 for expert in chosen}
+        for groups in itertools.combinations(range(4), 2)
+        for chosen in itertools.combinations([e for e in range(8) if e // 2 in groups], 3)
+    ]
+    mean = sum(map(len, limited)) / len(limited)
+    assert Mixture(8, 3, 1, groups=4, chosen_groups=2).nodes_reached(4) == pytest.approx(mean) == 2
 
 
 def test_latent_attention_by_hand() -> None:

@@ -17,10 +17,12 @@ from experiments.parallel.interface import (
     Worker,
     whole_share,
 )
+from experiments.parallel.interface.plan import JOINED
 from experiments.parallel.interface.rounds import alternating, devices_by_stage
 from experiments.parallel.planning.transformers.blocks import blocks_by_chunk, refuse_too_few_blocks
 from experiments.parallel.planning.transformers.shardings import BESIDE, WorkerMesh, megatron_shardings
 from experiments.workloads.layers import LayerGraph
+from experiments.workloads.transformer import Transformer
 from experiments.workloads.transformer_layers import ATTENTION_CORE
 
 #: What is computed again: nothing, attention cores, every block from its input (Megatron-LM's "full"), or the
@@ -40,7 +42,9 @@ class Degrees:
     """The degrees of parallelism of a transformer's plan: t, p, v, b and the rest.
 
     Data parallelism has the devices that remain. ``embedding_blocks`` and ``head_blocks`` are the blocks for
-    which the ends count where stages are cut.
+    which the ends count where stages are cut. ``expert`` devices share the experts of a block, among those
+    of a pipeline stage; ``skew`` is the fullest expert's load over the mean. Tokens travel once to each group
+    of ``node`` devices (0: once to each of their experts).
     """
 
     tensor: int = 1
@@ -61,6 +65,9 @@ class Degrees:
     context_balanced: bool = True
     embedding_blocks: int = 0
     head_blocks: int = 0
+    expert: int = 1
+    skew: float = 1.0
+    node: int = 0
 
     @property
     def mesh(self) -> WorkerMesh:
@@ -72,15 +79,19 @@ class Degrees:
             self.overlap_products,
             self.context_exchange,
             self.context_balanced,
+            self.expert,
+            self.skew,
+            self.node,
         )
 
     def replicas(self, devices: int) -> int:
-        """Data parallelism (d): pipelines that ``devices`` make."""
+        """Pipelines that ``devices`` make: data parallelism (d), but for replicas that share experts."""
         return whole_share(devices, self.mesh.devices * self.pipeline, "devices", "knobs")
 
     def micro_batches(self, devices: int, batch: int) -> int:
         """Of each pipeline (m)."""
-        return whole_share(batch, self.replicas(devices) * self.micro_batch, "samples", "knobs.micro_batch")
+        samples = self.mesh.joined * self.micro_batch
+        return whole_share(batch, self.replicas(devices) * samples, "samples", "knobs.micro_batch")
 
 
 def megatron_plan(model: LayerGraph, cluster: Hardware, batch: int, layout: Degrees) -> ParallelPlan:
@@ -100,6 +111,7 @@ def megatron_plan(model: LayerGraph, cluster: Hardware, batch: int, layout: Degr
         mesh=(
             ("pipeline", layout.pipeline),
             ("data", replicas),
+            *(((JOINED, layout.mesh.joined),) if layout.mesh.joined > 1 else ()),
             ("context", layout.context),
             ("tensor", layout.tensor),
         ),
@@ -130,10 +142,14 @@ def _bucket_bytes(model: LayerGraph, layout: Degrees, replicas: int) -> float:
     Else some parameters' gradients (of four bytes) go as they are made, or all of a stage at once.
     """
     if layout.zero < 2:
-        return 4.0 * bucket_parameters(replicas) if layout.overlap_gradients else ONE_BUCKET
-    assert model.transformer is not None
+        holders = replicas * layout.mesh.joined
+        return 4.0 * bucket_parameters(holders) if layout.overlap_gradients else ONE_BUCKET
+    sizes = model.transformer
+    assert sizes is not None
     size = DTYPE_BYTES[str(model.facts["dtype"])]
-    return 0.99 * size * model.transformer.block_parameters / layout.tensor
+    experts = sizes.mixture.expert_parameters(sizes.hidden) if sizes.mixture else 0
+    shared = (sizes.block_parameters - experts) / layout.tensor
+    return 0.99 * size * (shared + experts / layout.expert)
 
 
 def _refuse_misfits(model: LayerGraph, layout: Degrees) -> None:
@@ -148,6 +164,25 @@ def _refuse_misfits(model: LayerGraph, layout: Degrees) -> None:
     refuse_too_few_blocks(
         sizes.layers, layout.pipeline, layout.interleaved, layout.embedding_blocks, layout.head_blocks
     )
+    _refuse_experts(sizes, layout)
+
+
+def _refuse_experts(sizes: Transformer, layout: Degrees) -> None:
+    mixture = sizes.mixture
+    if mixture is None:
+        if layout.expert > 1 or layout.skew > 1:
+            raise BadInput(f"{sizes.name} has no experts", "knobs.expert", "a mixture of experts")
+        return
+    if mixture.experts % layout.expert:
+        what = f"{mixture.experts} experts do not divide by {layout.expert}"
+        raise BadInput(what, "knobs.expert", "a divisor of the experts")
+    if layout.skew > mixture.experts / mixture.chosen:
+        what = f"skew {layout.skew:g}: a token passes an expert once"
+        limit = f"at most {mixture.experts / mixture.chosen:g}, experts over those of a token"
+        raise BadInput(what, "knobs.skew", limit)
+    if layout.tensor > 1 and not layout.sequence:
+        what = "tensor parallelism of a mixture of experts without sequence parallelism"
+        raise BadInput(what, "knobs.sequence_parallel", "true: tokens travel to experts from every device")
 
 
 def _workers(layout: Degrees, replicas: int, micro_batches: int) -> tuple[Worker, ...]:

@@ -6,8 +6,17 @@ recomputation are those of MLSys'23, context parallelism that of Megatron-Core. 
 follows SC'21's takeaways: tensor parallelism up to the devices of a node, then pipeline stages until the
 model fits, then data parallelism (section 3), or a search over all of them (``strategy = "search"``).
 
-Not reproduced: uneven heads, expert parallelism. Measured runs leave out context parallelism, attention cores
-that are computed again alone, and ZeRO 2 and 3 in pipelines (which Megatron-LM refuses as well).
+The experts of a mixture are divided among devices of a stage as Liu et al. do ("MoE Parallel Folding", 2025;
+Megatron-Core with an expert-tensor-parallel size of 1): ``expert`` neighbors share them, however attention is
+divided, and gradients of an expert are summed among those that hold it. ``skew`` is what a router's imbalance
+costs: all wait for the device of the fullest expert. No token is dropped. ``dispatch`` "nodes" is what DeepEP
+does: over the network a token goes once to each node that has experts of it, and there to each of these; here
+one after the other, there one behind the other.
+
+Not reproduced: uneven heads, experts cut into parts, exchanges of tokens behind other computation (DualPipe,
+shared experts). Measured runs leave out context and expert
+parallelism, attention cores that are computed again alone, and ZeRO 2 and 3 in pipelines (which Megatron-LM
+refuses as well).
 """
 
 from __future__ import annotations
@@ -25,6 +34,9 @@ from experiments.parallel.planning.transformers.shardings import BESIDE, EXCHANG
 from experiments.parallel.policies.megatron.search import by_rule, search
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer_layers import OPERATORS
+
+#: How tokens travel to experts.
+DISPATCH = ("copies", "nodes")
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,15 @@ class Megatron(LivePolicy, ParallelPolicy):
     evaluations: int = knob(
         10_000_000, "plans that a search evaluates before the best so far is taken", low=1, high=10**12
     )
+    expert: int | None = knob(
+        None, "devices that share the experts of a block; empty: those of a node", low=1, high=4096
+    )
+    skew: float = knob(1.0, "load of the fullest expert over the mean", low=1.0, high=1024.0)
+    dispatch: str = knob(
+        "copies",
+        "a token travels to each of its experts, or once to each node that has any",
+        choices=DISPATCH,
+    )
     overlap: bool = knob(True, "tensor-parallel collectives of the backward pass overlap weight gradients")
     overlap_products: bool = knob(
         False, "tensor-parallel collectives overlap the products that they feed or follow, in parts"
@@ -96,12 +117,13 @@ class Megatron(LivePolicy, ParallelPolicy):
             raise BadInput("is not known by its sizes", model.name, wanted)
         if self.strategy == "search":
             return self._search(model, cluster, batch, estimate)
-        asked = self.degrees()
-        left_open = [name for name in ("tensor", "pipeline") if getattr(self, name) is None]
+        asked = self.degrees(cluster)
+        names = ("tensor", "pipeline", *(("expert",) if model.transformer.mixture else ()))
+        left_open = [name for name in names if getattr(self, name) is None]
         layout = by_rule(estimate, batch, asked, left_open) if left_open else asked
         return megatron_plan(model, cluster, batch, layout)
 
-    def degrees(self) -> Degrees:
+    def degrees(self, cluster: Hardware) -> Degrees:
         return Degrees(
             tensor=self.tensor or 1,
             pipeline=self.pipeline or 1,
@@ -121,6 +143,9 @@ class Megatron(LivePolicy, ParallelPolicy):
             overlap_messages=self.overlap_messages,
             embedding_blocks=self.embedding_blocks,
             head_blocks=self.head_blocks,
+            expert=self.expert or 1,
+            skew=self.skew,
+            node=cluster.node.device_count if self.dispatch == "nodes" else 0,
         )
 
     def _search(
@@ -129,7 +154,7 @@ class Megatron(LivePolicy, ParallelPolicy):
         """The degrees that were asked for are not looked at; what the search found stands in the plan's
         notes.
         """
-        found = search(estimate, batch, self.degrees(), self.evaluations)
+        found = search(estimate, batch, self.degrees(cluster), self.evaluations)
         plan = megatron_plan(model, cluster, batch, found.best)
         notes = {
             "predicted_step_time": found.step_time,

@@ -10,7 +10,7 @@ ahead: a search looks at no hybrid sharding.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,19 +61,40 @@ class Columns:
     overlap_messages: Ints
     embedding_blocks: Ints
     head_blocks: Ints
+    expert: Ints
+    skew: Floats
+    node: Ints
 
     def __len__(self) -> int:
         return len(self.tensor)
 
     @property
+    def joined(self) -> Ints:
+        """Replicas of a worker, which share experts."""
+        found: Ints = self.expert // np.gcd(self.expert, self.tensor * self.context)
+        return found
+
+    @property
     def holders(self) -> Ints:
         """Devices that hold the same weights: replicas, and the parts of a sequence."""
-        return self.replicas * self.context
+        return self.replicas * self.context * self.joined
+
+    @property
+    def expert_holders(self) -> Ints:
+        """Devices that hold the same experts."""
+        return self.holders * self.tensor // self.expert
 
     @property
     def sharers(self) -> Ints:
         """Of the holders those that ZeRO divides states among."""
-        found: Ints = np.where(self.shard > 0, np.minimum(self.shard, self.holders), self.holders)
+        return self._sharing(self.holders)
+
+    @property
+    def expert_sharers(self) -> Ints:
+        return self._sharing(self.expert_holders)
+
+    def _sharing(self, holders: Ints) -> Ints:
+        found: Ints = np.where(self.shard > 0, np.minimum(self.shard, holders), holders)
         return found
 
     def layout(self, index: int) -> Degrees:
@@ -95,16 +116,17 @@ class Columns:
             overlap_messages=bool(self.overlap_messages[index]),
             embedding_blocks=int(self.embedding_blocks[index]),
             head_blocks=int(self.head_blocks[index]),
+            expert=int(self.expert[index]),
+            skew=float(self.skew[index]),
+            node=int(self.node[index]),
         )
 
     @classmethod
     def of(cls, layouts: Sequence[Degrees], devices: int) -> Columns:
-        return cls(
-            *(np.array(column, np.int64) for column in zip(*(_row(x, devices) for x in layouts), strict=True))
-        )
+        return cls(*map(np.array, zip(*(_row(layout, devices) for layout in layouts), strict=True)))
 
 
-def _row(layout: Degrees, devices: int) -> tuple[int, ...]:
+def _row(layout: Degrees, devices: int) -> tuple[int | float, ...]:
     return (
         layout.tensor,
         layout.pipeline,
@@ -124,6 +146,9 @@ def _row(layout: Degrees, devices: int) -> tuple[int, ...]:
         int(layout.overlap_messages),
         layout.embedding_blocks,
         layout.head_blocks,
+        layout.expert,
+        layout.skew,
+        layout.node,
     )
 
 
@@ -141,7 +166,8 @@ class Analytic:
     def __init__(self, estimate: PlanningEstimate, batch: int) -> None:
         assert estimate.model.transformer is not None
         self.table, self.estimate, self.batch = CostTable(estimate), estimate, batch
-        self.blocks = estimate.model.transformer.layers
+        self.sizes = estimate.model.transformer
+        self.blocks = self.sizes.layers
 
     def figures(self, plans: Columns) -> Figures:
         gathered = _Gathered(self, plans)
@@ -153,7 +179,7 @@ class _Gathered:
 
     def __init__(self, analytic: Analytic, plans: Columns) -> None:
         self.analytic, self.plans = analytic, plans
-        self.micro_batches = analytic.batch // (plans.replicas * plans.micro_batch)
+        self.micro_batches = analytic.batch // (plans.replicas * plans.joined * plans.micro_batch)
         self.chunks = chunks_of(
             analytic.blocks,
             plans.pipeline,
@@ -173,7 +199,7 @@ class _Gathered:
             *(plans.tensor, plans.context, plans.sequence, plans.overlap, plans.overlap_products),
             *(plans.context_exchange, plans.context_balanced),
         )
-        keys = np.stack([*divisions, plans.micro_batch], 1)
+        keys = np.stack([*divisions, plans.expert, plans.micro_batch * plans.joined], 1)
         distinct, first, place = np.unique(keys, axis=0, return_index=True, return_inverse=True)
         table = self.analytic.table
         costs = [
@@ -207,6 +233,7 @@ class _Gathered:
         self.tied = np.where(plans.pipeline > 1, np.array([cost.tied for cost in costs])[place], 0.0)
         self.last[2] += self.tied
         self.block_parameters = column("block", "parameters")
+        self.block_experts = column("block", "experts")
         block_kept, core_kept = column("block", "kept"), column("core", "kept")
         boundary = np.array([cost.boundary for cost in costs])[place]
         core_input = np.array([cost.core_input for cost in costs])[place]
@@ -214,6 +241,7 @@ class _Gathered:
         self.block_kept = np.where(self.full, boundary, np.where(self.selective, selective, block_kept))
         self.again_bytes = np.where(self.full, block_kept, np.where(self.selective, core_kept, 0.0))
         self._ends_again(boundary)
+        self._plain_blocks(column)
         self.crossing = np.array([cost.crossing for cost in costs])[place]
         self.gathered = np.array([cost.gathered for cost in costs])[place]
 
@@ -224,10 +252,25 @@ class _Gathered:
             self.again_bytes = np.where(again, np.maximum(self.again_bytes, end[3]), self.again_bytes)
             end[3] = np.where(again, kept, end[3])
 
+    def _plain_blocks(self, column: Callable[[str, str], Floats]) -> None:
+        """The first stage takes less where blocks without experts are the first."""
+        mixture = self.analytic.sizes.mixture
+        few = np.minimum(len(mixture.dense) if mixture else 0, self.chunks.first)
+
+        def less(what: str) -> Floats:
+            found: Floats = few * (column("plain", what) - column("block", what))
+            return found
+
+        self.first[0] = self.first[0] + less("forward")
+        self.first[1] = self.first[1] + np.where(self.full, less("again"), less("backward"))
+        self.first[2] = self.first[2] + less("parameters")
+        self.first[3] = self.first[3] + np.where(self.full, 0.0, less("kept"))
+        self.first_experts = less("experts")
+
     def _messages(self) -> None:
         """A hop to the next stage, and the lines of the exchange among replicas."""
         plans, table = self.plans, self.analytic.table
-        keys = np.stack([plans.tensor, plans.context, plans.replicas, plans.pipeline], 1)
+        keys = np.stack([plans.tensor, plans.context, plans.replicas, plans.pipeline, plans.expert], 1)
         distinct, first, place = np.unique(keys, axis=0, return_index=True, return_inverse=True)
         lines = np.array(
             [
@@ -243,7 +286,7 @@ class _Gathered:
             np.where(several, lines[:, i] + lines[:, i + 1] * self.crossing + self.gathered, 0.0)
             for i in (0, 2)
         )
-        self.ring = lines[:, 4], lines[:, 5]
+        self.ring, self.experts_ring = (lines[:, 4], lines[:, 5]), (lines[:, 6], lines[:, 7])
 
     # --- time -----------------------------------------------------------------------------------------------
 
@@ -309,8 +352,24 @@ class _Gathered:
 
     def _bucket(self, kind_bytes: float) -> Floats:
         """Seconds to gather or to reduce the parameters of one block among replicas."""
-        found: Floats = self.ring[0] + self.ring[1] * self.block_parameters * kind_bytes
-        return np.where(self.plans.holders > 1, found, 0.0)
+        return self._rings(kind_bytes, self.block_parameters, self.block_experts)
+
+    def _rings(self, size: float, shared: Floats, experts: Floats, times: Ints | int = 1) -> Floats:
+        """Of parameters of ``size`` bytes, in as many messages as ``times``.
+
+        Experts go apart, among those that hold the same ones.
+        """
+        (latency, slope), plans = self.ring, self.plans
+        found: Floats = np.where(plans.holders > 1, times * latency + slope * shared * size, 0.0)
+        latency, slope = self.experts_ring
+        apart = (experts > 0) & (plans.expert_holders > 1)
+        return found + np.where(apart, times * latency + slope * experts * size, 0.0)
+
+    @property
+    def _replicated(self) -> Flags:
+        plans = self.plans
+        found: Flags = (plans.holders > 1) | ((self.block_experts > 0) & (plans.expert_holders > 1))
+        return found
 
     def _with_exchanges(self, time: Floats) -> Floats:
         """ZeRO 2 and 3 exchange each block in every pass, overlapped with the computation of its
@@ -325,19 +384,23 @@ class _Gathered:
         backward = np.maximum(self.block_backward + occupied * (gather + reduce), gather + reduce)
         ends = self.first[0] + self.first[1] + self.last[0] + self.last[1]
         found: Floats = m * (blocks * (forward + backward) + ends) + gather
-        return np.where(self.plans.holders > 1, found, time)
+        return np.where(self._replicated, found, time)
 
     def _chunk_parameters(self) -> Floats:
         """Parameters of the first chunk, whose gradients are complete last."""
         found: Floats = self.chunks.first * self.block_parameters + self.first[2]
         return np.where(self.plans.pipeline == 1, found + self.last[2], found)
 
+    def _chunk_experts(self) -> Floats:
+        found: Floats = self.chunks.first * self.block_experts + self.first_experts
+        return found
+
     def _exchange(self) -> Floats:
         """Behind the last backward pass: gradients of the first chunk, weights of the whole device."""
         plans, states = self.plans, self.analytic.estimate.states
-        latency, slope = self.ring
-        reduce = latency + slope * self._chunk_parameters() * states.gradient
-        gather = plans.interleaved * latency + slope * self._device_parameters() * states.weight
+        reduce = self._rings(states.gradient, self._chunk_parameters(), self._chunk_experts())
+        device = self._device_parameters(), self._device_experts()
+        gather = self._rings(states.weight, *device, plans.interleaved)
         early = self._exposed()
         found = np.select(
             [
@@ -349,18 +412,18 @@ class _Gathered:
             [early, 2 * reduce, reduce + gather, self._bucket(states.gradient) + gather],
             self._bucket(states.gradient),
         )
-        return np.where(plans.holders > 1, found, 0.0)
+        return np.where(self._replicated, found, 0.0)
 
     def _exposed(self) -> Floats:
         """Of the exchange by buckets what the last backward pass and the first forward pass do not hide."""
         plans, states = self.plans, self.analytic.estimate.states
-        latency, slope = self.ring
-        parameters = self._chunk_parameters()
-        buckets = np.ceil(parameters / np.maximum(BUCKET, BUCKET_PER_REPLICA * plans.replicas))
-        each = parameters / np.maximum(buckets, 1)
+        shared, experts = self._chunk_parameters(), self._chunk_experts()
+        largest = np.maximum(BUCKET, BUCKET_PER_REPLICA * plans.replicas * plans.joined)
+        buckets = np.ceil((shared + experts) / largest)
+        each = shared / np.maximum(buckets, 1), experts / np.maximum(buckets, 1)
         passes = np.where(plans.zero == 0, 2.0, 1.0)
-        reduce = passes * (latency + slope * each * states.gradient)
-        gather = np.where(plans.zero == 0, 0.0, latency + slope * each * states.weight)
+        reduce = passes * self._rings(states.gradient, *each)
+        gather = np.where(plans.zero == 0, 0.0, self._rings(states.weight, *each))
         backward, forward = (
             self.chunks.first * seconds / np.maximum(buckets, 1)
             for seconds in (self.block_backward, self.block_forward)
@@ -376,11 +439,17 @@ class _Gathered:
         found: Floats = np.where(plans.pipeline == 1, first + self.last[2], first)
         return found
 
+    def _device_experts(self) -> Floats:
+        """Of the device that hosts the first chunk, of experts that devices share."""
+        found: Floats = self.chunks.total[:, FIRST] * self.block_experts + self.first_experts
+        return found
+
     def _update(self) -> Floats:
         estimate, plans = self.analytic.estimate, self.plans
         states = estimate.states
         traffic = 2 * (states.weight + states.optimizer) + states.gradient
         owned = self._device_parameters() / np.where(plans.zero > 0, plans.sharers, 1)
+        owned += self._device_experts() / np.where(plans.zero > 0, plans.expert_sharers, 1)
         found: Floats = owned * traffic / memory_rate(estimate.devices[0])
         return found
 
@@ -397,34 +466,39 @@ class _Gathered:
         masks = self.first[3] * np.minimum(m, np.where(several, plans.pipeline + 1, plans.pipeline))
         alone = np.where(plans.pipeline == 1, self.last[3], 0.0)
         parameters = self.chunks.total * self.block_parameters[:, None]
+        experts = self.chunks.total * self.block_experts[:, None]
         again, logits = self.again_bytes, self.last[3]
-        first = self._on_device(self._device_parameters(), kept[:, FIRST] + masks + alone + again)
-        inner = self._on_device(parameters[:, INNER], kept[:, INNER] + again)
+        own = self._device_parameters(), self._device_experts()
+        first = self._on_device(*own, kept[:, FIRST] + masks + alone + again)
+        inner = self._on_device(parameters[:, INNER], experts[:, INNER], kept[:, INNER] + again)
         # Logits are gone before another chunk's blocks are computed again.
         end = np.where(self.chunks.last > 0, logits + again, np.maximum(logits, again))
-        last = self._on_device(parameters[:, LAST] + self.last[2], kept[:, LAST] + end)
+        held = parameters[:, LAST] + self.last[2]
+        last = self._on_device(held, experts[:, LAST], kept[:, LAST] + end)
         others = np.where(plans.pipeline > 1, np.maximum(inner, last), 0.0)
         return self.analytic.estimate.reserved_bytes + np.maximum(first, others)
 
-    def _on_device(self, parameters: Floats, activations: Floats) -> Floats:
-        return self._states(parameters) + self._with_fragmentation(activations)
+    def _on_device(self, shared: Floats, experts: Floats, activations: Floats) -> Floats:
+        return self._states(shared, experts) + self._with_fragmentation(activations)
 
     def _with_fragmentation(self, activations: Floats) -> Floats:
         found: Floats = activations * (1 + self.analytic.estimate.fragmentation)
         return found
 
-    def _states(self, parameters: Floats) -> Floats:
+    def _states(self, shared: Floats, experts: Floats) -> Floats:
         """Weights, gradients and optimizer state as ZeRO leaves them, and the blocks that it gathers for a
         while.
         """
         plans, states = self.plans, self.analytic.estimate.states
-        parts = [np.where(plans.zero >= stage, plans.sharers, 1) for stage in (3, 2, 1)]
+        sizes = (states.weight, states.gradients, states.optimizer)
         kept = sum(
-            parameters * size / part
-            for size, part in zip((states.weight, states.gradients, states.optimizer), parts, strict=True)
+            parameters * size / np.where(plans.zero >= stage, sharers, 1)
+            for parameters, sharers in ((shared, plans.sharers), (experts, plans.expert_sharers))
+            for size, stage in zip(sizes, (3, 2, 1), strict=True)
         )
         buckets = np.where(plans.zero == 3, 3 * states.weight, 0.0) + np.where(
             plans.zero >= 2, 2 * states.gradient, 0.0
         )
-        found: Floats = kept + np.where(plans.holders > 1, buckets * self.block_parameters, 0.0)
+        block = self.block_parameters + self.block_experts
+        found: Floats = kept + np.where(self._replicated, buckets * block, 0.0)
         return found

@@ -15,7 +15,7 @@ import numpy as np
 
 from experiments.hardware.algorithms import Algorithms, Groups
 from experiments.hardware.topology import Cost, Flows, Round
-from experiments.parallel.interface import Collective, PlanningEstimate, Sharding
+from experiments.parallel.interface import EXPERT, Collective, PlanningEstimate, Sharding
 from experiments.parallel.planning.transformers.plan import block_starts
 from experiments.parallel.planning.transformers.shardings import WorkerMesh, megatron_shardings
 from experiments.workloads.transformer_layers import ATTENTION_CORE
@@ -28,7 +28,7 @@ class Part:
     """Costs of some operators on one device, for a micro-batch.
 
     Seconds of each pass with their collectives, parameters and the bytes kept. ``again`` are the seconds of a
-    backward pass that recomputes them.
+    backward pass that recomputes them, ``experts`` the parameters of experts that devices share.
     """
 
     forward: float = 0.0
@@ -36,6 +36,7 @@ class Part:
     again: float = 0.0
     parameters: float = 0.0
     kept: float = 0.0
+    experts: float = 0.0
 
     def __add__(self, other: Part) -> Part:
         return Part(
@@ -44,6 +45,7 @@ class Part:
             self.again + other.again,
             self.parameters + other.parameters,
             self.kept + other.kept,
+            self.experts + other.experts,
         )
 
 
@@ -51,6 +53,7 @@ class Part:
 class Costs:
     """Costs of one division and micro-batch: a block, its attention core, embedding and end.
 
+    ``plain`` is a first block without experts where the others have them, and else the same block.
     ``boundary`` are the bytes of a block's input that a device keeps, ``core_input`` of an attention core's,
     ``crossing`` those that each of a worker's devices sends to the next stage, ``gathered`` the seconds in
     which its pieces come together there where every device needs all, ``tied`` the parameters of a copy of
@@ -58,6 +61,7 @@ class Costs:
     """
 
     block: Part
+    plain: Part
     core: Part
     first: Part
     last: Part
@@ -72,7 +76,8 @@ class Lines(NamedTuple):
     """Seconds of messages as latency + slope x bytes.
 
     A hop to the next stage and one from the first to the last (bytes of each device), and a reduce-scatter or
-    all-gather among replicas and parts of sequences (bytes of the whole vector).
+    all-gather among replicas and parts of sequences (bytes of the whole vector), or among devices with the
+    same experts.
     """
 
     hop_latency: float
@@ -81,6 +86,8 @@ class Lines(NamedTuple):
     across_slope: float
     ring_latency: float
     ring_slope: float
+    experts_latency: float
+    experts_slope: float
 
 
 class CostTable:
@@ -90,7 +97,11 @@ class CostTable:
         self.estimate, self.model = estimate, estimate.model
         self.algorithms = Algorithms(estimate.cluster)
         starts = block_starts(self.model)
-        self._block = range(starts[0], starts[1] if len(starts) > 1 else self._end(starts[0]))
+        sizes = self.model.transformer
+        assert sizes is not None
+        mixed = [start for block, start in enumerate(starts) if sizes.has_experts(block)] or starts
+        plain = next((start for start in starts if start not in mixed), mixed[-1])
+        self._plain, self._block = (range(start, self._end(start)) for start in (plain, mixed[-1]))
         self._first, self._last = range(starts[0]), range(self._end(starts[-1]), len(self.model))
 
     def _end(self, start: int) -> int:
@@ -100,7 +111,7 @@ class CostTable:
 
     @functools.cache  # noqa: B019 - a table lives as long as one search
     def costs(self, mesh: WorkerMesh, samples: int) -> Costs:
-        layers = [*self._first, *self._block, *self._last]
+        layers = [*self._first, *dict.fromkeys([*self._plain, *self._block]), *self._last]
         sharded = {s.layer: s for s in megatron_shardings(self.model, mesh, layers)}
         part = functools.partial(self._part, mesh=mesh, samples=samples, sharded=sharded)
         core = next(i for i in self._block if self.model.layer[i].endswith(f".{ATTENTION_CORE}"))
@@ -108,8 +119,10 @@ class CostTable:
         read = [int(i) for i in self.model.predecessors[core]]
         start = sharded.get(self._block.start)
         whole = float(self.model.output_bytes[self._block.stop - 1]) * scale
+        block = part(self._block)
         return Costs(
-            block=part(self._block),
+            block=block,
+            plain=part(self._plain) if self._plain != self._block else block,
             core=part(range(core, core + 1)),
             first=part(self._first),
             last=part(self._last),
@@ -140,6 +153,8 @@ class CostTable:
             parameters, activations = sharding.parameters, sharding.activations
         kept = float(self.model.stash_bytes[layer]) * samples / self.model.batch / activations
         owned = float(self.estimate.layer_parameters[layer]) / parameters
+        if sharding is not None and sharding.axis == EXPERT:
+            return Part(forward, backward, again, 0.0, kept, owned)
         return Part(forward, backward, again, owned, kept)
 
     def _with(
@@ -178,13 +193,19 @@ class CostTable:
 
         Between the stages of a ``pipeline``, and among those that hold the same weights.
         """
-        hop, across, ring = NO_COST, NO_COST, NO_COST
+        hop, across = NO_COST, NO_COST
         if pipeline > 1:
             hop, across = (self._hop(mesh.devices, replicas, stages) for stages in (1, pipeline - 1))
-        if replicas * mesh.context > 1:
-            groups = [range(place, replicas * mesh.devices, mesh.tensor) for place in range(mesh.tensor)]
-            ring = self.algorithms.usual("reduce_scatter", tuple(map(tuple, groups)))
-        return Lines(hop.latency, hop.slope, across.latency, across.slope, ring.latency, ring.slope)
+        rings = (self._holders_ring(replicas * mesh.devices, parts) for parts in (mesh.tensor, mesh.expert))
+        costs = (hop, across, *rings)
+        return Lines(*(figure for cost in costs for figure in (cost.latency, cost.slope)))
+
+    def _holders_ring(self, devices: int, parts: int) -> Cost:
+        """Among those of a stage's ``devices`` that hold the same of ``parts`` parts."""
+        if devices == parts:
+            return NO_COST
+        groups = [tuple(range(place, devices, parts)) for place in range(parts)]
+        return self.algorithms.usual("reduce_scatter", tuple(groups))
 
     def _hop(self, devices: int, replicas: int, stages: int) -> Cost:
         """``stages`` further, for all replicas that share a node with the first one."""

@@ -9,6 +9,7 @@ was rejected are kept.
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +38,7 @@ REASONS = (
     "chunks need micro-batches in whole rounds over the pipeline",
     "sequence parallelism needs tensor parallelism",
     "ZeRO 2 and 3 exchange with every micro-batch, which no pipeline hides",
+    "experts need sequence parallelism where there is tensor parallelism",
     "not evaluated: the search ended at its bound",
     "does not fit the devices' memory",
     "slower than the incumbent",
@@ -80,7 +82,8 @@ class DegreeSearchResult:
 
     def why(self, layout: Degrees) -> str:
         """Return the reason kept for ``layout``; ``KeyError`` for one that was not a candidate."""
-        columns = (self.plans.tensor, self.plans.pipeline, self.plans.interleaved, self.plans.micro_batch)
+        plans = self.plans
+        columns = (plans.tensor, plans.pipeline, plans.interleaved, plans.micro_batch, plans.expert)
         same = np.logical_and.reduce(
             [
                 column == value
@@ -91,6 +94,7 @@ class DegreeSearchResult:
                         layout.pipeline,
                         layout.interleaved,
                         layout.micro_batch,
+                        layout.expert,
                         RECOMPUTATION.index(layout.recompute),
                         layout.zero,
                         int(layout.sequence),
@@ -114,7 +118,8 @@ def candidates(estimate: PlanningEstimate, batch: int, fixed: Degrees) -> Column
     """Return every combination of degrees.
 
     Tensor inside a node, a pipeline up to one block a stage and chunks of one block at least, which need not
-    divide the blocks, micro-batches, what is recomputed, ZeRO stages, sequence parallelism. The rest is as
+    divide the blocks, micro-batches, what is recomputed, ZeRO stages, sequence parallelism, devices that
+    share experts. The rest is as
     ``fixed`` says.
     """
     sizes, devices = _sizes(estimate), estimate.cluster.device_count
@@ -126,15 +131,17 @@ def candidates(estimate: PlanningEstimate, batch: int, fixed: Degrees) -> Column
         range(len(RECOMPUTATION) - 1),
         range(4),
         range(2),
+        divisors_up_to(devices, sizes.mixture.experts) if sizes.mixture else [1],
     )
     flat = ((tensor, *pipeline, *others) for tensor, pipeline, *others in rows)
-    table = np.fromiter(itertools.chain.from_iterable(flat), np.int64).reshape(-1, 7)
-    tensor, pipeline, chunks, micro_batch, recompute, zero, sequence = table.T
+    table = np.fromiter(itertools.chain.from_iterable(flat), np.int64).reshape(-1, 8)
+    tensor, pipeline, chunks, micro_batch, recompute, zero, sequence, expert = table.T
     whole = np.ones(len(table), np.int64)
+    joined = expert // np.gcd(expert, tensor * fixed.context)
     return Columns(
         tensor=tensor,
         pipeline=pipeline,
-        replicas=devices // (tensor * pipeline * fixed.context),
+        replicas=devices // (tensor * pipeline * fixed.context * joined),
         interleaved=chunks,
         micro_batch=micro_batch,
         context=whole * fixed.context,
@@ -150,6 +157,9 @@ def candidates(estimate: PlanningEstimate, batch: int, fixed: Degrees) -> Column
         overlap_messages=whole * fixed.overlap_messages,
         embedding_blocks=whole * fixed.embedding_blocks,
         head_blocks=whole * fixed.head_blocks,
+        expert=expert,
+        skew=np.full(len(table), fixed.skew),
+        node=whole * fixed.node,
     )
 
 
@@ -199,15 +209,17 @@ def _arithmetic_faults(plans: Columns, estimate: PlanningEstimate, batch: int) -
     """For each plan the first rule of arithmetic that it breaks, or 0."""
     sizes, devices = _sizes(estimate), estimate.cluster.device_count
     replicas = np.maximum(plans.replicas, 1)
-    micro_batches = batch // (replicas * plans.micro_batch)
+    samples = replicas * plans.joined * plans.micro_batch
+    micro_batches = batch // samples
     rules: list[Flags] = [
-        devices % (plans.tensor * plans.pipeline * plans.context) != 0,
+        devices % (plans.tensor * plans.pipeline * plans.context * plans.joined) != 0,
         sizes.heads % plans.tensor != 0,
         (plans.pipeline > 1) & _ends_outgrow_chunks(plans, sizes.layers),
-        batch % (replicas * plans.micro_batch) != 0,
+        batch % samples != 0,
         (plans.interleaved > 1) & (micro_batches % plans.pipeline != 0),
         (plans.sequence == 1) & (plans.tensor == 1),
         (plans.zero >= 2) & (plans.pipeline > 1),
+        (plans.sequence == 0) & (plans.tensor > 1) & (sizes.mixture is not None),
     ]
     return np.select(rules, list(range(1, len(rules) + 1)), CHOSEN)
 
@@ -264,7 +276,8 @@ def by_rule(estimate: PlanningEstimate, batch: int, asked: Degrees, open_degrees
     """Return the degrees that are left open by SC'21's takeaways.
 
     As little tensor parallelism as fits, at most a node of it, then as few pipeline stages as fit; the
-    devices that remain are replicas. The last that divides where none fits.
+    devices that remain are replicas. Experts are shared by as many devices as divide both them and a node, by
+    more where that does not fit. The last that divides where none fits.
     """
     sizes, devices = _sizes(estimate), estimate.cluster.device_count
     tensors = divisors_up_to(estimate.cluster.node.device_count, sizes.heads)
@@ -272,7 +285,14 @@ def by_rule(estimate: PlanningEstimate, batch: int, asked: Degrees, open_degrees
     pipelines = _stages_by_rule(sizes.layers, devices) if "pipeline" in open_degrees else [asked.pipeline]
     order = [(t, 1) for t in tensors if 1 in pipelines]
     order += [(tensors[-1], p) for p in pipelines if p > 1]
-    choices = [replace(asked, tensor=t, pipeline=p) for t, p in order]
+    experts = sizes.mixture.experts if sizes.mixture else 1
+    inside = math.gcd(experts, estimate.cluster.node.device_count)
+    shared = [e for e in divisors(experts) if e >= inside] if "expert" in open_degrees else [asked.expert]
+    choices = [
+        replace(asked, tensor=t, pipeline=p, expert=e, sequence=asked.sequence or (experts > 1 and t > 1))
+        for e in shared
+        for t, p in order
+    ]
     choices = [choice for choice in choices if _divides(choice, devices, batch)]
     if not choices:
         return asked
@@ -289,7 +309,8 @@ def _stages_by_rule(layers: int, devices: int) -> list[int]:
 
 def _divides(layout: Degrees, devices: int, batch: int) -> bool:
     whole = layout.mesh.devices * layout.pipeline
-    if devices % whole or batch % (devices // whole * layout.micro_batch):
+    samples = max(1, devices // whole) * layout.mesh.joined * layout.micro_batch
+    if devices % whole or batch % samples:
         return False
-    micro_batches = batch // (devices // whole * layout.micro_batch)
+    micro_batches = batch // samples
     return layout.interleaved == 1 or (layout.pipeline > 1 and micro_batches % layout.pipeline == 0)

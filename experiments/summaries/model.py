@@ -9,9 +9,10 @@ from typing import Any
 from experiments.estimates import estimate_llm
 from experiments.summaries.drawing import BINS, card, plot, points
 from experiments.summaries.summary import summary
+from experiments.workloads.mixture import MIXTURES
 from experiments.workloads.model import ModelSource
 from experiments.workloads.program import GraphProgram
-from experiments.workloads.transformer import has_closed_form
+from experiments.workloads.transformer import from_config, has_closed_form
 
 MOST_INPUTS = 8
 
@@ -39,8 +40,18 @@ def _model(value: ModelSource) -> dict[str, Any]:
     cards += [
         card(name.replace("_", " "), config[name]) for name in _SHOWN_OF_CONFIG if _is_plain(config.get(name))
     ]
+    cards += _mixture_cards(value)
     known = has_closed_form(config)
     return {"cards": cards, "estimates": _config_estimates(value), "plots": [], "closed_form": known}
+
+
+def _mixture_cards(value: ModelSource) -> list[dict[str, Any]]:
+    """Of a mixture of experts, the parameters of all and of a token, which no rule of thumb tells."""
+    if value.config.get("model_type") not in MIXTURES or not has_closed_form(value.config):
+        return []
+    sizes = from_config(value.name, value.config, 1)
+    active = card("parameters that a token passes", sizes.active_parameters)
+    return [card("parameters", sizes.parameters), active]
 
 
 def _program(value: GraphProgram) -> dict[str, Any]:
@@ -68,8 +79,10 @@ def _is_plain(value: Any) -> bool:
 
 
 def _config_estimates(value: ModelSource) -> list[dict[str, Any]]:
-    """Rules of thumb from the shape alone; none where the configuration is no transformer."""
+    """Rules of thumb from the shape alone; none where the configuration is no dense transformer."""
     config, options = value.config, value.options
+    if config.get("model_type") in MIXTURES:
+        return []
     names = (("hidden_size", "n_embd"), ("num_hidden_layers", "n_layer"), ("num_attention_heads", "n_head"))
     shape = [
         next((config[name] for name in pair if isinstance(config.get(name), int)), None) for pair in names

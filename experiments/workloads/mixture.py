@@ -146,6 +146,19 @@ MIXTURES: Mapping[str, Callable[[Config], Mixture]] = {
 }
 
 
+_DEEPSEEK_SIZES = ("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size")
+_QWEN_SIZES = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
+#: What a configuration has to say of its experts.
+MIXTURE_SIZES: Mapping[str, tuple[str, ...]] = {
+    "mixtral": ("num_local_experts", "num_experts_per_tok"),
+    "qwen2_moe": (*_QWEN_SIZES, "shared_expert_intermediate_size"),
+    "qwen3_moe": _QWEN_SIZES,
+    "deepseek_v2": (*_DEEPSEEK_SIZES, "n_shared_experts", "first_k_dense_replace"),
+    "deepseek_v3": (*_DEEPSEEK_SIZES, "n_shared_experts", "first_k_dense_replace"),
+}
+LATENT_SIZES = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+
+
 def latent_attention(config: Config) -> LatentAttention:
     """That of a DeepSeek configuration."""
     return LatentAttention(

@@ -13,7 +13,14 @@ from typing import Any
 
 from experiments.core.errors import BadInput
 from experiments.workloads.hf import dropouts
-from experiments.workloads.mixture import MIXTURES, LatentAttention, Mixture, latent_attention
+from experiments.workloads.mixture import (
+    LATENT_SIZES,
+    MIXTURE_SIZES,
+    MIXTURES,
+    LatentAttention,
+    Mixture,
+    latent_attention,
+)
 
 
 @dataclass(frozen=True)
@@ -171,6 +178,10 @@ class Transformer:
         return blocks + 2.0 * self.sequence * self.hidden * self.vocabulary
 
 
+#: Sizes that every mixture's configuration has to give.
+SHAPE = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
+
+
 def from_config(name: str, config: Mapping[str, Any], sequence: int) -> Transformer:
     """The model of a checked Hugging Face configuration.
 
@@ -194,9 +205,19 @@ def has_closed_form(config: Mapping[str, Any]) -> bool:
     projects = config.get("word_embed_proj_dim", config.get("hidden_size")) != config.get("hidden_size")
     unusual = projects or config.get("add_cross_attention") or config.get("_remove_final_layer_norm")
     post_norm = config.get("do_layer_norm_before") is False
-    if unusual or post_norm or config.get("mlp_bias") or config.get("moe_layer_freq", 1) != 1:
+    if unusual or post_norm or config.get("mlp_bias") or _lacks_sizes(config):
         return False
     return not _biased_llama(config) and not _rotates_partly(config) and not _has_windows(config)
+
+
+def _lacks_sizes(config: Mapping[str, Any]) -> bool:
+    """Whether a mixture leaves sizes to its type's defaults, or has experts where we do not know of them."""
+    kind = config.get("model_type")
+    if kind not in MIXTURES:
+        return False
+    latent = LATENT_SIZES if kind in ("deepseek_v2", "deepseek_v3") else ()
+    sizes = (*MIXTURE_SIZES[kind], *latent, *SHAPE)
+    return config.get("moe_layer_freq", 1) != 1 or any(config.get(name) is None for name in sizes)
 
 
 def _biased_llama(config: Mapping[str, Any]) -> bool:

@@ -9,12 +9,14 @@ import torch
 from torch import nn
 
 from experiments.core.errors import BadInput
+from experiments.summaries import summary
 from experiments.workloads.hf import check_config
 from experiments.workloads.kernels import Cut, Product, shapes
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.mixture import LatentAttention, Mixture
+from experiments.workloads.model import ModelSource
 from experiments.workloads.published import PUBLISHED
-from experiments.workloads.transformer import Transformer, from_config
+from experiments.workloads.transformer import Transformer, from_config, has_closed_form
 from experiments.workloads.transformer_layers import OPERATORS, transformer_layers
 
 #: 6 tokens of width 8; 3 experts of inner width 5, 2 for each token: 4 tokens an expert.
@@ -199,5 +201,16 @@ def test_a_missing_size_is_named() -> None:
     config = {
         name: value for name, value in PUBLISHED["mixtral-8x7b"].config.items() if "per_tok" not in name
     }
+    assert has_closed_form(PUBLISHED["mixtral-8x7b"].config) and not has_closed_form(config)
     with pytest.raises(BadInput, match="num_experts_per_tok is missing"):
         from_config("mixtral", config, 4096)
+
+
+def test_a_mixtures_page_counts_all_parameters_and_those_of_a_token() -> None:
+    """Rules of thumb of dense models say nothing of it."""
+    config = PUBLISHED["mixtral-8x7b"].config
+    told = summary(ModelSource("mixtral", config=config))
+    values = {card["label"]: card["value"] for card in told["cards"]}
+    assert values["parameters"] == 46_702_792_704 and told["estimates"] == []
+    assert values["parameters that a token passes"] == 12_879_925_248
+    assert summary(ModelSource("mixtral", config={"model_type": "mixtral"}))["closed_form"] is False

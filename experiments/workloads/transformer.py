@@ -212,7 +212,7 @@ def has_closed_form(config: Mapping[str, Any]) -> bool:
 
 def _lacks_sizes(config: Mapping[str, Any]) -> bool:
     """Whether a mixture leaves sizes to its type's defaults, or has experts where we do not know of them."""
-    kind = config.get("model_type")
+    kind = str(config.get("model_type"))
     if kind not in MIXTURES:
         return False
     latent = LATENT_SIZES if kind in ("deepseek_v2", "deepseek_v3") else ()

@@ -68,6 +68,7 @@ class Builder:
         self._reducing: dict[tuple[int, int], list[int]] = defaultdict(list)
         self._throttled: dict[int, int] = {}
         self._pieces: dict[tuple[int, int], list[int]] = defaultdict(list)
+        self._fetched: dict[tuple[int, ...], int] = {}
         self._exchanging = self.passes.stages_that_exchange()
 
     @property
@@ -274,9 +275,7 @@ class Builder:
         size = parameters * self.estimate.states.weight
         if what == "fetch":
             gather = self._among(stage, "all_gather", size, experts)
-            fetched = self.exchange.send_in_turns((stage, bucket), gather, ())
-            for _, piece in members:
-                self.graph.edge(fetched[-1], piece)
+            self._fetch((stage, bucket), gather, [piece for _, piece in members])
             return
         twice = what == f"gather {BACKWARD}" and self.plan.synchronization.regather
         message = self._among(stage, "all_gather", size * (2 if twice else 1), experts)
@@ -287,6 +286,18 @@ class Builder:
             self.graph.edge(task, piece)
             self.graph.prolong(piece, self.estimate.occupied * message.seconds)
             self.holdings.append(Holding(worker, size, task, piece))
+
+    def _fetch(self, label: tuple[int, int], gather: Message, pieces: list[int]) -> None:
+        """Weights come before the ``pieces`` that need them, in the order of these.
+
+        Gathers among the same workers do not take turns with each other.
+        """
+        workers = self.plan.stages[label[0]].workers
+        before = [self._fetched[workers]] if self._longest_send and workers in self._fetched else []
+        tasks = self.exchange.send_in_turns(label, gather, before)
+        self._fetched[workers] = tasks[-1]
+        for piece in pieces:
+            self.graph.edge(tasks[-1], piece)
 
     def _reduce(
         self, stage: int, bucket: int, parameters: float, members: list[tuple[int, int]], experts: bool

@@ -13,7 +13,7 @@ from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
 from experiments.core.spec import Workload
 from experiments.hardware import resolve
-from experiments.parallel.interface import PlanningEstimate, model_estimate, violations
+from experiments.parallel.interface import FORWARD, PlanningEstimate, Slot, model_estimate, violations
 from experiments.parallel.planning.transformers.blocks import blocks_by_chunk
 from experiments.parallel.planning.transformers.plan import Degrees, block_bounds, megatron_plan
 from experiments.parallel.policies.megatron import Megatron
@@ -21,6 +21,8 @@ from experiments.parallel.policies.megatron.analytic import Analytic, Columns
 from experiments.parallel.policies.megatron.chunks import held_blocks
 from experiments.parallel.policies.megatron.search import REASONS, search
 from experiments.parallel.simulator import evaluate, simulate
+from experiments.parallel.simulator.build import Builder
+from experiments.parallel.simulator.tasks import replay
 from experiments.sources import layers_of
 from experiments.workloads.kernel_times import timed_by_kernels
 from experiments.workloads.transformer import Transformer
@@ -224,3 +226,16 @@ def test_a_device_that_waits_for_what_it_sends_loses_a_message_in_every_slot_tha
     )
     message = 2048 * 12288 * 2 / 8 / (25e9 * 0.85)
     assert waiting - beside == pytest.approx(64 * 24 * message, rel=0.2)
+
+
+def test_weights_of_a_devices_chunks_come_in_the_order_in_which_they_are_needed() -> None:
+    """Gathers in pieces let sends between stages pass, not each other: the first chunk waits for its own."""
+    short = Transformer("short", 8, 1024, 8, 128, 4096, 16, 8, vocabulary=512)
+    estimate = estimate_of(short, 16, 16)
+    layout = Degrees(4, 2, 4, 1, zero=1, overlap_gradients=True)
+    built = Builder(megatron_plan(estimate.model, estimate.cluster, 16, layout), estimate).build()
+    times = replay(built.graph)
+    labels = zip(built.graph.label, built.graph.message, built.graph.seconds, strict=True)
+    pieces = [s for label, m, s in labels if label == (0, 0) and m is not None and m.kind == "all_gather"]
+    assert len(pieces) > 1
+    assert times.start[built.first[Slot(FORWARD, 0, 0)]] == pytest.approx(sum(pieces))

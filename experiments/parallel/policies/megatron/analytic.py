@@ -28,7 +28,7 @@ from experiments.parallel.planning.transformers.plan import (
 from experiments.parallel.planning.transformers.shardings import EXCHANGES
 from experiments.parallel.policies.megatron.chunks import FIRST, INNER, LAST, chunks_of
 from experiments.parallel.policies.megatron.costs import Costs, CostTable
-from experiments.parallel.policies.megatron.slot_by_slot import pipeline_seconds
+from experiments.parallel.policies.megatron.slot_by_slot import distinct_micro_batches, pipeline_seconds
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
 
@@ -330,7 +330,8 @@ class _Gathered:
         """Pipelines of one shape are carried out together."""
         plans, found = self.plans, np.zeros(len(self.plans))
         others = plans.embedding_blocks, plans.head_blocks, plans.overlap_messages
-        keys = np.stack([plans.pipeline, plans.interleaved, self.micro_batches, *others], 1)
+        few = distinct_micro_batches(plans.pipeline, self.micro_batches)
+        keys = np.stack([plans.pipeline, plans.interleaved, few, *others], 1)
         uneven = np.flatnonzero(self._is_uneven())
         distinct, place = np.unique(keys[uneven], axis=0, return_inverse=True)
         for number, key in enumerate(distinct):
@@ -339,7 +340,7 @@ class _Gathered:
         return found
 
     def _of_shape(self, shape: Sequence[int], plans: Ints) -> Floats:
-        p, v, m, embedding, head, overlap = shape
+        p, v, few, embedding, head, overlap = shape
         counts = blocks_by_chunk(self.analytic.blocks, p, v, embedding, head)
         blocks = counts.T.reshape(-1, 1).astype(np.float64)
         forward, backward = blocks * self.block_forward[plans], blocks * self.block_backward[plans]
@@ -348,7 +349,7 @@ class _Gathered:
             seconds[-1] += self.last[which][plans]
         hops = np.stack([self.hop, self.across])[:, plans]
         held = np.zeros_like(hops) if overlap else hops - self.gathered[plans]
-        return pipeline_seconds((p, v, m), forward, backward, hops, held)
+        return pipeline_seconds((p, v, few), self.micro_batches[plans], forward, backward, hops, held)
 
     def _bucket(self, kind_bytes: float) -> Floats:
         """Seconds to gather or to reduce the parameters of one block among replicas."""

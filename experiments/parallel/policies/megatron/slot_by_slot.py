@@ -16,6 +16,7 @@ import numpy as np
 
 from experiments.parallel.interface import FORWARD, Slot
 from experiments.parallel.planning.transformers.plan import slots_of
+from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
 
 #: Rounds of micro-batches over a pipeline that are carried out.
@@ -36,20 +37,31 @@ class _Step(NamedTuple):
     sends: int
 
 
-def pipeline_seconds(
-    shape: tuple[int, int, int], forward: Floats, backward: Floats, hops: Floats, held: Floats
-) -> Floats:
-    """Return the seconds of all slots of pipelines of such a ``shape``: devices, chunks, micro-batches.
+def distinct_micro_batches(pipeline: Ints, micro_batches: Ints) -> Ints:
+    """Return how many micro-batches are carried out; plans with as many have the same slots."""
+    found: Ints = np.minimum(micro_batches, ROUNDS * pipeline)
+    return found
 
-    ``forward`` and ``backward`` are seconds of a micro-batch in each stage, shape (stages, plans), ``hops``
-    those of a message to a neighbor and from end to end, ``held`` those for which it holds up its sender,
-    shape (2, plans).
+
+def pipeline_seconds(
+    shape: tuple[int, int, int],
+    micro_batches: Ints,
+    forward: Floats,
+    backward: Floats,
+    hops: Floats,
+    held: Floats,
+) -> Floats:
+    """Return the seconds of all slots of pipelines of such a ``shape``.
+
+    That is devices, chunks and ``distinct_micro_batches`` of the plans' ``micro_batches``. ``forward`` and
+    ``backward`` are seconds of a micro-batch in each stage, shape (stages, plans), ``hops`` those of a
+    message to a neighbor and from end to end, ``held`` those for which it holds up its sender, shape (2,
+    plans).
     """
-    pipeline, chunks, micro_batches = shape
+    pipeline, chunks, few = shape
     seconds = np.concatenate([forward, backward])
-    few = min(micro_batches, ROUNDS * pipeline)
     found = _carry_out(_steps(pipeline, chunks, few), seconds, hops, held)
-    if micro_batches > few:
+    if (micro_batches > few).any():
         fewer = _carry_out(_steps(pipeline, chunks, few - pipeline), seconds, hops, held)
         most = seconds.reshape(2 * chunks, pipeline, -1).sum(0).max(0)
         found = found + (micro_batches - few) * np.maximum((found - fewer) / pipeline, most)
@@ -89,8 +101,9 @@ def _steps(pipeline: int, chunks: int, micro_batches: int) -> tuple[_Step, ...]:
 
 def _producer(slot: Slot, stages: int) -> Slot | None:
     """The slot of another device that sends what ``slot`` needs."""
-    stage = slot.stage - 1 if slot.kind == FORWARD else slot.stage + 1
-    return slot._replace(stage=stage) if 0 <= stage < stages else None
+    kind, micro_batch, stage = slot
+    stage += -1 if kind == FORWARD else 1
+    return Slot(kind, micro_batch, stage) if 0 <= stage < stages else None
 
 
 def _step(slot: Slot, pipeline: int, stages: int, waits_for: int) -> _Step:

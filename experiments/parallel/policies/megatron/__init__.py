@@ -6,6 +6,10 @@ recomputation are those of MLSys'23, context parallelism that of Megatron-Core. 
 follows SC'21's takeaways: tensor parallelism up to the devices of a node, then pipeline stages until the
 model fits, then data parallelism (section 3), or a search over all of them (``strategy = "search"``).
 
+Stages differ by one block at most. Embedding and head count as blocks if asked, as Llama 3, Megatron-Core and
+torchtitan do. Messages between stages overlap, as in Megatron-Core; Megatron-LM of 2021 waited for each
+(megatron/p2p_communication.py).
+
 The experts of a mixture are divided among devices of a stage as Liu et al. do ("MoE Parallel Folding", 2025;
 Megatron-Core with an expert-tensor-parallel size of 1): ``expert`` neighbors share them, however attention is
 divided, and gradients of an expert are summed among those that hold it. ``skew`` is what a router's imbalance
@@ -14,9 +18,9 @@ does: over the network a token goes once to each node that has experts of it, an
 one after the other, there one behind the other.
 
 Not reproduced: uneven heads, experts cut into parts, exchanges of tokens behind other computation (DualPipe,
-shared experts). Measured runs leave out context and expert
-parallelism, attention cores that are computed again alone, and ZeRO 2 and 3 in pipelines (which Megatron-LM
-refuses as well).
+shared experts). Measured runs leave out context and expert parallelism, attention cores that are computed
+again alone, ZeRO 2 and 3 in pipelines (which Megatron-LM refuses as well), and messages that hold up their
+sender.
 """
 
 from __future__ import annotations

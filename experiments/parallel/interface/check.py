@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from experiments.hardware import Hardware
 from experiments.parallel.interface.exchanges import exchange_violations
+from experiments.parallel.interface.joint_forwards import joint_order_violations, joint_violations
 from experiments.parallel.interface.parameter_servers import server_violations
 from experiments.parallel.interface.plan import (
     ALGORITHMS,
@@ -39,12 +40,14 @@ def violations(plan: ParallelPlan, model: LayerGraph, cluster: Hardware) -> list
     shape = [*_layers(plan, model), *_devices(plan, cluster), *_hosts(plan), *_figures(plan, model)]
     shape += [
         *slice_violations(plan),
+        *joint_violations(plan),
         *exchange_violations(plan, cluster),
         *server_violations(plan, cluster),
         *version_violations(plan),
         *_overlap(plan),
     ]
-    return shape or [*_slots(plan), *slice_order_violations(plan), *_replicas(plan), *_collectives(plan)]
+    orders = (*slice_order_violations(plan), *joint_order_violations(plan))
+    return shape or [*_slots(plan), *orders, *_replicas(plan), *_collectives(plan)]
 
 
 def _overlap(plan: ParallelPlan) -> Iterator[str]:

@@ -230,6 +230,8 @@ class ParallelPlan:
       pass.
     - ``slices``: one for each micro-batch where these are parts of sequences; the slices of the same samples
       follow each other, and each needs those before it.
+    - ``joined``: micro-batches whose forward pass through a stage is one with that of the micro-batch before
+      them, on what both have together; backward passes stay apart.
     - ``slot_overhead``: seconds that a slot takes besides its layers.
     - ``overlapped``: each device begins the next step when its own part is done: nothing global is waited
       for, and the optimizer's check of all gradients is made good afterwards. Then a step takes as long as
@@ -259,6 +261,7 @@ class ParallelPlan:
     overlapped: bool = False
     zero_group: int = 0
     blocking: bool = False
+    joined: tuple[int, ...] = ()
 
     @functools.cached_property
     def sequence(self) -> int:
@@ -370,6 +373,7 @@ class ParallelPlan:
             overlapped=data.get("overlapped", False),
             zero_group=data.get("zero_group", 0),
             blocking=data.get("blocking", False),
+            joined=tuple(data.get("joined", ())),
         )
 
 

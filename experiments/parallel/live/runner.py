@@ -38,10 +38,12 @@ def refuse_simulated_only(plan: ParallelPlan) -> None:
     """``plan`` is over modules. ``BadInput`` says what neither torch nor our slots carry out."""
     lone = all(len(run) == 1 for number in range(len(plan.stages)) for run in recomputed_runs(plan, number))
     piped = plan.zero >= 2 and len(plan.stages) > 1
+    joined = bool(plan.joined)
     regathered = plan.synchronization.regather
     hybrid = any(plan.sharing(stage) < plan.degree(stage) for stage in plan.stages)
     only = {
         "token slices": bool(plan.slices),
+        "forward passes of several micro-batches (the exported graph has the shapes of one)": joined,
         "a training rule of its own": plan.training is not None,
         "ZeRO stage 2 or 3 in a pipeline (torch's FSDP2 wants modules, our slots keep whole weights)": piped,
         "ZeRO stage 2 or 3 and modules that are computed again together": plan.zero >= 2 and not lone,

@@ -7,4 +7,5 @@ cluster.
 ``transformers``       tensor, pipeline and data parallelism of a transformer.
 ``gradient_exchange``  data parallelism with an exchange of gradients that presets name.
 ``servers``            roles and shares of parameter servers.
+``judges``             who says which of several plans is best: a planner's own costs, or the simulator.
 """

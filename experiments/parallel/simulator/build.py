@@ -56,6 +56,7 @@ class Builder:
         self.first: dict[Slot, int] = {}
         self.last: dict[Slot, int] = {}
         self.worker_of: dict[Slot, int] = {}
+        self.joint = self.figures.joint
         self.updates: dict[tuple[int, int], int] = {}
         self.holdings: list[Holding] = []
         # (stage, kind, how often before, bucket) -> (worker, task) of every replica: they meet in one
@@ -106,6 +107,10 @@ class Builder:
         final = {slot.stage: slot for slot in slots if slot.kind == self.figures.gradient_kind}
         counts: dict[tuple[int, str], int] = defaultdict(int)
         for slot in slots:
+            if (shared := self.joint.first(slot)) != slot:
+                self.first[slot], self.last[slot] = self.first[shared], self.last[shared]
+                self.worker_of[slot] = worker
+                continue
             occurrence = counts[slot.stage, slot.kind]
             counts[slot.stage, slot.kind] += 1
             self._slot(worker, slot, occurrence, final[slot.stage] == slot)
@@ -191,6 +196,9 @@ class Builder:
         before, after = Slot(kind, micro_batch, source), Slot(kind, micro_batch, target)
         if before not in self.worker_of:  # another worker stands for its own
             return
+        if self.joint.first(before) != before:  # sent with the others of its pass
+            return
+        size *= self.joint.count(before)
         sender, receiver = self.worker_of[before], self.worker_of[after]
         if size == 0 or sender == receiver:
             self.graph.edge(self.last[before], self.first[after])
@@ -210,6 +218,7 @@ class Builder:
         size = self.figures.whole_crossings.get((source, target), 0.0) * self.figures.portion(
             slot.micro_batch
         )
+        size *= self.joint.count(slot)
         if len(devices) > 1 and size:
             message = self.network.groups("all_gather", (devices,), size)
             task = self.graph.send((slot, source), message, (arrived,))

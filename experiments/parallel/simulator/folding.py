@@ -82,9 +82,12 @@ def _doing(plan: ParallelPlan, estimate: PlanningEstimate, worker: int, slowdown
     update: float = min(memory_rate(device) for device in {estimate.devices[device] for device in devices})
     if estimate.updates:
         update = estimate.updates[worker]
-    sizes = plan.slices or None
+    sizes, joined = plan.slices or None, frozenset(plan.joined)
     slots = [
-        (slot.micro_batch, (slot.kind, slot.stage, sizes and sizes[slot.micro_batch]))
+        (
+            slot.micro_batch,
+            (slot.kind, slot.stage, sizes and sizes[slot.micro_batch], slot.micro_batch in joined),
+        )
         for slot in plan.workers[worker].slots
     ]
     return _Doing((slowdown, update, len(devices)), slots)

@@ -103,7 +103,7 @@ class Passes:
         return self._overlap and collective.overlap and collective.per != PER_STEP
 
     def _samples(self, slot: Slot) -> float:
-        return self._figures.samples(slot.micro_batch)
+        return self._figures.samples(slot.micro_batch) * self._figures.joint.count(slot)
 
     def _parts(self, kind: str, layers: range) -> Iterable[range]:
         begin = layers.start
@@ -134,7 +134,7 @@ class Passes:
     def _run(self, worker: int, slot: Slot, layers: range) -> ComputeRun:
         found = [c for c in self._figures.collectives(slot.kind, layers) if c.per != PER_STEP]
         return ComputeRun(
-            self._figures.seconds(slot.kind, layers, slot.micro_batch) * self.slowdown[worker],
+            self._figures.seconds(slot, layers) * self.slowdown[worker],
             tuple(self._message(worker, slot, c) for c in found if self._overlaps(c)),
             tuple(join([self._message(worker, slot, c) for c in found if not self._overlaps(c)])),
         )

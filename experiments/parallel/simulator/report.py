@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.core.progress import accompany
-from experiments.parallel.interface import Evaluation
+from experiments.parallel.interface import Evaluation, Slot
 from experiments.parallel.interface.exchanges import SUMMATION
 from experiments.parallel.simulator.asynchrony import Asynchrony
 from experiments.parallel.simulator.build import Builder
@@ -186,10 +186,21 @@ def _lane(built: Builder, times: TaskTimes, worker: int) -> WorkerLane:
     """What the worker that stands for this one did, by this one's slots."""
     acting = built.stands_for[worker]
     pairs = zip(built.plan.workers[worker].slots, built.plan.workers[acting].slots, strict=True)
-    events = [(times.start[built.first[slot]], times.end[built.last[slot]], str(own)) for own, slot in pairs]
+    events = [(*_interval(built, times, slot), str(own)) for own, slot in pairs]
     updates = [
         (times.start[task], times.end[task], f"U.{stage}")
         for (stage, owner), task in sorted(built.updates.items())
         if owner == acting
     ]
     return WorkerLane(built.plan.workers[worker].devices, (*events, *updates))
+
+
+def _interval(built: Builder, times: TaskTimes, slot: Slot) -> tuple[float, float]:
+    """Start and end of a slot; micro-batches that share a forward pass are drawn with equal parts of it."""
+    start, end = times.start[built.first[slot]], times.end[built.last[slot]]
+    first = built.joint.first(slot)
+    count = built.joint.count(first)
+    if count == 1:
+        return start, end
+    part, number = (end - start) / count, slot.micro_batch - first.micro_batch
+    return start + number * part, start + (number + 1) * part

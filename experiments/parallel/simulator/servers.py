@@ -178,7 +178,7 @@ class ServerReplay:
 
     def _seconds(self, worker: _Worker, slot: Slot) -> float:
         layers = range(self.plan.stages[0].begin, self.plan.stages[0].end)
-        seconds = self.figures.seconds(slot.kind, layers, slot.micro_batch) + self.plan.slot_overhead
+        seconds = self.figures.seconds(slot, layers) + self.plan.slot_overhead
         factor = worker.slow[worker.begun % len(worker.slow)]
         factor *= self.straggling.get(worker.device, 1.0)
         return seconds * factor * self.estimate.slowdown(worker.device)

@@ -17,9 +17,11 @@ from experiments.parallel.interface import (
     ParallelPlan,
     PlanningEstimate,
     Slice,
+    Slot,
     shardings_by_layer,
     stage_parameters,
 )
+from experiments.parallel.interface.joint_forwards import JointForwards
 from experiments.parallel.interface.recomputation import recomputed_runs
 from experiments.parallel.interface.shards import whole_output
 from experiments.parallel.interface.slices import attention_shares, slice_shares
@@ -39,7 +41,8 @@ class StageFigures:
         self.plan, self.estimate = plan, estimate
         self._scale = scale = (1 if plan.slices else plan.micro_batch_samples) / model.batch
         self._sharded = shardings_by_layer(plan)
-        self._seconds: dict[tuple[str, range, Slice | None], float] = {}
+        self._seconds: dict[tuple[str, range, Slice | None, int], float] = {}
+        self._joint_seconds: dict[int, dict[str, Floats]] = {}
         self.again = np.zeros(len(model))
         self.again[list(plan.recompute)] = 1.0
         self._dropped = self.again > 0
@@ -70,12 +73,18 @@ class StageFigures:
         return gone
 
     @functools.cached_property
+    def joint(self) -> JointForwards:
+        return JointForwards(self.plan)
+
+    @functools.cached_property
     def pass_seconds(self) -> dict[str, Floats]:
         """Seconds of each layer by kind of slot.
 
         A backward pass includes recomputing what was dropped.
         """
-        samples = 1 if self.plan.slices else self.plan.micro_batch_samples
+        return self._pass_seconds(1 if self.plan.slices else self.plan.micro_batch_samples)
+
+    def _pass_seconds(self, samples: int) -> dict[str, Floats]:
         passes = [
             self.estimate.pass_seconds(layer, samples, self._sharded.get(layer))
             for layer in range(len(self.estimate.model))
@@ -92,16 +101,25 @@ class StageFigures:
         """The kind of slot that completes a layer's weight gradient."""
         return WEIGHT if self.has_weight_slots else BACKWARD
 
-    def seconds(self, kind: str, layers: range, micro_batch: int) -> float:
+    def seconds(self, slot: Slot, layers: range) -> float:
         """Of one pass over ``layers``, on the device for which they were timed."""
-        part = self.plan.slices[micro_batch] if self.plan.slices else None
-        key = kind, layers, part
+        part = self.plan.slices[slot.micro_batch] if self.plan.slices else None
+        count = self.joint.count(slot)
+        key = slot.kind, layers, part, count
         if key not in self._seconds:
-            column = self.pass_seconds[kind]
+            column = self._column(slot.kind, count)
             if part is not None:
                 column = column * slice_shares(part, self.plan.sequence, self._attention)
             self._seconds[key] = float(column[layers.start : layers.stop].sum())
         return self._seconds[key]
+
+    def _column(self, kind: str, count: int) -> Floats:
+        """Seconds of each layer for ``count`` micro-batches at once."""
+        if count == 1:
+            return self.pass_seconds[kind]
+        if count not in self._joint_seconds:
+            self._joint_seconds[count] = self._pass_seconds(self.plan.micro_batch_samples * count)
+        return self._joint_seconds[count][kind]
 
     @functools.cached_property
     def _attention(self) -> Floats:

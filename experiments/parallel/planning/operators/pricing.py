@@ -9,12 +9,10 @@ simulator says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from experiments.core.errors import Infeasible
-from experiments.parallel.interface import ParallelPlan, PlanningEstimate
 from experiments.parallel.planning.operators.divisions import Configuration
 from experiments.parallel.planning.operators.footprint import Footprint
 from experiments.parallel.planning.operators.operator_costs import CostTables, OperatorCosts
@@ -25,8 +23,6 @@ Solution = TypeVar("Solution")
 EXPOSED = (1.0, 0.0)
 #: What the plan is called that every search space contains.
 DATA_PARALLEL = "data parallelism"
-#: Who says which plan is best: the simulator, by the time of a step, or a planner's own costs.
-JUDGES = SIMULATOR, COSTS = "simulator", "costs"
 #: Times that a price is raised fourfold until a result fits, and halvings of what is left between two prices.
 RAISES, HALVINGS = 12, 6
 #: Searches that one model may take: with and without t_S, each at every price.
@@ -104,35 +100,3 @@ class Pricing:
 
     def _fits(self, needed: float) -> bool:
         return needed <= self.footprint.capacity
-
-
-def choose_best(
-    judge: str, estimate: PlanningEstimate, plans: Mapping[str, ParallelPlan], costs: Mapping[str, float]
-) -> tuple[str, dict[str, float | None]]:
-    """Return the best of ``plans`` by its simulated step, or by ``costs``; and what was simulated.
-
-    The first of equals.
-    """
-    if judge == COSTS:
-        return min(plans, key=costs.__getitem__), {}
-    return fastest(estimate, plans)
-
-
-def fastest(
-    estimate: PlanningEstimate, candidates: Mapping[str, ParallelPlan]
-) -> tuple[str, dict[str, float | None]]:
-    """Return the candidate with the shortest simulated step among those that fit, and all times.
-
-    Else the one that lacks fewest bytes (of equals the first). The seconds of each; nothing where it does
-    not fit.
-    """
-    seconds: dict[str, float | None] = {}
-    rank: dict[str, tuple[bool, float]] = {}
-    for name, plan in candidates.items():
-        try:
-            seconds[name] = estimate.evaluate(plan).step_time
-            rank[name] = False, seconds[name] or 0.0
-        except Infeasible as error:
-            seconds[name] = None
-            rank[name] = True, error.missing or 0.0
-    return min(rank, key=rank.__getitem__), seconds

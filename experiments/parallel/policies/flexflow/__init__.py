@@ -30,10 +30,11 @@ from experiments.core.policy import MINUTES
 from experiments.core.progress import part
 from experiments.hardware import Hardware
 from experiments.parallel.interface import ParallelPlan, ParallelPolicy, PlanningEstimate
+from experiments.parallel.planning.judges import JUDGES, SIMULATOR, choose_best
 from experiments.parallel.planning.operators.divisions import BATCH
 from experiments.parallel.planning.operators.operator_costs import OperatorCosts
 from experiments.parallel.planning.operators.placed_plan import placed_plan
-from experiments.parallel.planning.operators.pricing import DATA_PARALLEL, JUDGES, SIMULATOR, choose_best
+from experiments.parallel.planning.operators.pricing import DATA_PARALLEL
 from experiments.parallel.planning.operators.task_graph import OperatorPlacement, Tasks, placements_of
 from experiments.parallel.policies.flexflow.annealing import AnnealingChain, AnnealingRules, anneal
 from experiments.parallel.policies.flexflow.task_times import simulate_tasks

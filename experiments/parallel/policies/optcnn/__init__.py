@@ -28,16 +28,14 @@ from experiments.core.budget import Budget
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import ParallelPlan, ParallelPolicy, PlanningEstimate
+from experiments.parallel.planning.judges import JUDGES, SIMULATOR, choose_best
 from experiments.parallel.planning.operators.divisions import BATCH, Configuration
 from experiments.parallel.planning.operators.operator_costs import CostTables, OperatorCosts
 from experiments.parallel.planning.operators.pricing import (
     DATA_PARALLEL,
     EXPOSED,
-    JUDGES,
     SEARCHES,
-    SIMULATOR,
     Pricing,
-    choose_best,
 )
 from experiments.parallel.planning.operators.sharded_plan import CARRIED, sharded_plan
 from experiments.parallel.policies.optcnn.elimination import Elimination, eliminate

@@ -30,15 +30,13 @@ from experiments.core.integers import prime_factors
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import ParallelPlan, ParallelPolicy, PlanningEstimate
+from experiments.parallel.planning.judges import JUDGES, SIMULATOR, choose_best
 from experiments.parallel.planning.operators.operator_costs import CostTables, OperatorCosts
 from experiments.parallel.planning.operators.placed_plan import placed_plan
 from experiments.parallel.planning.operators.pricing import (
     DATA_PARALLEL,
     EXPOSED,
-    JUDGES,
-    SIMULATOR,
     Pricing,
-    choose_best,
 )
 from experiments.parallel.planning.operators.task_graph import OperatorPlacement
 from experiments.parallel.policies.unity.joint_search import (

@@ -37,10 +37,10 @@ BASELINE = "data_parallel"
 #: Policy and the knobs it is run with.
 PLANNERS: tuple[tuple[str, dict[str, Any]], ...] = (
     (BASELINE, {}),
-    ("optcnn", {}),
-    ("flexflow", {"budget": 50, "starts": "data_parallel"}),
+    ("optcnn", {"judge": "simulator"}),
+    ("flexflow", {"budget": 50, "starts": "data_parallel", "judge": "simulator"}),
     ("tofu", {}),
-    ("unity", {}),
+    ("unity", {"judge": "simulator"}),
     ("alpa", {"micro_batches": 1}),
 )
 

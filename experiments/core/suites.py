@@ -12,7 +12,7 @@
     [run.workload]
     source = "zoo:gpt2"        # or "package:forty-jobs.csv", or "data/x.json" in a named folder
     [grid]                     # every one of its policies on every one of its workloads
-    policies = ["baseline", "vdnn-all"]
+    policies = ["baseline", "vdnn-all", {title = "dtr, fast", policy = "dtr", knobs = {...}}]
     [[grid.on]]                # title, and what else its runs have
     title = "GPT-2"
     workload = {source = "zoo:gpt2"}
@@ -111,7 +111,7 @@ def load_suite(name: str) -> Suite:
         tuple(_run(defaults, row) for row in rows),
         data.get("value", ""),
         tuple(entry["title"] for entry in grid["on"]),
-        tuple(grid["policies"]),
+        tuple(title_of_column(policy) for policy in grid["policies"]),
         {title_of(row): float(row["published"]) for row in cited if "published" in row},
         data.get("published", ""),
         _said("reservation", cited),
@@ -136,7 +136,13 @@ def cell_title(row: str, column: str) -> str:
 def _grid(grid: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for on in grid["on"]:
         for policy in grid["policies"]:
-            yield {**on, "policy": policy, "title": cell_title(on["title"], policy)}
+            own = {"policy": policy} if isinstance(policy, str) else policy
+            yield {**on, **own, "title": cell_title(on["title"], title_of_column(policy))}
+
+
+def title_of_column(policy: str | Mapping[str, Any]) -> str:
+    """Return the name of a policy in a grid, or the title where it stands with knobs."""
+    return policy if isinstance(policy, str) else str(policy["title"])
 
 
 def is_users(source: str) -> bool:

@@ -16,11 +16,21 @@ def choose_best(
 ) -> tuple[str, dict[str, float | None]]:
     """Return the best of ``plans`` by its simulated step, or by ``costs``; and what was simulated.
 
-    The first of equals.
+    By costs the best that fits; the first of equals.
     """
-    if judge == COSTS:
-        return min(plans, key=costs.__getitem__), {}
-    return fastest(estimate, plans)
+    if judge == SIMULATOR:
+        return fastest(estimate, plans)
+    ordered = sorted(plans, key=costs.__getitem__)
+    return next((name for name in ordered if fits(estimate, plans[name])), ordered[0]), {}
+
+
+def fits(estimate: PlanningEstimate, plan: ParallelPlan) -> bool:
+    """Whether no device lacks memory, which is the simulator's answer whoever judges."""
+    try:
+        estimate.evaluate(plan)
+    except Infeasible:
+        return False
+    return True
 
 
 def fastest(

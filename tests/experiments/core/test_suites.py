@@ -53,6 +53,18 @@ def test_a_grid_is_every_policy_on_every_workload(folder: Path) -> None:
     assert (suite.rows, suite.columns) == (("A", "B"), ("baseline", "swap_all"))
 
 
+def test_a_policy_with_knobs_is_a_column_of_its_own(folder: Path) -> None:
+    plain = '"baseline", "swap_all"'
+    tuned = '"data_parallel", {title = "accumulated", policy = "data_parallel", knobs = {micro_batches = 2}}'
+    grid = GRID.replace(plain, tuned).replace("memory", "parallel").replace("ideal_share", "step_time")
+    (folder / "two.toml").write_text(grid)
+    suite = load_suite("two")
+    assert suite.columns == ("data_parallel", "accumulated")
+    runs = dict(suite.specs())
+    assert [runs[f"A, {title}"].knobs for title in suite.columns] == [{}, {"micro_batches": 2}]
+    assert runs["B, accumulated"].policy == "data_parallel"
+
+
 def test_the_mean_is_geometric_and_only_of_policies_that_fit_everywhere(folder: Path) -> None:
     """The surprise: what fits one workload alone has no mean, however good it is there."""
     values = {"A, baseline": 1.0, "A, swap_all": 0.9, "B, swap_all": 0.4}

@@ -47,6 +47,21 @@ def planned(model: LayerGraph, hardware: Hardware, batch: int, **knobs: object) 
     return plan
 
 
+def test_the_estimate_judges_unless_the_simulator_is_asked() -> None:
+    """Two machines of two devices, parameters that take 4 s on the way to a neighbor: the pipeline's estimate
+    is less than data parallelism's, its simulated step is longer.
+    """
+    size = 2.0**25
+    inside, between = Link("inside", size, 0.0, True, "test"), Link("between", size / 2, 0.0, True, "test")
+    model = chain(3, parameter_bytes=4 * size, output_bytes=size / 1600)
+    hardware = cluster(2, 2, link=inside, network=between)
+    asked = estimate(model, hardware)
+    by_paper = planned(model, hardware, 16, micro_batches=2)
+    by_simulator = planned(model, hardware, 16, micro_batches=2, judge="simulator")
+    assert [len(plan.stages) for plan in (by_paper, by_simulator)] == [2, 1]
+    assert simulate(by_paper, asked).step_time > simulate(by_simulator, asked).step_time == 56
+
+
 class TestEstimate:
     def test_equal_stages_wait_for_the_last(self) -> None:
         """Four forwards, seven rounds of 3 s, four backwards: 4 + 21 + 8."""

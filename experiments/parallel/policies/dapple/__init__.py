@@ -5,10 +5,9 @@ devices), section 3 (early backward; K_s forwards at first, policy ``a``: one fo
 2 K_s - 1). What a replica holds is also bounded by the memory of its device (D in the paper).
 
 Replicas of a stage slice every micro-batch. Data parallelism, in as few micro-batches as fit, overlaps the
-sum of gradients with its last backward pass and is taken where no pipeline is estimated to be faster. The
-estimate is a lower bound of a pipeline's step and close for data parallelism, so the best pipeline is also
-simulated, with both warm-ups, and data parallelism is taken where it is faster then (``simulated``; not in
-the paper).
+sum of gradients with its last backward pass and is taken where no pipeline is estimated to be faster, or none
+fits. The estimate is a lower bound of a pipeline's step and close for data parallelism; where ``judge`` says
+``simulator``, not the paper's estimate, data parallelism is also taken where its simulated step is shorter.
 
 Left open by the paper: how the states are pruned (the best way into each is kept, by the estimate of its
 whole plan, so the result is no proven optimum), and how large graphs are searched (here cuts are tried
@@ -19,7 +18,7 @@ more replicas than samples are no faster.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -37,6 +36,7 @@ from experiments.parallel.interface import (
     Worker,
     whole_share,
 )
+from experiments.parallel.planning.judges import COSTS, JUDGES, fits
 from experiments.parallel.planning.stages.one_by_one import replica_order
 from experiments.parallel.planning.stages.stage_search import levels_of
 from experiments.parallel.policies.dapple.shared_micro_batches import by_samples, shared_ways
@@ -58,6 +58,7 @@ class Dapple(ParallelPolicy):
     """
 
     name: ClassVar[str] = "dapple"
+    retired: ClassVar[Mapping[str, str]] = {"simulated": 'judge: "simulator" where it was true, or "costs"'}
 
     micro_batches: int = knob(8, "micro-batches of a step", low=1, high=65536)
     warm_up: str = knob(
@@ -66,9 +67,8 @@ class Dapple(ParallelPolicy):
         "simulated",
         choices=("auto", "a", "b"),
     )
-    simulated: bool = knob(
-        True,
-        "data parallelism is taken where the best pipeline is slower when simulated, not by estimate alone",
+    judge: str = knob(
+        COSTS, "what says whether data parallelism is faster: the estimate, or a step", choices=JUDGES
     )
     blocks: int = knob(16, "runs of layers between which stages are cut, at most", low=2, high=256)
     evaluations: int = knob(
@@ -105,7 +105,10 @@ class Dapple(ParallelPolicy):
         )
         if len(found.stages) == 1:
             return replicated
-        return _fastest([*by_pipeline, replicated] if self.simulated else by_pipeline, estimate)
+        best = _fastest(by_pipeline, estimate)
+        if self.judge == COSTS and fits(estimate, best):
+            return best
+        return _fastest([*by_pipeline, replicated], estimate)
 
     def _plan(
         self,

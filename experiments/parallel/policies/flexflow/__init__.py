@@ -12,8 +12,8 @@ among the parts that replicate them, on a lane next to transfers), and which dev
 (here blocks of neighbors that its parts fill; the order of parts is fixed). Not reproduced: measured times
 of tiles (an operator's time divides by its parts) and degrees that do not divide a dimension. Plans that
 divide by more than samples are simulated one layer after another, so their simulated step may take longer
-than predicted where the search runs layers at once; the notes say which case it is, and unless ``judge`` says
-``costs`` the plan of data parallelism is taken where its simulated step is shorter.
+than predicted where the search runs layers at once; the notes say which case it is, and where ``judge`` says
+``simulator``, not the task graph, the plan of data parallelism is taken where its simulated step is shorter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from experiments.core.policy import MINUTES
 from experiments.core.progress import part
 from experiments.hardware import Hardware
 from experiments.parallel.interface import ParallelPlan, ParallelPolicy, PlanningEstimate
-from experiments.parallel.planning.judges import JUDGES, SIMULATOR, choose_best
+from experiments.parallel.planning.judges import COSTS, JUDGES, choose_best
 from experiments.parallel.planning.operators.divisions import BATCH
 from experiments.parallel.planning.operators.operator_costs import OperatorCosts
 from experiments.parallel.planning.operators.placed_plan import placed_plan
@@ -61,7 +61,7 @@ class FlexFlow(ParallelPolicy):
         "soap", "what may be divided: all four, or samples and devices", choices=("soap", "so")
     )
 
-    judge: str = knob(SIMULATOR, "what says which plan is best: a step, or the task graph", choices=JUDGES)
+    judge: str = knob(COSTS, "what says which plan is best: a step, or the task graph", choices=JUDGES)
 
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate

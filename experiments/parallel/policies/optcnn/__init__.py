@@ -11,11 +11,12 @@ Left open by the paper: graphs that do not reduce (here enumerated neighbor by n
 reduced (here a ring). Not reproduced: degrees that do not divide a dimension. An operator whose dimensions
 the model does not tell is divided by samples only; the notes count such operators.
 
-Different here unless ``judge`` says ``costs``: in the plan as carried out gradients overlap with the backward
-pass, which no sum of costs can know. So the optimum is sought twice, with all of t_S and with none, and of
-the two and data parallelism the plan is taken whose simulated step is shortest. Where the optimum does not
-fit a device, every byte gets a price (``planning.operators.pricing``). ``evaluations`` bounds all of it; each
-enumeration has an equal share, and where that cannot hold all choices the most promising ones are looked at.
+Different here where ``judge`` says ``simulator``, not the sum: in the plan as carried out gradients overlap
+with the backward pass, which no sum of costs can know. So the optimum is sought twice, with all of t_S and
+with none, and of the two and data parallelism the plan is taken whose simulated step is shortest. Where the
+optimum does not fit a device, every byte gets a price (``planning.operators.pricing``). ``evaluations``
+bounds all of it; each enumeration has an equal share, and where that cannot hold all choices the most
+promising ones are looked at.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from experiments.core.budget import Budget
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import ParallelPlan, ParallelPolicy, PlanningEstimate
-from experiments.parallel.planning.judges import JUDGES, SIMULATOR, choose_best
+from experiments.parallel.planning.judges import COSTS, JUDGES, SIMULATOR, choose_best
 from experiments.parallel.planning.operators.divisions import BATCH, Configuration
 from experiments.parallel.planning.operators.operator_costs import CostTables, OperatorCosts
 from experiments.parallel.planning.operators.pricing import (
@@ -60,7 +61,7 @@ class OptCnn(ParallelPolicy):
     name: ClassVar[str] = "optcnn"
 
     dimensions: str = knob("all", "dimensions over which operators may be divided", choices=tuple(DIMENSIONS))
-    judge: str = knob(SIMULATOR, "what says which plan is best: a simulated step, or the sum", choices=JUDGES)
+    judge: str = knob(COSTS, "what says which plan is best: a simulated step, or the sum", choices=JUDGES)
     evaluations: int = knob(
         10_000_000_000, "sums of costs that are compared before the best so far is taken", low=1, high=10**15
     )

@@ -13,9 +13,9 @@ along two loops at most. Pipeline and Batch, the third pair of parallel operator
 those of ``planning.operators.operator_costs``: what parallel operators do between two operators is costed as
 one transfer. A branch concurrent with another pays for all that it reads. Plans that divide by more than
 samples are simulated one layer after another. Where the best graph does not fit a device, every byte gets a
-price, the lowest at which one fits (the released search weighs time against memory likewise). Unless
-``judge`` says ``costs``, the search is done with all of t_S and with none, and of what it finds and data
-parallelism the fastest simulated step is taken (``planning.operators.pricing``).
+price, the lowest at which one fits (the released search weighs time against memory likewise). Where
+``judge`` says ``simulator``, not the costs, the search is done with all of t_S and with none, and of what it
+finds and data parallelism the fastest simulated step is taken (``planning.operators.pricing``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from experiments.core.integers import prime_factors
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import ParallelPlan, ParallelPolicy, PlanningEstimate
-from experiments.parallel.planning.judges import JUDGES, SIMULATOR, choose_best
+from experiments.parallel.planning.judges import COSTS, JUDGES, SIMULATOR, choose_best
 from experiments.parallel.planning.operators.operator_costs import CostTables, OperatorCosts
 from experiments.parallel.planning.operators.placed_plan import placed_plan
 from experiments.parallel.planning.operators.pricing import (
@@ -72,7 +72,7 @@ class Unity(ParallelPolicy):
     )
     layouts: int = knob(3, "candidate layouts of an operator at a cut", low=1, high=1000)
 
-    judge: str = knob(SIMULATOR, "what says which plan is best: a simulated step, or costs", choices=JUDGES)
+    judge: str = knob(COSTS, "what says which plan is best: a simulated step, or costs", choices=JUDGES)
 
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate

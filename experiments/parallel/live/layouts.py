@@ -28,16 +28,17 @@ def lay_out(graph: fx.Graph, shardings: Mapping[str, Sharding]) -> dict[fx.Node,
         inputs = [source for source in node.all_input_nodes if source.op != "get_attr"]
         wanted: int | None
         made: int | None
-        sharding = shardings.get(str(node.args[1])) if node.target is leaves.OP else None
+        sharding = shardings.get(str(node.args[2])) if node.target is leaves.OP else None
         if node.target is leaves.OBJECTIVE:
             inputs, wanted, made = inputs[:1], WIDTH, None
         elif sharding is not None:
-            wanted, made = input_cut_along(sharding), output_cut_along(sharding)
+            for other in inputs[1:]:
+                _convert(graph, node, other, cut.get(other), None)
+            inputs, wanted, made = inputs[:1], input_cut_along(sharding), output_cut_along(sharding)
         else:
             wanted = made = _common(node, [cut.get(source) for source in inputs])
         for source in inputs:
-            if cut.get(source) != wanted and isinstance(source.meta.get("val"), Tensor):
-                _convert(graph, node, source, cut.get(source), wanted)
+            _convert(graph, node, source, cut.get(source), wanted)
         if made is not None:
             cut[node] = made
     return cut
@@ -50,6 +51,9 @@ def _common(node: fx.Node, inputs: list[int | None]) -> int | None:
 
 
 def _convert(graph: fx.Graph, reader: fx.Node, source: fx.Node, has: int | None, wants: int | None) -> None:
+    """Nothing where it is laid out as it should be, or is no tensor."""
+    if has == wants or not isinstance(source.meta.get("val"), Tensor):
+        return
     with graph.inserting_before(reader):
         between = graph.call_function(leaves.convert_sharding, (source, has, wants))
     between.meta = dict(source.meta, nn_module_stack=reader.meta.get("nn_module_stack"))

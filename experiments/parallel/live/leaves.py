@@ -6,27 +6,34 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from experiments.core.errors import LabError
 from experiments.models.model import Objective
 
 
 @torch.library.custom_op("mlsyslab::layer", mutates_args=())
-def layer(x: Tensor, path: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """The output [shape] of the layer at ``path``; only traced, never executed."""
+def layer(x: Tensor, others: Sequence[Tensor], path: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """The output [shape] of the layer at ``path``; only traced, never executed.
+
+    ``others`` is what it reads besides ``x``, the same for all layers: positions, masks.
+    """
     raise LabError(f"layer {path} was left in its graph")
 
 
 @layer.register_fake
-def _(x: Tensor, path: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+def _(x: Tensor, others: Sequence[Tensor], path: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     return x.new_empty(tuple(shape), dtype=dtype)
 
 
 OP = torch.ops.mlsyslab.layer.default
+#: Stands for a tensor among the arguments of a layer.
+TENSOR = object()
 
 
 @torch.library.custom_op("mlsyslab::objective", mutates_args=())
@@ -43,15 +50,38 @@ def _(output: Tensor, target: Tensor) -> Tensor:
 OBJECTIVE = torch.ops.mlsyslab.objective.default
 
 
+@dataclass(frozen=True)
+class LayerCall:
+    """How a layer is called: its arguments, flat, with a mark for each tensor."""
+
+    flat: tuple[Any, ...]
+    structure: TreeSpec
+
+    @classmethod
+    def of(cls, *args: Any, **kwargs: Any) -> tuple[LayerCall, list[Tensor]]:
+        """Return the call, and the tensors in it."""
+        flat, structure = tree_flatten((args, kwargs))
+        tensors = [one for one in flat if isinstance(one, Tensor)]
+        return cls(tuple(TENSOR if isinstance(one, Tensor) else one for one in flat), structure), tensors
+
+    def carry_out(self, module: nn.Module, x: Tensor, others: Sequence[Tensor]) -> Any:
+        tensors = iter((x, *others))
+        flat = [next(tensors) if one is TENSOR else one for one in self.flat]
+        args, kwargs = tree_unflatten(flat, self.structure)
+        return module(*args, **kwargs)
+
+
 class Stub(nn.Module):
-    """Stands for a layer while its model is traced."""
+    """Stands for a layer while its model is traced; how it is called is put into ``calls``."""
 
-    def __init__(self, path: str, shape: Sequence[int], dtype: torch.dtype) -> None:
+    def __init__(self, path: str, output: Tensor, calls: dict[str, LayerCall]) -> None:
         super().__init__()
-        self.path, self.shape, self.dtype = path, list(shape), dtype
+        self.path, self.shape, self.dtype = path, list(output.shape), output.dtype
+        self._calls = calls
 
-    def forward(self, x: Tensor) -> Tensor:
-        output: Tensor = layer(x, self.path, self.shape, self.dtype)
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        self._calls[self.path], (x, *others) = LayerCall.of(*args, **kwargs)
+        output: Tensor = layer(x, others, self.path, self.shape, self.dtype)
         return output
 
 
@@ -67,16 +97,17 @@ def stub_objective(module: Objective) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stubs(module: nn.Module, outputs: Mapping[str, Tensor]) -> Iterator[None]:
-    """While this is active, layers of ``module`` are stubs.
+def stubs(module: nn.Module, outputs: Mapping[str, Tensor]) -> Iterator[dict[str, LayerCall]]:
+    """While this is active, layers of ``module`` are stubs, and how each is called is kept.
 
     ``outputs`` has their paths and what shapes they give.
     """
+    calls: dict[str, LayerCall] = {}
     own = {path: module.get_submodule(path) for path in outputs}
     for path, output in outputs.items():
-        module.set_submodule(path, Stub(path, output.shape, output.dtype))
+        module.set_submodule(path, Stub(path, output, calls))
     try:
-        yield
+        yield calls
     finally:
         for path, part in own.items():
             module.set_submodule(path, part)
@@ -88,8 +119,8 @@ def outputs_of(module: nn.Module, paths: Sequence[str], example: tuple[Tensor, .
 
     def keep(path: str) -> Any:
         def hook(part: nn.Module, inputs: Any, output: Any) -> None:
-            if not isinstance(output, Tensor) or len(inputs) != 1:
-                raise LabError(f"layer {path} does not map one tensor to one")
+            if not isinstance(output, Tensor) or not inputs:
+                raise LabError(f"layer {path} does not map a tensor to one")
             found[path] = output
 
         return hook

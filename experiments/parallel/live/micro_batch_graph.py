@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import operator
 from collections.abc import Callable, Collection, Mapping
@@ -77,12 +78,14 @@ class MicroBatchGraph:
     """The graph of one micro-batch, by stages.
 
     Placeholders and parameters belong to no stage: every rank has them or its own. ``opaque`` are the layers
-    that are one op of the graph, by their path. ``stage_of`` is in the order in which ops are executed, layer
-    by layer; ops with a number in ``again`` are computed again together with the others of that number.
+    that are one op of the graph, by their path, ``calls`` how they are called. ``stage_of`` is in the order
+    in which ops are executed, layer by layer; ops with a number in ``again`` are computed again together with
+    the others of that number.
     """
 
     module: fx.GraphModule
     opaque: Mapping[str, nn.Module]
+    calls: Mapping[str, leaves.LayerCall]
     stage_of: dict[fx.Node, int]
     again: dict[fx.Node, int]
     crossings: tuple[Crossing, ...]
@@ -156,7 +159,7 @@ class MicroBatchGraph:
 
         for node in nodes:
             values[node] = self._function(node, among)(
-                *fx.node.map_arg(node.args[:1] if node.target is leaves.OP else node.args, value),
+                *fx.node.map_arg(node.args[:2] if node.target is leaves.OP else node.args, value),
                 **fx.node.map_arg(node.kwargs, value),
             )
             for source in node.all_input_nodes:
@@ -165,7 +168,8 @@ class MicroBatchGraph:
 
     def _function(self, node: fx.Node, among: Among | None) -> Callable[..., Any]:
         if node.target is leaves.OP:
-            return self.opaque[str(node.args[1])]
+            path = str(opaque_path(node))
+            return functools.partial(self.calls[path].carry_out, self.opaque[path])
         if node.target in (leaves.convert_sharding, leaves.OBJECTIVE):
             if among is None:
                 raise LabError("a worker of one device has nothing to convert or to share")
@@ -180,7 +184,7 @@ def _read_outside(node: fx.Node, inside: Collection[fx.Node]) -> bool:
 
 def opaque_path(node: fx.Node) -> str | None:
     """The path of the layer for which ``node`` stands, if it stands for one."""
-    return str(node.args[1]) if node.target is leaves.OP else None
+    return str(node.args[2]) if node.target is leaves.OP else None
 
 
 def trace_micro_batch(made: Built, plan: ParallelPlan, layers: tuple[str, ...]) -> MicroBatchGraph:
@@ -196,7 +200,7 @@ def trace_micro_batch(made: Built, plan: ParallelPlan, layers: tuple[str, ...]) 
         for path, part in made.module.named_modules()
         if unwrapped(path) in shardings and any(True for _ in part.parameters())
     }
-    module = _trace(made.module, opaque, example, LOSS in shardings)
+    module, calls = _trace(made.module, opaque, example, LOSS in shardings)
     along = lay_out(module.graph, {path: shardings[unwrapped(path)] for path in opaque})
     layer_of = _layers_of_nodes(module.graph, layers)
     stages = [number for number, stage in enumerate(plan.stages) for _ in range(stage.begin, stage.end)]
@@ -208,21 +212,22 @@ def trace_micro_batch(made: Built, plan: ParallelPlan, layers: tuple[str, ...]) 
     runs = [run for number in range(len(plan.stages)) for run in recomputed_runs(plan, number)]
     run_of = {layer: number for number, run in enumerate(runs) for layer in run}
     again = {node: run_of[layer] for node, layer in layer_of.items() if layer in run_of}
-    return MicroBatchGraph(module, opaque, stage_of, again, _crossings(stage_of, along), loss)
+    return MicroBatchGraph(module, opaque, calls, stage_of, again, _crossings(module, stage_of, along), loss)
 
 
 def _trace(
     module: nn.Module, opaque: Mapping[str, nn.Module], example: tuple[Tensor, ...], one_op: bool
-) -> fx.GraphModule:
+) -> tuple[fx.GraphModule, Mapping[str, leaves.LayerCall]]:
+    """The graph, and how the layers are called that stay whole in it."""
     shapes = leaves.outputs_of(module, list(opaque), example)
     stack = contextlib.ExitStack()
-    stack.enter_context(leaves.stubs(module, shapes))
+    calls = stack.enter_context(leaves.stubs(module, shapes))
     if one_op and isinstance(module, Objective):
         stack.enter_context(leaves.stub_objective(module))
     with stack:
         traced = torch.export.export(module, example, strict=False).module(check_guards=False)
     assert isinstance(traced, fx.GraphModule)
-    return traced
+    return traced, calls
 
 
 def _layers_of_nodes(graph: fx.Graph, layers: tuple[str, ...]) -> dict[fx.Node, int]:
@@ -256,14 +261,29 @@ def _named_layer(node: fx.Node, number: Mapping[str, int]) -> int:
     return 0
 
 
-def _crossings(stage_of: dict[fx.Node, int], along: dict[fx.Node, int]) -> tuple[Crossing, ...]:
+def _crossings(
+    module: fx.GraphModule, stage_of: dict[fx.Node, int], along: dict[fx.Node, int]
+) -> tuple[Crossing, ...]:
+    learned = _learned(module)
     found: list[Crossing] = []
     for node, source in stage_of.items():
         for target in sorted({stage_of[user] for user in node.users if user in stage_of} - {source}):
             value = node.meta["val"]
             if not isinstance(value, Tensor):
                 raise LabError(f"{node.name} crosses from stage {source} to {target} and is no tensor")
-            found.append(
-                Crossing(len(found), node, source, target, value.is_floating_point(), along.get(node))
-            )
+            differentiable = value.is_floating_point() and node in learned
+            found.append(Crossing(len(found), node, source, target, differentiable, along.get(node)))
     return tuple(found)
+
+
+def _learned(module: fx.GraphModule) -> set[fx.Node]:
+    """Values that follow from parameters; positions and masks do not, and have no gradients."""
+    found: set[fx.Node] = set()
+    for node in module.graph.nodes:
+        own = node.target is leaves.OP
+        if node.op == "get_attr":
+            value = operator.attrgetter(str(node.target))(module)
+            own = isinstance(value, nn.Parameter) and value.requires_grad
+        if own or any(source in found for source in node.all_input_nodes):
+            found.add(node)
+    return found

@@ -20,19 +20,16 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
-    PrepareModuleInput,
     RowwiseParallel,
-    SequenceParallel,
     loss_parallel,
     parallelize_module,
 )
 
 from experiments.core.errors import BadInput
-from experiments.models.encoder import EncoderBlock
-from experiments.models.gpt import Block
 from experiments.models.model import classification
 from experiments.parallel.interface import ParallelPlan, Sharding
 from experiments.parallel.interface.shards import WIDTH, input_cut_along, output_cut_along
+from experiments.parallel.live.blocks import columns_along, divide_heads, layout_of, styles
 from experiments.parallel.live.micro_batch_graph import unwrapped
 
 
@@ -48,7 +45,7 @@ class Sharded:
         mesh: DeviceMesh,
     ) -> None:
         self.mesh = mesh
-        self._rows: dict[str, Tensor] = {}
+        self._orders: dict[str, tuple[int, Tensor]] = {}
         by_name = {layers[sharding.layer]: sharding for sharding in plan.shardings}
         shared = _tied_parameters(module)
         for path in paths:
@@ -57,31 +54,25 @@ class Sharded:
 
     def _shard_layer(self, path: str, module: nn.Module, sharding: Sharding) -> None:
         whole = placement(output_cut_along(sharding))
-        if isinstance(module, Block):
-            self._heads(path, module.attention, fused="qkv")
-            parallelize_module(module, self.mesh, _gpt_block(whole))
-        elif isinstance(module, EncoderBlock):
-            self._heads(path, module.attention)
-            parallelize_module(module, self.mesh, _encoder_block(whole))
-        elif isinstance(module, nn.Linear | nn.Embedding):
+        if isinstance(module, nn.Linear | nn.Embedding):
             parallelize_module(module, self.mesh, _single(module, sharding))
+        elif layout := layout_of(module):
+            divide_heads(path, module.get_submodule(layout.attention), layout, self.mesh.size())
+            if len(layout.makers) == 1:
+                self._order_by_rank(f"{path}.{layout.inside[0]}", module.get_submodule(layout.inside[0]))
+            parallelize_module(module, self.mesh, styles(module, layout, whole))
 
-    def _heads(self, path: str, attention: Any, fused: str | None = None) -> None:
-        """Each rank computes its own heads. Where one matrix makes queries, keys and values, its rows are put
-        in an order in which a rank's share of each stands together.
+    def _order_by_rank(self, path: str, matrix: nn.Module) -> None:
+        """Put the columns of one matrix for queries, keys and values in an order in which a rank's share of
+        each stands together.
         """
-        ranks = self.mesh.size()
-        if attention.heads % ranks:
-            raise BadInput(f"{attention.heads} heads over {ranks} devices", path, "a divisor of the heads")
-        attention.heads //= ranks
-        if fused is None:
-            return
-        matrix = getattr(attention, fused)
-        rows = torch.arange(matrix.out_features).view(3, ranks, -1).transpose(0, 1).reshape(-1)
         with torch.no_grad():
             for name, parameter in matrix.named_parameters():
-                parameter.copy_(parameter[rows.to(parameter.device)])
-                self._rows[f"{path}.attention.{fused}.{name}"] = rows
+                along = columns_along(matrix, name)
+                columns = torch.arange(parameter.shape[along]).view(3, self.mesh.size(), -1)
+                order = columns.transpose(0, 1).reshape(-1)
+                parameter.copy_(parameter.index_select(along, order.to(parameter.device)))
+                self._orders[f"{path}.{name}"] = along, order
 
     def convert(self, x: Tensor, source: int | None, target: int | None) -> Tensor:
         """``leaves.convert_sharding``; gradients go the other way."""
@@ -97,20 +88,24 @@ class Sharded:
     def whole(self, name: str, value: Tensor) -> Tensor:
         """A parameter or its gradient as one process has it. All ranks of the mesh must ask."""
         full = value.full_tensor() if isinstance(value, DTensor) else value
-        if name not in self._rows:
+        if name not in self._orders:
             return full
-        return torch.empty_like(full).index_copy_(0, self._rows[name].to(full.device), full)
+        along, order = self._orders[name]
+        return torch.empty_like(full).index_copy_(along, order.to(full.device), full)
 
 
 def refuse_uncuttable(plan: ParallelPlan, layers: tuple[str, ...], module: nn.Module) -> None:
     """``BadInput`` names a layer that the plan cuts and whose structure is not known here."""
     cut = {layers[sharding.layer] for sharding in plan.shardings}
     for path, part in module.named_modules():
-        known = isinstance(part, Block | EncoderBlock | nn.Linear | nn.Embedding)
+        known = isinstance(part, nn.Linear | nn.Embedding) or layout_of(part) is not None
         if unwrapped(path) in cut and not known and any(True for _ in part.parameters()):
             what = f"{type(part).__name__} {path} is cut"
             raise BadInput(
-                what, "plan.shardings", "a block of the zoo's GPT or BERT, a linear layer, an embedding"
+                what,
+                "plan.shardings",
+                "a block of the zoo's GPT or BERT, or of transformers' GPT-2 or Llama; a linear layer; an "
+                "embedding",
             )
 
 
@@ -147,45 +142,6 @@ def _tie(shared: list[list[tuple[str, nn.Module, str]]], cut: set[str]) -> None:
         parameter = next((p for p in found if isinstance(p.data, DTensor)), found[0])
         for _, part, name in places:
             setattr(part, name, parameter)
-
-
-def _gpt_block(whole: Placement) -> dict[str, ParallelStyle]:
-    return {
-        **_norms(whole),
-        **_attention(whole, ("qkv",)),
-        "expand": ColwiseParallel(input_layouts=whole),
-        "contract": RowwiseParallel(output_layouts=whole),
-    }
-
-
-def _encoder_block(whole: Placement) -> dict[str, ParallelStyle]:
-    return {
-        **_norms(whole),
-        **_attention(whole, ("query", "key", "value")),
-        "feed.0": ColwiseParallel(input_layouts=whole),
-        "feed.2": RowwiseParallel(output_layouts=whole),
-    }
-
-
-def _norms(whole: Placement) -> dict[str, ParallelStyle]:
-    """On pieces of a sequence a norm's gradients are parts of sums; on whole sequences nothing is
-    to be done.
-    """
-    if whole == Replicate():
-        return {}
-    return {name: SequenceParallel(use_local_output=True) for name in ("norm1", "norm2")}
-
-
-def _attention(whole: Placement, makers: tuple[str, ...]) -> dict[str, ParallelStyle]:
-    """Gathered once for all that reads it."""
-    gathered = PrepareModuleInput(
-        input_layouts=whole, desired_input_layouts=Replicate(), use_local_output=False
-    )
-    return {
-        "attention": gathered,
-        **{f"attention.{name}": ColwiseParallel() for name in makers},
-        "attention.project": RowwiseParallel(output_layouts=whole),
-    }
 
 
 def _single(module: nn.Module, sharding: Sharding) -> ParallelStyle:

@@ -24,10 +24,13 @@ def product_seconds(
     device: Device, m: float, n: float, k: float, count: float, dtype: str, size: int
 ) -> float:
     """``count`` products of (m x k) by (k x n) of ``size``-byte elements in one launch."""
-    rates = device.kernels
-    arithmetic = min(_tiled_seconds(device, rates, m, n, k, count, dtype, tile) for tile in TILES)
     traffic = count * (m * k + k * n + m * n) * size
-    return rates.launch + max(arithmetic, _move(device, traffic))
+    return device.kernels.launch + max(tile_seconds(device, m, n, k, count, dtype), _move(device, traffic))
+
+
+def tile_seconds(device: Device, m: float, n: float, k: float, count: float, dtype: str) -> float:
+    """The arithmetic of ``count`` products of (m x k) by (k x n), by the fastest tile, whatever they read."""
+    return min(_tiled_seconds(device, device.kernels, m, n, k, count, dtype, tile) for tile in TILES)
 
 
 def _tiled_seconds(

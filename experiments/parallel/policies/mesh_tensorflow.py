@@ -63,7 +63,7 @@ class MeshTensorFlow(ParallelPolicy):
         samples = whole_share(batch, self.micro_batches, "samples", "knobs.micro_batches")
         operators = operators_of(model, samples)
         chosen = [_partition(operator, rules, mesh, self.uneven == "refused") for operator in operators]
-        return whole_mesh_plan(model, mesh, chosen, batch, self.micro_batches, {"layout": rules})
+        return whole_mesh_plan(model, mesh, chosen, batch, self.micro_batches, {"layout": rules}, estimate)
 
 
 def two_axes(cluster: Hardware, model_axis: int) -> Mesh:

@@ -280,7 +280,9 @@ class TestPlans:
         operators = [product("bd", "df", "bf"), product("bf", "fd", "bd", source=0, parameter=1)]
         two = mesh(2)
         keys = [("first",), ("second",)]
-        problem = StageProblem(operators, range(2), keys, [6.0, 6.0], Ways(two), 1)
+        problem = StageProblem(
+            operators, range(2), keys, [6.0, 6.0], Ways(two, lambda operator, division: 1.0), 1
+        )
         found = problem.solve(1.0, math.inf, 1000)
         assert found is not None
         tables = [strategies(operator, two, {}) for operator in operators]

@@ -225,7 +225,7 @@ class TestGspmd:
             "all_gather",
             "reduce_scatter",
         ] * 2
-        assert block.compute == pytest.approx(4)
+        assert 3.9 < block.compute <= 4  # a part's tiles are not as full
 
     @pytest.mark.parametrize(
         ("text", "complaint"),

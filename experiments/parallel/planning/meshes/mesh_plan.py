@@ -11,7 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.parallel.interface import PER_SAMPLE, PER_STEP, Collective, ParallelPlan, Sharding
+from experiments.parallel.interface import (
+    PER_SAMPLE,
+    PER_STEP,
+    Collective,
+    ParallelPlan,
+    PlanningEstimate,
+    Sharding,
+)
 from experiments.parallel.planning.meshes import partition as part
 from experiments.parallel.planning.meshes.layouts import Layout, MeshCollective, count_parts, seconds
 from experiments.parallel.planning.meshes.mesh import Mesh
@@ -23,6 +30,7 @@ from experiments.parallel.planning.operators.one_group import (
     one_group_plan,
 )
 from experiments.parallel.planning.operators.operators import operators_of
+from experiments.parallel.planning.operators.part_loss import LossOfParts, PartLoss
 from experiments.workloads.einsum import Operator
 from experiments.workloads.layers import LayerGraph
 
@@ -97,6 +105,7 @@ def shardings(
     mesh: Mesh,
     samples: int,
     layers: Iterable[int],
+    loss: LossOfParts,
     first: int = 0,
 ) -> tuple[Sharding, ...]:
     """Return a sharding for each of ``layers``.
@@ -104,11 +113,12 @@ def shardings(
     ``operators`` (from number ``first`` of the model on) are for ``samples`` samples.
     """
     traffic = traffic_by_layer(operators, chosen, mesh, first)
-    return tuple(
-        _sharding(layer, [(operators[i], chosen[i]) for i in numbers], traffic.get(layer), mesh, samples)
-        for layer, numbers in numbers_by_layer(operators, layers).items()
-        if numbers
-    )
+    found = []
+    for layer, numbers in numbers_by_layer(operators, layers).items():
+        members = [(operators[i], chosen[i]) for i in numbers]
+        if members:
+            found.append(_sharding(layer, members, traffic.get(layer), mesh, samples, loss))
+    return tuple(found)
 
 
 def _sharding(
@@ -117,20 +127,21 @@ def _sharding(
     traffic: LayerTraffic | None,
     mesh: Mesh,
     samples: int,
+    loss: LossOfParts,
 ) -> Sharding:
     sent = traffic or LayerTraffic()
     return layer_sharding(
         layer,
         _axes(members),
-        [_parts(operator, partition, mesh) for operator, partition in members],
+        [_parts(operator, partition, mesh, loss) for operator, partition in members],
         (_collective(move, mesh, samples) for move in sent.forward),
         (_collective(move, mesh, samples) for move in sent.backward),
     )
 
 
-def _parts(operator: Operator, partition: OperatorPartition, mesh: Mesh) -> OperatorParts:
+def _parts(operator: Operator, partition: OperatorPartition, mesh: Mesh, loss: LossOfParts) -> OperatorParts:
     weights = (count_parts(layout, mesh.sizes) for _, layout in part.weight_layouts(operator, partition))
-    work = part.work_parts(partition.loops, mesh)
+    work = part.timed_parts(operator, partition.loops, mesh, loss)
     return OperatorParts(operator, work, tuple(weights), count_parts(partition.output, mesh.sizes))
 
 
@@ -169,12 +180,14 @@ def whole_mesh_plan(
     batch: int,
     micro_batches: int,
     notes: Mapping[str, Any],
+    estimate: PlanningEstimate,
 ) -> ParallelPlan:
     """All devices work on every layer: one stage on one worker, one micro-batch after another."""
     samples = batch // micro_batches
     operators = operators_of(model, samples)
-    cut = shardings(operators, chosen, mesh, samples, range(len(model)))
-    told = {**notes, **predict_step(operators, chosen, mesh, model, batch, micro_batches)}
+    loss = PartLoss(estimate, samples)
+    cut = shardings(operators, chosen, mesh, samples, range(len(model)), loss)
+    told = {**notes, **predict_step(operators, chosen, mesh, model, batch, micro_batches, loss)}
     axes = tuple(zip(mesh.names, mesh.sizes, strict=True))
     return one_group_plan(axes, len(model), batch, cut, told, micro_batches)
 
@@ -186,12 +199,13 @@ def predict_step(
     model: LayerGraph,
     batch: int,
     micro_batches: int,
+    loss: LossOfParts,
 ) -> dict[str, Any]:
     """Seconds a step with nothing overlapped, and what is sent."""
     traffic = traffic_by_layer(operators, chosen, mesh)
     each, once = pass_seconds(traffic, mesh)
     computing = sum(
-        seconds_of(model, operator) / part.work_parts(p.loops, mesh)
+        seconds_of(model, operator) / part.timed_parts(operator, p.loops, mesh, loss)
         for operator, p in zip(operators, chosen, strict=True)
     )
     return {

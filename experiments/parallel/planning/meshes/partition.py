@@ -26,6 +26,7 @@ from experiments.parallel.planning.meshes.layouts import (
 )
 from experiments.parallel.planning.meshes.mesh import Mesh
 from experiments.parallel.planning.operators.divisions import Division, parts_of
+from experiments.parallel.planning.operators.part_loss import LossOfParts, share_parts
 from experiments.workloads.einsum import Operand, Operator
 
 #: A number for each row of a statistic: the maximum or mean, and the sum.
@@ -68,6 +69,11 @@ def division_along(loops: Sequence[str], mesh: Mesh) -> Division:
 def work_parts(loops: Sequence[str], mesh: Mesh) -> int:
     """In how many parts the work is cut."""
     return math.prod(division_along(loops, mesh).values())
+
+
+def timed_parts(operator: Operator, loops: Sequence[str], mesh: Mesh, loss: LossOfParts) -> float:
+    """How many equal parts of the work take as long as one of these, whose tiles may be small."""
+    return share_parts(work_parts(loops, mesh), loss(operator, division_along(loops, mesh)))
 
 
 def layout_made(operator: Operator, loops: Sequence[str]) -> Layout:

@@ -24,11 +24,11 @@ from experiments.workloads.einsum import Operator
 class OperatorParts(NamedTuple):
     """In how many parts an operator of a layer is cut.
 
-    Its work, each of its parameters, what is kept of its output.
+    Its work (as many equal parts as take as long), each of its parameters, what is kept of its output.
     """
 
     operator: Operator
-    work: int
+    work: float
     parameters: tuple[int, ...]
     stash: int
 
@@ -95,7 +95,7 @@ def layer_sharding(
     )
 
 
-def parts_together(entries: Iterable[tuple[float, int]]) -> float:
+def parts_together(entries: Iterable[tuple[float, float]]) -> float:
     """Into how many parts all entries (amount, parts) are divided together: their sum over a device's sum."""
     known = [(amount, parts) for amount, parts in entries if amount > 0]
     if len({parts for _, parts in known}) <= 1:

@@ -35,6 +35,7 @@ from experiments.parallel.planning.operators.divisions import (
     overlap,
 )
 from experiments.parallel.planning.operators.operators import operators_of
+from experiments.parallel.planning.operators.part_loss import PartLoss, share_parts
 from experiments.workloads.einsum import Operand
 from experiments.workloads.step import Floats
 
@@ -98,6 +99,7 @@ class OperatorCosts:
         counted = counts_batch(self.model)
         self.axes = tuple(axes_of(o, counted, partial_sums) for o in self.operators)
         self.choices = tuple(_allowed_configurations(axes, self.devices, only, most) for axes in self.axes)
+        self.loss = PartLoss(estimate, batch)
         self.slowdown = max(estimate.slowdown(device) for device in range(self.devices))
         self.edges = self._edges()
         gradients = float(self.model.parameter_bytes.sum()) * self._gradient
@@ -138,11 +140,19 @@ class OperatorCosts:
             [self.compute(number, c) + self.exchange_seconds(number, c) for c in self.choices[number]]
         )
 
+    def work_parts(self, number: int, choice: Configuration) -> float:
+        """Return how many equal parts of the work take as long as one of these, whose tiles may be small."""
+        parts = math.prod(choice)
+        if parts == 1:
+            return parts
+        division = dict(zip(self.axes[number].names, choice, strict=True))
+        return share_parts(parts, self.loss(self.operators[number], division))
+
     def compute(self, number: int, choice: Configuration) -> float:
-        """t_C: work divides evenly over the parts, at the pace of the slowest device."""
+        """t_C: the time of a part, at the pace of the slowest device."""
         operator = self.operators[number]
         seconds = float(self.estimate.layer_seconds[operator.layer]) * operator.share * self.batch
-        return seconds * self.slowdown / math.prod(choice)
+        return seconds * self.slowdown / self.work_parts(number, choice)
 
     def exchange_seconds(self, number: int, choice: Configuration) -> float:
         """t_S and the sums of partial results, in seconds."""

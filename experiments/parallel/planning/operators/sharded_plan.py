@@ -56,7 +56,7 @@ def _sharding(
 def _parts(costs: OperatorCosts, number: int, choice: Configuration) -> OperatorParts:
     operator, axes = costs.operators[number], costs.axes[number]
     parameters = tuple(axes.parts_of(choice, operand.dims) for operand in operator.parameters)
-    return OperatorParts(operator, math.prod(choice), parameters, math.prod(choice))
+    return OperatorParts(operator, costs.work_parts(number, choice), parameters, math.prod(choice))
 
 
 def _axis(costs: OperatorCosts, chosen: Sequence[Configuration], inside: Sequence[int]) -> str:

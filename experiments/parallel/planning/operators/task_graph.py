@@ -208,12 +208,13 @@ class Tasks:
 
     def _add_operator(self, number: int) -> None:
         placement, owner = self.placements[number], (number, -1)
+        parts = self.costs.work_parts(number, placement.degrees)
         backward = []
         for part in range(placement.parts):
             device = placement.first + part
             there, back = self._part_seconds(number, device)
-            first = self._add(self.forward(number, part), there / placement.parts, device, owner)
-            backward.append(self._add(self.backward(number, part), back / placement.parts, device, owner))
+            first = self._add(self.forward(number, part), there / parts, device, owner)
+            backward.append(self._add(self.backward(number, part), back / parts, device, owner))
             self._link(first, backward[-1])
         for which, (reduction, group) in enumerate(self._reductions(number)):
             seconds, lane = self._lanes.reduction(reduction.bytes, tuple(placement.first + p for p in group))

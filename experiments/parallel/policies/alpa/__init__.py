@@ -151,7 +151,7 @@ def _shardings(costs: StageCosts, stage: StageChoice, on: OnMesh) -> tuple[Shard
     span = costs.span(stage.begin, stage.end)
     own = costs.operators[span.start : span.stop]
     layers = costs.layers(stage.begin, stage.end)
-    return shardings(own, on.solved.partitions, on.mesh, costs.samples, layers, span.start)
+    return shardings(own, on.solved.partitions, on.mesh, costs.samples, layers, costs.loss, span.start)
 
 
 def _received_bytes(model: LayerGraph) -> Floats:

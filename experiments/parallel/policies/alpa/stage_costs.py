@@ -21,6 +21,7 @@ from experiments.hardware import Hardware
 from experiments.parallel.interface import PlanningEstimate
 from experiments.parallel.planning.meshes.mesh import Mesh, mesh_on
 from experiments.parallel.planning.operators.operators import operators_of
+from experiments.parallel.planning.operators.part_loss import PartLoss
 from experiments.parallel.policies.alpa.intra_op import (
     Signature,
     Solved,
@@ -108,6 +109,7 @@ class StageCosts:
         self.operators = operators_of(model, self.samples)
         self._layers = layer_signatures(self.operators)
         self._keys = keys_of(self.operators, self._layers)
+        self.loss = PartLoss(self.estimate, self.samples)
         passes = [self.estimate.pass_seconds(layer, self.samples) for layer in range(len(model))]
         whole = [one.forward + one.backward + one.weight for one in passes]
         self._computing = [whole[operator.layer] * operator.share for operator in self.operators]
@@ -171,7 +173,7 @@ class StageCosts:
     ) -> Solved | None:
         if (submesh, shape) not in self._ways:
             mesh = mesh_on(self.cluster, [("x", shape[0]), ("y", shape[1])], range(shape[0] * shape[1]))
-            self._ways[submesh, shape] = Ways(mesh, self.scatter)
+            self._ways[submesh, shape] = Ways(mesh, self.loss, self.scatter)
         self.estimate.show_life()
         span, ways = self.span(begin, end), self._ways[submesh, shape]
         problem = StageProblem(self.operators, span, self._keys, self._computing, ways, self.steps)

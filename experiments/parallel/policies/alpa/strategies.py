@@ -28,6 +28,7 @@ from experiments.parallel.planning.meshes.layouts import (
 from experiments.parallel.planning.meshes.mesh import Mesh
 from experiments.parallel.planning.meshes.partition import OperatorPartition
 from experiments.parallel.planning.operators.divisions import Division, is_even
+from experiments.parallel.planning.operators.part_loss import LossOfParts
 from experiments.workloads.einsum import Operand, Operator
 from experiments.workloads.step import Floats
 
@@ -128,8 +129,8 @@ class Ways:
     ``key`` stands for an operator: equal ones have equal keys. Tables are distinguished by identity.
     """
 
-    def __init__(self, mesh: Mesh, scatter: bool = True) -> None:
-        self.mesh, self._scatter = mesh, scatter
+    def __init__(self, mesh: Mesh, loss: LossOfParts, scatter: bool = True) -> None:
+        self.mesh, self._loss, self._scatter = mesh, loss, scatter
         self._tables: dict[object, Table] = {}
         self._costs: dict[object, Costs] = {}
         self._resharding: dict[object, Floats] = {}
@@ -155,7 +156,7 @@ class Ways:
         """
         name = key, id(table), computing
         if name not in self._costs:
-            rows = [_cost(operator, partition, computing, self.mesh) for partition in table]
+            rows = [_cost(operator, partition, computing, self.mesh, self._loss) for partition in table]
             self._costs[name] = Costs(*np.array(rows, np.float64).reshape(-1, 4).T)
         return self._costs[name]
 
@@ -170,13 +171,13 @@ class Ways:
 
 
 def _cost(
-    operator: Operator, partition: OperatorPartition, computing: float, mesh: Mesh
+    operator: Operator, partition: OperatorPartition, computing: float, mesh: Mesh, loss: LossOfParts
 ) -> tuple[float, float, float, float]:
     sent = part.operator_traffic(operator, partition, mesh)
     moves = (*sent.forward, *sent.backward)
     each, once = split_seconds(moves, mesh)
     return (
-        computing / part.work_parts(partition.loops, mesh) + each,
+        computing / part.timed_parts(operator, partition.loops, mesh, loss) + each,
         once,
         part.parameter_bytes(operator, partition, mesh),
         part.stash_bytes(operator, partition, mesh),

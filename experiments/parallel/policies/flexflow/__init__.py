@@ -9,11 +9,12 @@ ends chains over graphs of hundreds of thousands of tasks.
 
 Left open by the paper: contention (a link runs one transfer at a time), how gradients are reduced (a ring
 among the parts that replicate them, on a lane next to transfers), and which devices an operator may have
-(here blocks of neighbors that its parts fill; the order of parts is fixed). Not reproduced: measured times
-of tiles (an operator's time divides by its parts) and degrees that do not divide a dimension. Plans that
-divide by more than samples are simulated one layer after another, so their simulated step may take longer
-than predicted where the search runs layers at once; the notes say which case it is, and where ``judge`` says
-``simulator``, not the task graph, the plan of data parallelism is taken where its simulated step is shorter.
+(here blocks of neighbors that its parts fill; the order of parts is fixed). Not reproduced: measured times of
+tiles (a part takes an equal share of its operator's time, and more where its products have small tiles:
+``part_loss``) and degrees that do not divide a dimension. Plans that divide by more than samples are
+simulated one layer after another, so their simulated step may take longer than predicted where the search
+runs layers at once; the notes say which case it is, and where ``judge`` says ``simulator``, not the task
+graph, the plan of data parallelism is taken where its simulated step is shorter.
 """
 
 from __future__ import annotations

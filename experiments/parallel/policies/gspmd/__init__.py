@@ -83,7 +83,7 @@ class Gspmd(ParallelPolicy):
         spread = annotate(operators, mesh, rules, self.open_dimensions).run()
         chosen = partition_operators(operators, spread)
         notes = {"annotations": text, "sweeps": spread.sweeps, "tensors_divided": len(spread.found)}
-        return whole_mesh_plan(model, mesh, chosen, batch, self.micro_batches, notes)
+        return whole_mesh_plan(model, mesh, chosen, batch, self.micro_batches, notes, estimate)
 
 
 def parse_annotations(text: str) -> dict[str, dict[str, str]]:

@@ -6,10 +6,11 @@ is the optimum of that cost. Devices are taken in order: part ``p`` of every ope
 operator may use fewer devices than there are. Sequences and hidden dimensions of other models are divided as
 height and channels are.
 
-Left open by the paper: graphs that do not reduce (here enumerated neighbor by neighbor, see
-``elimination``); how t_C is measured (here an operator's time divides by its parts); how a gradient is
-reduced (here a ring). Not reproduced: degrees that do not divide a dimension. An operator whose dimensions
-the model does not tell is divided by samples only; the notes count such operators.
+Left open by the paper: graphs that do not reduce (here enumerated neighbor by neighbor, see ``elimination``);
+how t_C is measured (here a part takes an equal share of its operator's time, and more where its products have
+small tiles: ``part_loss``); how a gradient is reduced (here a ring). Not reproduced: degrees that do not
+divide a dimension. An operator whose dimensions the model does not tell is divided by samples only; the notes
+count such operators.
 
 Different here where ``judge`` says ``simulator``, not the sum: in the plan as carried out gradients overlap
 with the backward pass, which no sum of costs can know. So the optimum is sought twice, with all of t_S and

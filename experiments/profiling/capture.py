@@ -30,6 +30,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import DataDependentOutputException
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
@@ -94,7 +95,11 @@ def trace(source: ModelSource, device: str = "cpu", progress: Progress = silent)
         return out
 
     try:
-        with torch.autograd.set_multithreading_enabled(False), _kernels(source, program, recorder):
+        with (
+            torch.autograd.set_multithreading_enabled(False),
+            _kernels(source, program, recorder),
+            _use_lazy_graph_module(True),  # its code is written when it first runs: a capture never does
+        ):
             graph_module = make_fx(step, tracing_mode="fake")(*arguments)
     except (DataDependentOutputException, GuardOnDataDependentSymNode) as error:
         what = "has control flow that its data decide, so there is no one step of it"

@@ -28,11 +28,12 @@ from experiments.memory.interface import machine_of, violations  # noqa: E402
 from experiments.memory.planning.host_update import parameter_count, update_of  # noqa: E402
 from experiments.models.build import build  # noqa: E402
 from experiments.models.quantized import NORMAL_FLOAT, QuantizedLinear  # noqa: E402
-from experiments.profiling.capture import Traced, capture, few_blocks, trace  # noqa: E402
+from experiments.profiling.capture import Traced, few_blocks  # noqa: E402
 from experiments.profiling.program import real_inputs  # noqa: E402
 from experiments.sources import with_roofline_times  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
 from experiments.workloads.step import KINDS  # noqa: E402
+from tests.experiments.captures import capture, trace  # noqa: E402
 from tests.experiments.configs import NO_DROPOUT  # noqa: E402
 from tests.experiments.memory.steps import plan_of  # noqa: E402
 

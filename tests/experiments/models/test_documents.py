@@ -15,13 +15,13 @@ from experiments.core.errors import BadInput  # noqa: E402
 from experiments.core.options import WorkloadOptions  # noqa: E402
 from experiments.core.spec import Workload  # noqa: E402
 from experiments.models.build import build, chosen  # noqa: E402
-from experiments.profiling.capture import capture, trace  # noqa: E402
 from experiments.sources import layers_of  # noqa: E402
 from experiments.workloads.aggregate import layer_graph  # noqa: E402
 from experiments.workloads.hf import check_config  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
 from experiments.workloads.transformer import from_config  # noqa: E402
 from experiments.workloads.transformer_layers import OPERATORS, transformer_layers  # noqa: E402
+from tests.experiments.captures import capture, trace  # noqa: E402
 from tests.experiments.replays import assert_replays_eager  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -15,10 +15,10 @@ transformers = pytest.importorskip("transformers")
 from experiments.core.errors import BadInput  # noqa: E402
 from experiments.core.options import WorkloadOptions  # noqa: E402
 from experiments.models.build import build  # noqa: E402
-from experiments.profiling.capture import capture, trace  # noqa: E402
 from experiments.workloads.hf import MODEL_TYPES, USUAL_DROPOUTS, dropouts  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
 from experiments.workloads.transformer import from_config  # noqa: E402
+from tests.experiments.captures import capture, trace  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -18,10 +18,11 @@ from torch.nn.attention import sdpa_kernel  # noqa: E402
 from experiments.core.errors import BadInput  # noqa: E402
 from experiments.core.options import WorkloadOptions  # noqa: E402
 from experiments.models.build import build  # noqa: E402
-from experiments.profiling.capture import Traced, capture, trace  # noqa: E402
+from experiments.profiling.capture import Traced  # noqa: E402
 from experiments.profiling.program import ATTENTION  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
 from experiments.workloads.step import KINDS, PHASES, Step  # noqa: E402
+from tests.experiments.captures import capture, trace  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 from experiments.core.errors import BadInput  # noqa: E402
 from experiments.core.options import WorkloadOptions  # noqa: E402
 from experiments.profiling import cache  # noqa: E402
-from experiments.profiling.capture import trace  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
+from tests.experiments.captures import trace  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -25,7 +25,8 @@ def gpt(parts: int, batch: int = 8) -> ModelSource:
 def lstm(parts: int) -> ModelSource:
     """Its series has the steps first and the samples second."""
     options = WorkloadOptions(batch=8, sequence=2, optimizer="sgd")
-    return ModelSource("zoo:lstm", zoo="lstm", options=options, micro_batches=parts)
+    sizes = {"layers": 2, "hidden": 32}
+    return ModelSource("zoo:lstm", zoo="lstm", sizes=sizes, options=options, micro_batches=parts)
 
 
 @pytest.mark.parametrize("model", [gpt, lstm])

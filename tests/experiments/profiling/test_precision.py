@@ -14,8 +14,8 @@ from torch import Tensor  # noqa: E402
 from experiments.core.options import WorkloadOptions  # noqa: E402
 from experiments.core.precision import PRECISIONS, state_bytes  # noqa: E402
 from experiments.models.build import build  # noqa: E402
-from experiments.profiling.capture import capture, trace  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
+from tests.experiments.captures import capture, trace  # noqa: E402
 from tests.experiments.configs import NO_DROPOUT  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -23,11 +23,11 @@ from experiments.memory.live.runner import StepRunner  # noqa: E402
 from experiments.memory.simulator import Simulator  # noqa: E402
 from experiments.models.build import build  # noqa: E402
 from experiments.models.parts import strip_wrappers  # noqa: E402
-from experiments.profiling.capture import capture, trace  # noqa: E402
 from experiments.profiling.program import real_inputs  # noqa: E402
 from experiments.sources import with_roofline_times  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
 from experiments.workloads.step import PHASES, Step  # noqa: E402
+from tests.experiments.captures import capture, trace  # noqa: E402
 from tests.experiments.configs import NO_DROPOUT  # noqa: E402
 from tests.experiments.memory.steps import plan_of  # noqa: E402
 from tests.experiments.profiling.test_lengthened import content  # noqa: E402

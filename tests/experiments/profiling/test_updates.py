@@ -16,11 +16,12 @@ from experiments.core.errors import BadInput  # noqa: E402
 from experiments.core.options import OPTIMIZERS, WorkloadOptions  # noqa: E402
 from experiments.core.precision import describe_states, state_bytes, states_of  # noqa: E402
 from experiments.models.build import build  # noqa: E402
-from experiments.profiling.capture import capture, few_blocks, trace  # noqa: E402
+from experiments.profiling.capture import few_blocks  # noqa: E402
 from experiments.profiling.optimizers import OPTIMIZERS as KNOWN  # noqa: E402
 from experiments.profiling.program import real_inputs  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
 from experiments.workloads.step import KINDS, PHASES, Step  # noqa: E402
+from tests.experiments.captures import capture, trace  # noqa: E402
 from tests.experiments.configs import NO_DROPOUT  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -14,10 +14,10 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from experiments.core.options import WorkloadOptions  # noqa: E402
 from experiments.models.build import build  # noqa: E402
-from experiments.profiling.capture import capture, trace  # noqa: E402
 from experiments.workloads.hf import check_config  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
 from experiments.workloads.transformer import from_config, has_closed_form  # noqa: E402
+from tests.experiments.captures import capture, trace  # noqa: E402
 from tests.experiments.replays import assert_replays_eager  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -12,9 +12,9 @@ from experiments.core.errors import BadInput  # noqa: E402
 from experiments.core.options import WorkloadOptions  # noqa: E402
 from experiments.models.build import build, chosen  # noqa: E402
 from experiments.models.catalog import ZOO  # noqa: E402
-from experiments.profiling.capture import capture, trace  # noqa: E402
 from experiments.workloads.hf import dropouts  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
+from tests.experiments.captures import capture, trace  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

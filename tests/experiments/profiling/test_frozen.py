@@ -19,11 +19,12 @@ from experiments.core.options import WorkloadOptions  # noqa: E402
 from experiments.core.precision import describe_states, states_of  # noqa: E402
 from experiments.core.spec import Workload  # noqa: E402
 from experiments.models.build import build  # noqa: E402
-from experiments.profiling.capture import capture, few_blocks, trace  # noqa: E402
+from experiments.profiling.capture import few_blocks  # noqa: E402
 from experiments.profiling.program import real_inputs  # noqa: E402
 from experiments.sources import layers_of, step_of  # noqa: E402
 from experiments.workloads.model import ModelSource  # noqa: E402
 from experiments.workloads.step import KINDS  # noqa: E402
+from tests.experiments.captures import capture, trace  # noqa: E402
 from tests.experiments.configs import NO_DROPOUT  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -8,10 +8,10 @@ pytest.importorskip("torch")
 
 from experiments.core.options import WorkloadOptions
 from experiments.core.progress import silent
-from experiments.profiling.capture import capture
 from experiments.profiling.training_forms import FORMS, capture_forms, in_form
 from experiments.summaries.training_memory import bytes_at_peak
 from experiments.workloads.model import ModelSource
+from tests.experiments.captures import capture
 from tests.experiments.configs import NO_DROPOUT
 
 pytestmark = pytest.mark.torch

@@ -282,7 +282,7 @@ class ParallelPlan:
         return dict(self.mesh).get("context", 1)
 
     @property
-    def joined(self) -> int:
+    def joined_replicas(self) -> int:
         """Replicas that are one worker because they share experts."""
         return dict(self.mesh).get(JOINED, 1)
 
@@ -298,7 +298,7 @@ class ParallelPlan:
         gradients, and ZeRO divides states among them.
         """
         replicas = [self.workers[worker].devices for worker in stage.workers]
-        places = self.expert_parts if experts else len(replicas[0]) // (self.context * self.joined)
+        places = self.expert_parts if experts else len(replicas[0]) // (self.context * self.joined_replicas)
         return [tuple(d for devices in replicas for d in devices[place::places]) for place in range(places)]
 
     def degree(self, stage: Stage, experts: bool = False) -> int:
@@ -306,7 +306,7 @@ class ParallelPlan:
         if experts:
             devices = len(stage.workers) * len(self.workers[stage.workers[0]].devices)
             return devices // self.expert_parts if self.expert_parts else 1
-        return len(stage.workers) * self.context * self.joined
+        return len(stage.workers) * self.context * self.joined_replicas
 
     def is_replicated(self, stage: Stage) -> bool:
         """Whether any weights of ``stage`` are on several devices."""

@@ -32,6 +32,18 @@ def knob(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+#: What the help of an open knob ends in, and what forms show instead of a default.
+LEFT_OPEN = "from the model and the cluster"
+
+
+def open_knob(help: str, **limits: Any) -> Any:
+    """Declare a knob that a spec may leave open (``None``): its policy then settles it for the workload.
+
+    ``limits`` are those of ``knob``.
+    """
+    return knob(None, f"{help}; empty: {LEFT_OPEN}", **limits)
+
+
 def fixed_knob(value: Any) -> Any:
     """Declare a knob of the base class that a preset sets once and for all; nobody is asked for it."""
     return dataclasses.field(default=value, init=False)
@@ -51,6 +63,11 @@ class Knob:
     choices: tuple[Any, ...] | None
     unit: str
     words: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its policy settles it where a spec says nothing."""
+        return self.default is None and self.help.endswith(LEFT_OPEN)
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -57,5 +57,6 @@ def _add_notes(result: Result, placed: Placed) -> Result:
         "assumed": list(loaded.assumed),
         "warnings": [*placed.estimate.cluster.warnings, *loaded.warnings],
         **states_note(placed.estimate.states, placed.estimate.precision),
+        **placed.settled.notes,
     }
     return replace(result, workload_sha256=loaded.sha256, notes={**result.notes, **notes})

@@ -21,6 +21,7 @@ from experiments.parallel.interface import (
     PlanningEstimate,
     model_estimate,
 )
+from experiments.parallel.planning.settings import Settled, settle
 from experiments.parallel.simulator import evaluate
 from experiments.sources import Loaded, layers_of, repeatable
 from experiments.workloads.layers import LayerGraph
@@ -30,11 +31,15 @@ from experiments.workloads.transformer_layers import CAPTURED, OPERATORS
 
 @dataclass(frozen=True)
 class Placed:
-    """A policy's plan, and what it was made from."""
+    """A policy's plan with its open knobs settled, and what it was made from."""
 
-    plan: ParallelPlan
+    settled: Settled
     estimate: PlanningEstimate
     loaded: Loaded
+
+    @property
+    def plan(self) -> ParallelPlan:
+        return self.settled.plan
 
 
 def place(spec: RunSpec, policy: Policy, progress: Progress) -> Placed:
@@ -55,9 +60,9 @@ def place(spec: RunSpec, policy: Policy, progress: Progress) -> Placed:
         part(progress, 0.8, 1.0),
         _precision(placer, spec, model, loaded),
     )
-    plan = placer.place(model, cluster, options.batch or model.batch, estimate)
+    settled = settle(placer, model, cluster, options.batch or model.batch, estimate)
     progress(1.0, "placed")
-    return Placed(plan, estimate, loaded)
+    return Placed(settled, estimate, loaded)
 
 
 def _precision(policy: ParallelPolicy, spec: RunSpec, model: LayerGraph, loaded: Loaded) -> str | None:

@@ -4,12 +4,14 @@ slots.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
-from experiments.core.knobs import knob
+from experiments.core.knobs import open_knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface.estimate import PlanningEstimate
+from experiments.parallel.interface.open_counts import PipelineShapes
 from experiments.parallel.interface.plan import ParallelPlan, Slot, Stage
 from experiments.parallel.interface.policy import (
     LivePolicy,
@@ -29,11 +31,11 @@ class PipelineSchedule(LivePolicy, ParallelPolicy):
     replicate it. A device hosts one stage unless ``hosts`` says otherwise.
     """
 
-    stages: int | None = knob(
-        None, "devices of a pipeline; empty: all, or one for every layer", low=1, high=4096
+    stages: int | None = open_knob("devices of a pipeline", low=1, high=4096)
+    micro_batches: int | None = open_knob("micro-batches of each pipeline in a step", low=1, high=65536)
+    recompute: bool | None = open_knob(
+        "keep a stage's input only and recompute its activations before backward"
     )
-    micro_batches: int = knob(8, "micro-batches of each pipeline in a step", low=1, high=65536)
-    recompute: bool = knob(False, "keep a stage's input only and recompute its activations before backward")
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Slot, ...]:
         """Return the slots of device ``stage`` of a pipeline of ``stages`` devices, in execution order.
@@ -49,31 +51,49 @@ class PipelineSchedule(LivePolicy, ParallelPolicy):
         """
         return tuple((device,) for device in range(stages))
 
+    def together(self, stages: int) -> int:
+        """Return how many micro-batches make a whole round over ``stages`` devices."""
+        return 1
+
+    def settings(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> Iterator[Sequence[Self]]:
+        """Every depth, filled; then in micro-batches of a sample; then both with recomputation."""
+        shapes = self._shapes(model, cluster, batch)
+        for again in (False, True) if self.recompute is None else (self.recompute,):
+            for counts in shapes.rounds():
+                yield [replace(self, stages=s, micro_batches=m, recompute=again) for s, m in counts]
+
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> ParallelPlan:
-        stages = self._devices(model, cluster)
+        stages, micro_batches = self._shapes(model, cluster, batch).deepest()
         hosts = self.hosts(stages)
         bounds = stage_bounds(estimate, len(hosts))
         pipelines = whole_share(cluster.device_count, stages, "devices", "knobs.stages")
-        orders = [self.order(stage, stages, self.micro_batches) for stage in range(stages)]
-        whole_share(batch, pipelines * self.micro_batches, "samples", "knobs.micro_batches")
+        orders = [self.order(stage, stages, micro_batches) for stage in range(stages)]
+        whole_share(batch, pipelines * micro_batches, "samples", "knobs.micro_batches")
         return ParallelPlan(
             batch=batch,
-            micro_batches=pipelines * self.micro_batches,
+            micro_batches=pipelines * micro_batches,
             mesh=(("pipeline", stages), ("data", pipelines)),
             stages=hosted_stages(bounds, hosts, pipelines),
-            workers=replicated_pipelines(orders, pipelines, self.micro_batches),
+            workers=replicated_pipelines(orders, pipelines, micro_batches),
             recompute=tuple(range(len(model))) if self.recompute else (),
             synchronization=self.sync(),
         )
 
-    def _devices(self, model: LayerGraph, cluster: Hardware) -> int:
-        """As asked for; else all devices, or as many as the layers make stages for."""
-        if self.stages is not None:
-            return self.stages
+    def _shapes(self, model: LayerGraph, cluster: Hardware, batch: int) -> PipelineShapes:
+        """What of depth and micro-batches is asked for; layers make stages for every chunk of a device."""
         chunks = len(self.hosts(2)) / 2
-        return max(1, min(cluster.device_count, int(len(model) / chunks)))
+        return PipelineShapes(
+            devices=cluster.device_count,
+            most=int(len(model) / chunks),
+            batch=batch,
+            stages=self.stages,
+            micro_batches=self.micro_batches,
+            together=self.together,
+        )
 
 
 def hosted_stages(

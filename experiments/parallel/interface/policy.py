@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
@@ -53,6 +53,16 @@ class ParallelPolicy(Policy):
         ``BadInput`` when batch, layers or devices do not divide as the policy needs.
         """
         raise NotImplementedError
+
+    def settings(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> Iterator[Sequence[Self]]:
+        """Yield rounds of settings of the knobs that are left open (``None``), the preferred round first.
+
+        Of the first round of which one fits, the fastest is carried out (``planning.settings``). Only this
+        policy where it leaves nothing open; a knob that is given keeps its value.
+        """
+        yield (self,)
 
     def sync(self) -> Synchronization:
         """Return how replicas synchronize: by default an all-reduce with a barrier."""

@@ -4,9 +4,11 @@ summed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Self
 
-from experiments.core.knobs import knob
+from experiments.core.knobs import knob, open_knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
     ALGORITHMS,
@@ -16,6 +18,7 @@ from experiments.parallel.interface import (
     Synchronization,
     data_parallel_plan,
 )
+from experiments.parallel.planning.settings import accumulations
 from experiments.workloads.layers import LayerGraph
 
 
@@ -26,8 +29,8 @@ class GradientExchange(ParallelPolicy):
     A preset sets knobs, leaves others open, and may say more in its plan than the exchange itself.
     """
 
-    micro_batches: int = knob(
-        1, "micro-batches accumulated on each device before the update", low=1, high=65536
+    micro_batches: int | None = open_knob(
+        "micro-batches accumulated on each device before the update", low=1, high=65536
     )
     bucket_bytes: float = knob(25 * 2**20, "gradient bucket", low=1, high=1e12, unit="bytes")
     algorithm: str = knob("ring", "all-reduce algorithm (simulated)", choices=ALGORITHMS)
@@ -35,10 +38,16 @@ class GradientExchange(ParallelPolicy):
     def sync(self) -> Synchronization:
         return Synchronization(bucket_bytes=self.bucket_bytes, algorithm=self.algorithm)
 
+    def settings(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> Iterator[Sequence[Self]]:
+        """As few micro-batches as fit."""
+        return accumulations(self, batch // cluster.device_count)
+
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> ParallelPlan:
-        plan = data_parallel_plan(model, cluster, batch, self.micro_batches, self.sync())
+        plan = data_parallel_plan(model, cluster, batch, self.micro_batches or 1, self.sync())
         return self.complete(plan, cluster, estimate)
 
     def complete(self, plan: ParallelPlan, cluster: Hardware, estimate: PlanningEstimate) -> ParallelPlan:

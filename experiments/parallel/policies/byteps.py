@@ -14,12 +14,12 @@ rest stay idle). Not reproduced: copies between device and host memory, the sum'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from experiments.core.errors import BadInput
-from experiments.core.knobs import knob
+from experiments.core.knobs import knob, open_knob
 from experiments.hardware import Hardware, NodeGroup
 from experiments.parallel.interface import (
     ParallelPlan,
@@ -29,6 +29,7 @@ from experiments.parallel.interface import (
     data_parallel_plan,
 )
 from experiments.parallel.interface.exchanges import SUMMATION
+from experiments.parallel.planning.settings import accumulations
 from experiments.workloads.layers import LayerGraph
 
 
@@ -44,14 +45,22 @@ class BytePs(ParallelPolicy):
     cpu_machines: int = knob(
         0, "machines without GPUs, the last of the cluster, that only sum", low=0, high=4096
     )
-    micro_batches: int = knob(
-        1, "micro-batches accumulated on each device before the update", low=1, high=65536
+    micro_batches: int | None = open_knob(
+        "micro-batches accumulated on each device before the update", low=1, high=65536
     )
     part_bytes: float = knob(4 * 2**20, "a part of the gradients, at most", low=1, high=1e12, unit="bytes")
     in_flight: int = knob(64, "parts that are under way at once", low=1, high=1 << 20)
 
     def sync(self) -> Synchronization:
         return Synchronization(SUMMATION, bucket_bytes=self.part_bytes, in_flight=self.in_flight)
+
+    def settings(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> Iterator[Sequence[Self]]:
+        """As few micro-batches as fit."""
+        machines = max(1, cluster.node_count - self.cpu_machines)
+        devices = sum(node.device_count for node in cluster.nodes[:machines])
+        return accumulations(self, batch // devices)
 
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
@@ -66,7 +75,7 @@ class BytePs(ParallelPolicy):
         shares = [own] * machines + [spare] * helpers
         sync = replace(self.sync(), servers=_first_devices(cluster, machines + helpers), shares=tuple(shares))
         workers = _without_helpers(cluster, machines)
-        plan = data_parallel_plan(model, workers, batch, self.micro_batches, sync)
+        plan = data_parallel_plan(model, workers, batch, self.micro_batches or 1, sync)
         size = float(estimate.layer_parameters.sum()) * estimate.states.gradient
         return replace(plan, notes=_notes(machines, helpers, size, cluster.network.bandwidth))
 

@@ -11,11 +11,12 @@ devices; the groups' gradients are summed part by part.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from experiments.core.errors import BadInput
-from experiments.core.knobs import knob
+from experiments.core.knobs import knob, open_knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
     LivePolicy,
@@ -24,6 +25,8 @@ from experiments.parallel.interface import (
     PlanningEstimate,
     whole_share,
 )
+from experiments.parallel.interface.open_counts import doubling
+from experiments.parallel.planning.settings import grid
 from experiments.parallel.planning.transformers.plan import Degrees, megatron_plan
 from experiments.parallel.planning.transformers.shardings import BESIDE, EXCHANGES
 from experiments.workloads.layers import LayerGraph
@@ -41,7 +44,7 @@ class Fsdp(LivePolicy, ParallelPolicy):
     layers: ClassVar[str] = OPERATORS
 
     context: int = knob(1, "devices that share a sequence", low=1, high=1024)
-    micro_batches: int = knob(1, "micro-batches accumulated before the update", low=1, high=65536)
+    micro_batches: int | None = open_knob("micro-batches accumulated before the update", low=1, high=65536)
     shard: int = knob(
         0, "devices that divide states, the groups copies (hybrid sharding); 0: all", low=0, high=65536
     )
@@ -51,11 +54,18 @@ class Fsdp(LivePolicy, ParallelPolicy):
         "whose results are merged; before they compute",
         choices=EXCHANGES,
     )
-    recompute: str = knob(
-        "none",
+    recompute: str | None = open_knob(
         "computed again: nothing; all but attention and every second product; whole blocks",
         choices=("none", "selective", "blocks"),
     )
+
+    def settings(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> Iterator[Sequence[Self]]:
+        """All samples at once and nothing again; then every micro-batch and recomputation."""
+        yield from grid(self, micro_batches=(1,), recompute=("none",))
+        counts = doubling(batch * self.context // cluster.device_count)
+        yield from grid(self, micro_batches=counts, recompute=("none", "selective", "blocks"))
 
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
@@ -64,8 +74,9 @@ class Fsdp(LivePolicy, ParallelPolicy):
             wanted = "a decoder-only transformer's configuration or sheet"
             raise BadInput("is not known by its sizes", model.name, wanted)
         replicas = whole_share(cluster.device_count, self.context, "devices", "knobs.context")
-        samples = whole_share(batch, replicas * self.micro_batches, "samples", "knobs.micro_batches")
-        again = "none" if self.recompute == "none" else "blocks"
+        parts = replicas * (self.micro_batches or 1)
+        samples = whole_share(batch, parts, "samples", "knobs.micro_batches")
+        again = "none" if self.recompute in (None, "none") else "blocks"
         layout = Degrees(
             context=self.context,
             context_exchange=self.context_exchange,

@@ -28,6 +28,9 @@ class Interleaved(PipelineSchedule):
     def hosts(self, stages: int) -> tuple[tuple[int, ...], ...]:
         return devices_by_stage(stages, self.chunks)
 
+    def together(self, stages: int) -> int:
+        return stages if self.chunks > 1 else 1
+
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Slot, ...]:
         ahead = stages - stage - 1
         warm_up = 2 * ahead + (self.chunks - 1) * stages if self.chunks > 1 else ahead

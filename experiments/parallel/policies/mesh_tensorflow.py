@@ -15,12 +15,12 @@ GShard.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from experiments.core.errors import BadInput
-from experiments.core.knobs import knob
+from experiments.core.knobs import knob, open_knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import ParallelPlan, ParallelPolicy, PlanningEstimate, whole_share
 from experiments.parallel.planning.meshes import partition as part
@@ -29,6 +29,7 @@ from experiments.parallel.planning.meshes.mesh import Mesh, mesh_on
 from experiments.parallel.planning.meshes.mesh_plan import whole_mesh_plan
 from experiments.parallel.planning.meshes.partition import OperatorPartition
 from experiments.parallel.planning.operators.operators import operators_of
+from experiments.parallel.planning.settings import accumulations
 from experiments.workloads.einsum import Operator
 from experiments.workloads.layers import LayerGraph
 
@@ -53,17 +54,24 @@ class MeshTensorFlow(ParallelPolicy):
         "a dimension that its axis does not divide is refused or stays whole",
         choices=("whole", "refused"),
     )
-    micro_batches: int = knob(1, "parts of the batch, one after another", low=1, high=65536)
+    micro_batches: int | None = open_knob("parts of the batch, one after another", low=1, high=65536)
+
+    def settings(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> Iterator[Sequence[Self]]:
+        """As few parts as fit."""
+        return accumulations(self, batch)
 
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> ParallelPlan:
         mesh = two_axes(cluster, self.model_axis)
         rules = axis_rules(self.layout, r"[a-z_.]+", AXES, "a rule", "knobs.layout")
-        samples = whole_share(batch, self.micro_batches, "samples", "knobs.micro_batches")
+        parts = self.micro_batches or 1
+        samples = whole_share(batch, parts, "samples", "knobs.micro_batches")
         operators = operators_of(model, samples)
         chosen = [_partition(operator, rules, mesh, self.uneven == "refused") for operator in operators]
-        return whole_mesh_plan(model, mesh, chosen, batch, self.micro_batches, {"layout": rules}, estimate)
+        return whole_mesh_plan(model, mesh, chosen, batch, parts, {"layout": rules}, estimate)
 
 
 def two_axes(cluster: Hardware, model_axis: int) -> Mesh:

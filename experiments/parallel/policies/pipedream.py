@@ -41,7 +41,7 @@ from experiments.parallel.interface import (
 from experiments.parallel.interface.versions import with_versions
 from experiments.parallel.planning.stages.cuts import Cuts, cuts_of
 from experiments.parallel.planning.stages.one_by_one import in_flight, replica_order
-from experiments.parallel.planning.stages.pipelines import stage_count, window_plan
+from experiments.parallel.planning.stages.pipelines import shapes_of, window_plan
 from experiments.parallel.planning.stages.stage_search import (
     ClusterLevel,
     StageSearchRules,
@@ -115,7 +115,7 @@ class PipeDream(LivePolicy, ParallelPolicy):
     def _straight(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> ParallelPlan:
-        bounds = stage_bounds(estimate, stage_count(None, model, cluster))
+        bounds = stage_bounds(estimate, shapes_of(model, cluster, batch).depths()[-1])
         held = in_flight([1] * len(bounds))
         orders = [self._order(stage, 0, 1, depth) for stage, depth in enumerate(held)]
         return with_versions(window_plan(bounds, orders, cluster, batch, self.mini_batches, self._training()))

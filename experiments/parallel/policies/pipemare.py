@@ -12,11 +12,12 @@ for a task at hand. A delay below one update divides no rate.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 from experiments.core.errors import BadInput
-from experiments.core.knobs import knob
+from experiments.core.knobs import knob, open_knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
     BACKWARD,
@@ -31,9 +32,10 @@ from experiments.parallel.interface import (
     WeightRule,
     stage_bounds,
 )
+from experiments.parallel.interface.open_counts import PipelineShapes, window_updates
 from experiments.parallel.interface.versions import with_versions
 from experiments.parallel.planning.stages.one_by_one import replica_order
-from experiments.parallel.planning.stages.pipelines import stage_count, window_plan
+from experiments.parallel.planning.stages.pipelines import shapes_of, window_plan
 from experiments.workloads.layers import LayerGraph
 
 
@@ -46,9 +48,11 @@ class PipeMare(LivePolicy, ParallelPolicy):
 
     name: ClassVar[str] = "pipemare"
 
-    stages: int | None = knob(None, "stages; empty: all devices, or one for every layer", low=1, high=4096)
-    micro_batches: int = knob(4, "micro-batches of a mini-batch, which is an update", low=1, high=65536)
-    mini_batches: int = knob(32, "mini-batches in the window that is carried out", low=1, high=65536)
+    stages: int | None = open_knob("stages", low=1, high=4096)
+    micro_batches: int | None = open_knob(
+        "micro-batches of a mini-batch, which is an update", low=1, high=65536
+    )
+    mini_batches: int | None = open_knob("mini-batches in the window that is carried out", low=1, high=65536)
     anneal: int = knob(
         16, "updates over which rates divided by delay return to normal (T1); 0: none", low=0, high=10**9
     )
@@ -56,24 +60,36 @@ class PipeMare(LivePolicy, ParallelPolicy):
     synchronous: int = knob(2, "mini-batches with a flush at first (T3)", low=0, high=65536)
     rate: float = knob(0.1, "learning rate (measured)", low=0.0, high=1e3)
 
+    def settings(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> Iterator[Sequence[Self]]:
+        """Every depth, filled; then in micro-batches of a sample."""
+        for counts in self._shapes(model, cluster, batch).rounds():
+            yield [replace(self, stages=s, micro_batches=m) for s, m in counts]
+
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> ParallelPlan:
-        if self.synchronous > self.mini_batches:
-            what = f"{self.synchronous} synchronous mini-batches of {self.mini_batches}"
-            raise BadInput(what, "knobs.synchronous", f"at most {self.mini_batches}")
-        bounds = stage_bounds(estimate, stage_count(self.stages, model, cluster))
-        orders = [self._order(stage, len(bounds)) for stage in range(len(bounds))]
+        stages, each = self._shapes(model, cluster, batch).deepest()
+        mini_batches = self.mini_batches or max(window_updates(stages, each), 2 * self.synchronous)
+        if self.synchronous > mini_batches:
+            what = f"{self.synchronous} synchronous mini-batches of {mini_batches}"
+            raise BadInput(what, "knobs.synchronous", f"at most {mini_batches}")
+        bounds = stage_bounds(estimate, stages)
+        orders = [self._order(stage, stages, each, mini_batches) for stage in range(stages)]
         training = Training(
             Learning(rate=self.rate, anneal=self.anneal, decay=self.decay),
-            WeightRule("newest", self.micro_batches, self.synchronous),
+            WeightRule("newest", each, self.synchronous),
         )
-        plan = window_plan(bounds, orders, cluster, batch, self.mini_batches, training)
+        plan = window_plan(bounds, orders, cluster, batch, mini_batches, training)
         return with_versions(plan, copies=1 if self.decay else 0)
 
-    def _order(self, stage: int, stages: int) -> tuple[Slot, ...]:
+    def _shapes(self, model: LayerGraph, cluster: Hardware, batch: int) -> PipelineShapes:
+        return shapes_of(model, cluster, batch, self.stages, self.micro_batches)
+
+    def _order(self, stage: int, stages: int, each: int, mini_batches: int) -> tuple[Slot, ...]:
         """With a flush at first; then each forward pass so many micro-batches before its backward pass."""
-        each, first = self.micro_batches, self.synchronous * self.micro_batches
+        first = self.synchronous * each
         flushed = [
             Slot(kind, begin + index, stage)
             for begin in range(0, first, each)
@@ -81,5 +97,5 @@ class PipeMare(LivePolicy, ParallelPolicy):
             for index in range(each)
         ]
         ahead = 2 * (stages - 1 - stage) + 2
-        later = replica_order(stage, 0, 1, ahead, self.mini_batches * each - first)
+        later = replica_order(stage, 0, 1, ahead, mini_batches * each - first)
         return (*flushed, *(slot._replace(micro_batch=slot.micro_batch + first) for slot in later))

@@ -11,10 +11,11 @@ says. Not reproduced: ZeRO-R (activation partitioning, constant buffers, defragm
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from experiments.core.knobs import knob
+from experiments.core.knobs import knob, open_knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
     LivePolicy,
@@ -24,6 +25,8 @@ from experiments.parallel.interface import (
     Synchronization,
     data_parallel_plan,
 )
+from experiments.parallel.interface.open_counts import doubling
+from experiments.parallel.planning.settings import grid
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer_layers import BLOCKS
 
@@ -35,25 +38,34 @@ class Zero(LivePolicy, ParallelPolicy):
     name: ClassVar[str] = "zero"
     layers: ClassVar[str] = BLOCKS
 
-    stage: int = knob(1, "ZeRO stage; 0 is plain data parallelism", choices=(0, 1, 2, 3))
-    micro_batches: int = knob(
-        1, "micro-batches accumulated on each device before the update", low=1, high=65536
+    stage: int | None = open_knob("ZeRO stage; 0 is plain data parallelism", choices=(0, 1, 2, 3))
+    micro_batches: int | None = open_knob(
+        "micro-batches accumulated on each device before the update", low=1, high=65536
     )
     bucket_bytes: float = knob(25 * 2**20, "reduce and gather bucket", low=1, high=1e12, unit="bytes")
-    recompute: bool = knob(
-        False, "keep each layer's input only and compute it again before its backward pass"
+    recompute: bool | None = open_knob(
+        "keep each layer's input only and compute it again before its backward pass"
     )
     regather: bool = knob(
         True, "stage 3 gathers what is computed again twice: to compute it, and for its gradient"
     )
 
     def sync(self) -> Synchronization:
-        twice = self.regather and self.recompute and self.stage == 3
+        twice = self.regather and self.recompute is True and self.stage == 3
         return Synchronization(bucket_bytes=self.bucket_bytes, regather=twice)
+
+    def settings(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> Iterator[Sequence[Self]]:
+        """Stage 1 on all samples at once; then every stage, micro-batch and recomputation."""
+        yield from grid(self, stage=(1,), micro_batches=(1,), recompute=(False,))
+        counts = doubling(batch // cluster.device_count)
+        yield from grid(self, stage=(1, 2, 3), micro_batches=counts, recompute=(False, True))
 
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> ParallelPlan:
-        plan = data_parallel_plan(model, cluster, batch, self.micro_batches, self.sync(), zero=self.stage)
+        stage = 1 if self.stage is None else self.stage
+        plan = data_parallel_plan(model, cluster, batch, self.micro_batches or 1, self.sync(), zero=stage)
         again = tuple(range(len(model))) if self.recompute else ()
         return replace(plan, recompute=again, checkpoints=again)

@@ -15,12 +15,19 @@ from experiments.parallel.interface import (
     replicated_stages,
     whole_share,
 )
+from experiments.parallel.interface.open_counts import PipelineShapes
 from experiments.workloads.layers import LayerGraph
 
 
-def stage_count(asked: int | None, model: LayerGraph, cluster: Hardware) -> int:
-    """As asked for; else all devices, or one for every layer."""
-    return asked or min(cluster.device_count, len(model))
+def shapes_of(
+    model: LayerGraph,
+    cluster: Hardware,
+    batch: int,
+    stages: int | None = None,
+    micro_batches: int | None = None,
+) -> PipelineShapes:
+    """Depths of at most a stage for every layer, with the micro-batches of an update of ``batch`` samples."""
+    return PipelineShapes(cluster.device_count, len(model), batch, stages, micro_batches)
 
 
 def window_plan(

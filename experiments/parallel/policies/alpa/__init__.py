@@ -18,15 +18,15 @@ same pass, and machines of different kinds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from experiments.core.budget import caveat
 from experiments.core.errors import Infeasible
-from experiments.core.knobs import knob
+from experiments.core.knobs import knob, open_knob
 from experiments.core.policy import MINUTES
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
@@ -39,6 +39,7 @@ from experiments.parallel.interface import (
     whole_share,
 )
 from experiments.parallel.planning.meshes.mesh_plan import shardings
+from experiments.parallel.planning.settings import accumulations
 from experiments.parallel.planning.stages.one_by_one import replica_order
 from experiments.parallel.planning.stages.stage_search import levels_of
 from experiments.parallel.policies.alpa.stage_costs import OnMesh, StageCosts, tables
@@ -60,6 +61,9 @@ CARRIED = (
     "is T = sum of t_i + (B - 1) max t_i, without the update; messages between stages bound a stage's time"
 )
 
+#: Micro-batches with which a plan is looked for first.
+USUAL = 8
+
 
 @dataclass(frozen=True)
 class Alpa(ParallelPolicy):
@@ -69,7 +73,7 @@ class Alpa(ParallelPolicy):
     effort: ClassVar[str] = MINUTES
     quick: ClassVar[Mapping[str, Any]] = {"runs": 4}
 
-    micro_batches: int = knob(8, "micro-batches of a step", low=1, high=65536)
+    micro_batches: int | None = open_knob("micro-batches of a step", low=1, high=65536)
     runs: int = knob(12, "runs of layers between which stages are cut, at most", low=1, high=64)
     pipeline: bool = knob(True, "more than one stage is allowed")
     transfers: bool = knob(True, "messages between stages count in the search (left out in the paper)")
@@ -80,18 +84,28 @@ class Alpa(ParallelPolicy):
     )
     nodes: int = knob(2000, "branch-and-bound nodes of each integer program", low=1, high=10**6)
 
+    def settings(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> Iterator[Sequence[Self]]:
+        """As few micro-batches as fit, from eight on."""
+        return accumulations(self, batch, USUAL)
+
+    @property
+    def _count(self) -> int:
+        return self.micro_batches or USUAL
+
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> ParallelPlan:
         levels_of(cluster)  # refuses machines that differ
-        samples = whole_share(batch, self.micro_batches, "samples", "knobs.micro_batches")
+        samples = whole_share(batch, self._count, "samples", "knobs.micro_batches")
         ends = self._ends(model, estimate)
         costs = StageCosts(
             estimate,
             cluster,
             ends,
             samples,
-            self.micro_batches,
+            self._count,
             self.nodes,
             self.programs,
             self.shared,
@@ -104,7 +118,7 @@ class Alpa(ParallelPolicy):
         if self.transfers:
             seconds = np.maximum(seconds, _arrivals(costs, cluster)[:, None, None])
         sizes = [nodes * each for nodes, each in choices]
-        found = best_stages(seconds, fits, sizes, cluster.device_count, self.micro_batches)
+        found = best_stages(seconds, fits, sizes, cluster.device_count, self._count)
         if found is None:
             raise Infeasible("no division into stages keeps every device within its memory", model.name)
         placed = [plans[stage.begin, stage.end - 1, stage.submesh] for stage in found.stages]
@@ -129,14 +143,14 @@ class Alpa(ParallelPolicy):
     ) -> ParallelPlan:
         workers, cut = [], list[Sharding]()
         for number, (stage, on) in enumerate(zip(stages, placed, strict=True)):
-            held = min(len(stages) - number, self.micro_batches)
-            order = replica_order(number, 0, 1, held, self.micro_batches)
+            held = min(len(stages) - number, self._count)
+            order = replica_order(number, 0, 1, held, self._count)
             workers.append(Worker(tuple(devices[number]), order))
             cut += _shardings(costs, stage, on)
         spans = [costs.layers(stage.begin, stage.end) for stage in stages]
         return ParallelPlan(
             batch=batch,
-            micro_batches=self.micro_batches,
+            micro_batches=self._count,
             mesh=tuple((f"stage{n}", on.mesh.devices) for n, on in enumerate(placed)),
             stages=tuple(Stage(span.start, span.stop, (n,)) for n, span in enumerate(spans)),
             workers=tuple(workers),

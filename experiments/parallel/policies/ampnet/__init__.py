@@ -14,10 +14,11 @@ newer weights uses the activations of the forward pass, as the released runtime 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
-from experiments.core.knobs import knob
+from experiments.core.knobs import knob, open_knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
     Learning,
@@ -29,8 +30,9 @@ from experiments.parallel.interface import (
     WeightRule,
     stage_bounds,
 )
+from experiments.parallel.interface.open_counts import PipelineShapes, window_updates
 from experiments.parallel.interface.versions import with_versions
-from experiments.parallel.planning.stages.pipelines import stage_count, window_plan
+from experiments.parallel.planning.stages.pipelines import shapes_of, window_plan
 from experiments.parallel.policies.ampnet.admission import admitted_orders
 from experiments.workloads.layers import LayerGraph
 
@@ -44,21 +46,33 @@ class AmpNet(LivePolicy, ParallelPolicy):
 
     name: ClassVar[str] = "ampnet"
 
-    stages: int | None = knob(None, "stages; empty: all devices, or one for every layer", low=1, high=4096)
+    stages: int | None = open_knob("stages", low=1, high=4096)
     max_active_keys: int | None = knob(
         None, "instances under way at most; empty: as many as stages", low=1, high=65536
     )
-    min_update_frequency: int = knob(1, "gradients after which a stage updates", low=1, high=65536)
-    updates: int = knob(32, "updates in the window that is carried out", low=1, high=65536)
+    min_update_frequency: int | None = open_knob("gradients after which a stage updates", low=1, high=65536)
+    updates: int | None = open_knob("updates in the window that is carried out", low=1, high=65536)
     rate: float = knob(0.1, "learning rate (measured)", low=0.0, high=1e3)
+
+    def settings(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> Iterator[Sequence[Self]]:
+        """An update for each instance; then instances that fill the stages, then as small as can be."""
+        shapes = self._shapes(model, cluster, batch)
+        for counts in (shapes.whole(), *shapes.rounds()):
+            yield [replace(self, stages=s, min_update_frequency=m) for s, m in counts]
 
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> ParallelPlan:
-        bounds = stage_bounds(estimate, stage_count(self.stages, model, cluster))
+        stages, every = self._shapes(model, cluster, batch).whole()[-1]
+        updates = self.updates or window_updates(stages, every)
+        bounds = stage_bounds(estimate, stages)
         times = [model.forward_seconds, model.backward_seconds]
         forward, backward = ([float(t[begin:end].sum()) for begin, end in bounds] for t in times)
-        instances = self.updates * self.min_update_frequency
-        orders = admitted_orders(forward, backward, instances, self.max_active_keys or len(bounds))
-        training = Training(Learning(rate=self.rate), WeightRule("newest", self.min_update_frequency))
-        return with_versions(window_plan(bounds, orders, cluster, batch, self.updates, training))
+        orders = admitted_orders(forward, backward, updates * every, self.max_active_keys or len(bounds))
+        training = Training(Learning(rate=self.rate), WeightRule("newest", every))
+        return with_versions(window_plan(bounds, orders, cluster, batch, updates, training))
+
+    def _shapes(self, model: LayerGraph, cluster: Hardware, batch: int) -> PipelineShapes:
+        return shapes_of(model, cluster, batch, self.stages, self.min_update_frequency)

@@ -21,9 +21,9 @@ configuration fits is the simulator's answer. Not reproduced: more than one pair
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from experiments.core.errors import BadInput, Infeasible
 from experiments.core.knobs import knob
@@ -64,6 +64,15 @@ class Chimera(PipelineSchedule):
     def hosts(self, stages: int) -> tuple[tuple[int, ...], ...]:
         return tuple((device, stages - 1 - device) for device in range(stages))
 
+    def together(self, stages: int) -> int:
+        return stages
+
+    def settings(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> Iterator[Sequence[Self]]:
+        """The search settles what is open by its own model."""
+        yield from [(self,)] if self.search else super().settings(model, cluster, batch, estimate)
+
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Slot, ...]:
         return device_order(stage, stages, pass_groups(stages, micro_batches, self.scaling))
 
@@ -73,18 +82,21 @@ class Chimera(PipelineSchedule):
         if self.search:
             return self._searched(model, cluster, batch, estimate)
         halves = 2 if self.scaling == HALVING else 1
-        counted = replace(self, micro_batches=halves * self.micro_batches, recompute=self._recomputes)
+        stages, count = self._shapes(model, cluster, batch).deepest()
+        counted = replace(self, stages=stages, micro_batches=halves * count, recompute=self._recomputes)
         plan = super(Chimera, counted).place(model, cluster, batch, estimate)
         return replace(plan, joined=counted._joined(plan))
 
     @property
     def _recomputes(self) -> bool:
-        return self.recompute or self.scaling == DOUBLING
+        return bool(self.recompute) or self.scaling == DOUBLING
 
     def _joined(self, plan: ParallelPlan) -> tuple[int, ...]:
         """The second of every pair, in each of the pipelines."""
-        groups = pass_groups(dict(plan.mesh)["pipeline"], self.micro_batches, self.scaling)
-        firsts = range(0, plan.micro_batches, self.micro_batches)
+        mesh = dict(plan.mesh)
+        count = plan.micro_batches // mesh["data"]
+        groups = pass_groups(mesh["pipeline"], count, self.scaling)
+        firsts = range(0, plan.micro_batches, count)
         return tuple(first + member for first in firsts for _, *others in groups for member in others)
 
     # --- width, depth and micro-batch -----------------------------------------------------------------------
@@ -147,7 +159,7 @@ class Chimera(PipelineSchedule):
 
     def _parts(self, plan: ParallelPlan) -> int:
         """Micro-batches of all pipelines together, as they go forward."""
-        return self.micro_batches * dict(plan.mesh)["data"]
+        return (self.micro_batches or 1) * dict(plan.mesh)["data"]
 
     def _modeled(self, plan: ParallelPlan, estimate: PlanningEstimate) -> float:
         mesh = dict(plan.mesh)

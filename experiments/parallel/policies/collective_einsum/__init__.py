@@ -18,10 +18,11 @@ that is gathered).
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from experiments.core.knobs import knob
+from experiments.core.knobs import knob, open_knob
 from experiments.hardware import Hardware
 from experiments.hardware.algorithms import Algorithms
 from experiments.parallel.interface import (
@@ -37,6 +38,7 @@ from experiments.parallel.interface import (
     Worker,
     whole_share,
 )
+from experiments.parallel.planning.settings import accumulations
 from experiments.parallel.policies.collective_einsum.loops import loop_pays
 from experiments.workloads.layers import LayerGraph
 
@@ -55,8 +57,8 @@ class CollectiveEinsum(ParallelPolicy):
         2**20, "smaller gathered operands are not looped", low=0, high=1e12, unit="bytes"
     )
     most_parts: int = knob(32, "larger groups do not loop", low=1, high=4096, unit="parts")
-    micro_batches: int = knob(
-        1, "micro-batches accumulated by each group before the update", low=1, high=65536
+    micro_batches: int | None = open_knob(
+        "micro-batches accumulated by each group before the update", low=1, high=65536
     )
 
     @property
@@ -64,21 +66,29 @@ class CollectiveEinsum(ParallelPolicy):
         """mu of the directions that are used."""
         return self.mu / 2 if self.bidirectional else self.mu
 
+    def settings(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> Iterator[Sequence[Self]]:
+        """As few micro-batches as fit."""
+        groups = max(1, cluster.device_count // (self.ranks or cluster.node.device_count))
+        return accumulations(self, batch // groups)
+
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> ParallelPlan:
         ranks = self.ranks or cluster.node.device_count
         groups = whole_share(cluster.device_count, ranks, "devices", "knobs.ranks")
-        samples = whole_share(batch, groups * self.micro_batches, "samples", "knobs.micro_batches")
+        parts = self.micro_batches or 1
+        samples = whole_share(batch, groups * parts, "samples", "knobs.micro_batches")
         divided = _Divided(self, estimate, ranks, samples)
         shardings = tuple(divided.sharding(layer) for layer in range(len(model)))
         looped = [s.layer for s in shardings if any(c.parts > 1 for c in (*s.forward, *s.backward))]
         return ParallelPlan(
             batch=batch,
-            micro_batches=groups * self.micro_batches,
+            micro_batches=groups * parts,
             mesh=(("data", groups), ("tensor", ranks)),
             stages=(Stage(0, len(model), tuple(range(groups))),),
-            workers=tuple(_worker(group, ranks, self.micro_batches) for group in range(groups)),
+            workers=tuple(_worker(group, ranks, parts) for group in range(groups)),
             shardings=shardings,
             synchronization=self.sync(),
             notes={

@@ -18,15 +18,15 @@ more replicas than samples are no faster.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
 from experiments.core.budget import Budget
 from experiments.core.errors import Infeasible
-from experiments.core.knobs import knob
+from experiments.core.knobs import knob, open_knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
     ParallelPlan,
@@ -37,6 +37,7 @@ from experiments.parallel.interface import (
     whole_share,
 )
 from experiments.parallel.planning.judges import COSTS, JUDGES, fits
+from experiments.parallel.planning.settings import accumulations
 from experiments.parallel.planning.stages.one_by_one import replica_order
 from experiments.parallel.planning.stages.stage_search import levels_of
 from experiments.parallel.policies.dapple.shared_micro_batches import by_samples, shared_ways
@@ -49,6 +50,9 @@ from experiments.parallel.policies.dapple.synchronous_search import (
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.step import Floats
 
+#: Micro-batches with which a plan is looked for first.
+USUAL = 8
+
 
 @dataclass(frozen=True)
 class Dapple(ParallelPolicy):
@@ -60,7 +64,7 @@ class Dapple(ParallelPolicy):
     name: ClassVar[str] = "dapple"
     retired: ClassVar[Mapping[str, str]] = {"simulated": 'judge: "simulator" where it was true, or "costs"'}
 
-    micro_batches: int = knob(8, "micro-batches of a step", low=1, high=65536)
+    micro_batches: int | None = open_knob("micro-batches of a step", low=1, high=65536)
     warm_up: str = knob(
         "auto",
         "forwards at first: one a stage behind (a), about twice as many (b), or what is faster when "
@@ -75,15 +79,25 @@ class Dapple(ParallelPolicy):
         2_000_000, "plans that are compared before the best so far is taken", low=1, high=10**15
     )
 
+    def settings(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> Iterator[Sequence[Self]]:
+        """As few micro-batches as fit, from eight on."""
+        return accumulations(self, batch, USUAL)
+
+    @property
+    def _count(self) -> int:
+        return self.micro_batches or USUAL
+
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> ParallelPlan:
         levels_of(cluster)  # refuses machines that differ
-        samples = whole_share(batch, self.micro_batches, "samples", "knobs.micro_batches")
+        samples = whole_share(batch, self._count, "samples", "knobs.micro_batches")
         blocks = _blocks(model, estimate, samples / model.batch, self.blocks)
-        accumulated = _fewest_micro_batches(estimate, cluster.device_count, batch, self.micro_batches)
+        accumulated = _fewest_micro_batches(estimate, cluster.device_count, batch, self._count)
         budget = Budget(self.evaluations, estimate.progress, "plans")
-        found = SynchronousSearch(blocks, cluster, self.micro_batches, samples, accumulated, budget).run()
+        found = SynchronousSearch(blocks, cluster, self._count, samples, accumulated, budget).run()
         plan = self._best_plan(found, blocks, batch, estimate, accumulated)
         return replace(plan, notes={**plan.notes, **budget.caveat("evaluations")})
 
@@ -119,18 +133,18 @@ class Dapple(ParallelPolicy):
         estimate: PlanningEstimate,
         warm_up: str,
     ) -> ParallelPlan:
-        samples = batch // self.micro_batches
+        samples = batch // self._count
         spans = [range(blocks.ends[stage.begin], blocks.ends[stage.end]) for stage in placed]
         owners = [stage.devices for stage in placed]
-        held = _warm_up_counts(_room(spans, owners, estimate, samples), self.micro_batches, warm_up)
+        held = _warm_up_counts(_room(spans, owners, estimate, samples), self._count, warm_up)
         cut = [by_samples(estimate, span, samples, len(own)) for span, own in zip(spans, owners, strict=True)]
         return ParallelPlan(
             batch=batch,
-            micro_batches=self.micro_batches,
+            micro_batches=self._count,
             mesh=tuple((f"stage{number}", len(own)) for number, own in enumerate(owners)),
             stages=tuple(Stage(span.start, span.stop, (number,)) for number, span in enumerate(spans)),
             workers=tuple(
-                Worker(own, replica_order(number, 0, 1, depth, self.micro_batches))
+                Worker(own, replica_order(number, 0, 1, depth, self._count))
                 for number, (own, depth) in enumerate(zip(owners, held, strict=True))
             ),
             shardings=tuple(itertools.chain.from_iterable(cut)),

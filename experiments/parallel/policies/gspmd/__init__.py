@@ -14,11 +14,11 @@ shifting buffer (here pipelines are stages).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from experiments.core.knobs import knob
+from experiments.core.knobs import knob, open_knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import ParallelPlan, ParallelPolicy, PlanningEstimate, whole_share
 from experiments.parallel.planning.meshes import partition as part
@@ -29,6 +29,7 @@ from experiments.parallel.planning.meshes.mesh_plan import whole_mesh_plan
 from experiments.parallel.planning.meshes.partition import OperatorPartition
 from experiments.parallel.planning.operators.divisions import is_even
 from experiments.parallel.planning.operators.operators import operators_of
+from experiments.parallel.planning.settings import accumulations
 from experiments.parallel.policies.gspmd.propagation import Propagation, annotate, tensor_of
 from experiments.workloads.einsum import Operator
 from experiments.workloads.layers import LayerGraph
@@ -68,7 +69,13 @@ class Gspmd(ParallelPolicy):
     open_dimensions: bool = knob(
         True, "dimensions of annotated tensors that are not named may be divided too"
     )
-    micro_batches: int = knob(1, "parts of the batch, one after another", low=1, high=65536)
+    micro_batches: int | None = open_knob("parts of the batch, one after another", low=1, high=65536)
+
+    def settings(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> Iterator[Sequence[Self]]:
+        """As few parts as fit."""
+        return accumulations(self, batch)
 
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
@@ -78,12 +85,13 @@ class Gspmd(ParallelPolicy):
         inner = self.y_axis or (1 if self.preset in ("data", "experts") else cluster.node.device_count)
         outer = whole_share(cluster.device_count, inner, "devices", "knobs.y_axis")
         mesh = mesh_on(cluster, [("x", outer), ("y", inner)])
-        samples = whole_share(batch, self.micro_batches, "samples", "knobs.micro_batches")
+        parts = self.micro_batches or 1
+        samples = whole_share(batch, parts, "samples", "knobs.micro_batches")
         operators = operators_of(model, samples)
         spread = annotate(operators, mesh, rules, self.open_dimensions).run()
         chosen = partition_operators(operators, spread)
         notes = {"annotations": text, "sweeps": spread.sweeps, "tensors_divided": len(spread.found)}
-        return whole_mesh_plan(model, mesh, chosen, batch, self.micro_batches, notes, estimate)
+        return whole_mesh_plan(model, mesh, chosen, batch, parts, notes, estimate)
 
 
 def parse_annotations(text: str) -> dict[str, dict[str, str]]:

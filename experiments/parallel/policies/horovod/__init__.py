@@ -76,7 +76,8 @@ class Horovod(GradientExchange):
         model = estimate.model
         scale = plan.micro_batch_samples / model.batch * max(map(estimate.slowdown, plan.devices))
         forward, backward = model.forward_seconds * scale, model.backward_seconds * scale
-        now = self.micro_batches * forward.sum() + (self.micro_batches - 1) * backward.sum()
+        each = plan.micro_batches // len(plan.workers)
+        now = each * forward.sum() + (each - 1) * backward.sum()
         layers, found = [], []
         for layer in reversed(range(len(model))):
             now += backward[layer]

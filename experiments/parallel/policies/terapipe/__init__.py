@@ -14,14 +14,14 @@ memory (every slice is kept, as in GPipe). Not reproduced: measuring t, and tens
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
 from experiments.core.budget import Budget
-from experiments.core.knobs import knob
+from experiments.core.knobs import knob, open_knob
 from experiments.hardware import Hardware
 from experiments.hardware.collectives import point_to_point
 from experiments.parallel.interface import (
@@ -37,7 +37,9 @@ from experiments.parallel.interface import (
     stage_bounds,
     whole_share,
 )
+from experiments.parallel.interface.open_counts import PipelineShapes
 from experiments.parallel.interface.slices import attention_shares, sequence_length
+from experiments.parallel.planning.settings import grid
 from experiments.parallel.policies.terapipe.slicing import Latency, best_slicing, slicing_seconds
 from experiments.workloads.layers import LayerGraph
 
@@ -51,9 +53,7 @@ class TeraPipe(ParallelPolicy):
 
     name: ClassVar[str] = "terapipe"
 
-    stages: int | None = knob(
-        None, "devices of a pipeline; empty: all, or one for every layer", low=1, high=4096
-    )
+    stages: int | None = open_knob("devices of a pipeline", low=1, high=4096)
     granularity: int = knob(64, "slice lengths are multiples of this", low=1, high=1 << 20, unit="tokens")
     most_samples: int = knob(8, "samples that are sliced together, at most", low=1, high=256)
     overhead: float = knob(
@@ -62,12 +62,22 @@ class TeraPipe(ParallelPolicy):
     evaluations: int = knob(
         10_000_000_000, "sums of times that are compared before the best so far is taken", low=1, high=10**15
     )
-    recompute: bool = knob(False, "keep a stage's input only and recompute its activations before backward")
+    recompute: bool | None = open_knob(
+        "keep a stage's input only and recompute its activations before backward"
+    )
+
+    def settings(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> Iterator[Sequence[Self]]:
+        """Every depth, then with recomputation."""
+        depths = self._shapes(model, cluster, batch).depths()
+        yield from grid(self, stages=depths, recompute=(False,))
+        yield from grid(self, stages=depths, recompute=(True,))
 
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> ParallelPlan:
-        stages = min(cluster.device_count, len(model)) if self.stages is None else self.stages
+        stages = self._shapes(model, cluster, batch).depths()[-1]
         bounds = stage_bounds(estimate, stages)
         pipelines = whole_share(cluster.device_count, stages, "devices", "knobs.stages")
         samples = whole_share(batch, pipelines, "samples", "knobs.stages")
@@ -93,6 +103,9 @@ class TeraPipe(ParallelPolicy):
                 **budget.caveat("evaluations"),
             },
         )
+
+    def _shapes(self, model: LayerGraph, cluster: Hardware, batch: int) -> PipelineShapes:
+        return PipelineShapes(cluster.device_count, len(model), batch, self.stages)
 
     def _latency(
         self, bounds: Sequence[tuple[int, int]], estimate: PlanningEstimate, samples: int, steps: int

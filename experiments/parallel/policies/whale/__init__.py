@@ -13,12 +13,12 @@ choosing task graphs, which the paper leaves to annotations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 from experiments.core.errors import BadInput
-from experiments.core.knobs import knob
+from experiments.core.knobs import open_knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
     BACKWARD,
@@ -32,6 +32,7 @@ from experiments.parallel.interface import (
     Worker,
     whole_share,
 )
+from experiments.parallel.interface.open_counts import PipelineShapes
 from experiments.parallel.planning.stages.one_by_one import replica_order
 from experiments.parallel.policies.whale.uneven import (
     cut_within_memory,
@@ -48,18 +49,26 @@ class Whale(ParallelPolicy):
 
     name: ClassVar[str] = "whale"
 
-    strategy: str = knob(
-        "replicate", "what the devices share: samples or layers", choices=("replicate", "pipeline")
+    strategy: str | None = open_knob(
+        "what the devices share: samples or layers", choices=("replicate", "pipeline")
     )
-    stages: int | None = knob(
-        None, "devices of a pipeline; empty: all, or one for every layer", low=1, high=4096
-    )
-    micro_batches: int = knob(8, "micro-batches of each pipeline in a step", low=1, high=65536)
+    stages: int | None = open_knob("devices of a pipeline", low=1, high=4096)
+    micro_batches: int | None = open_knob("micro-batches of each pipeline in a step", low=1, high=65536)
+
+    def settings(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> Iterator[Sequence[Self]]:
+        """Samples shared where they fit, else layers: every depth, filled, then in micro-batches of one."""
+        if self.strategy in (None, "replicate"):
+            yield [replace(self, strategy="replicate")]
+        if self.strategy in (None, "pipeline"):
+            for counts in self._shapes(model, cluster, batch).rounds():
+                yield [replace(self, strategy="pipeline", stages=s, micro_batches=m) for s, m in counts]
 
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> ParallelPlan:
-        if self.strategy == "replicate":
+        if self.strategy != "pipeline":
             return self._replicate(model, cluster, batch, estimate)
         return self._pipeline(model, cluster, batch, estimate)
 
@@ -93,17 +102,18 @@ class Whale(ParallelPolicy):
     def _pipeline(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> ParallelPlan:
-        count = min(cluster.device_count, len(model)) if self.stages is None else self.stages
+        count, micro_batches = self._shapes(model, cluster, batch).deepest()
         if count > len(model):
             raise BadInput(
                 f"{len(model)} layers cannot make {count} stages", "knobs.stages", f"at most {len(model)}"
             )
         pipelines = whole_share(cluster.device_count, count, "devices", "knobs.stages")
-        samples = whole_share(batch, pipelines * self.micro_batches, "samples", "knobs.micro_batches")
+        every = pipelines * micro_batches
+        samples = whole_share(batch, every, "samples", "knobs.micro_batches")
         groups = _by_memory(estimate, count, pipelines)
-        ends = self._stage_ends(model, estimate, groups, samples)
+        ends = self._stage_ends(model, estimate, groups, samples, micro_batches)
         workers = tuple(
-            Worker((device,), self._order(stage, replica, pipelines, count))
+            Worker((device,), replica_order(stage, replica, pipelines, count - stage, every))
             for stage, group in enumerate(groups)
             for replica, device in enumerate(group)
         )
@@ -113,7 +123,7 @@ class Whale(ParallelPolicy):
         )
         return ParallelPlan(
             batch=batch,
-            micro_batches=pipelines * self.micro_batches,
+            micro_batches=every,
             mesh=(("pipeline", count), ("data", pipelines)),
             stages=stages,
             workers=workers,
@@ -124,11 +134,16 @@ class Whale(ParallelPolicy):
             },
         )
 
-    def _order(self, stage: int, replica: int, pipelines: int, count: int) -> tuple[Slot, ...]:
-        return replica_order(stage, replica, pipelines, count - stage, pipelines * self.micro_batches)
+    def _shapes(self, model: LayerGraph, cluster: Hardware, batch: int) -> PipelineShapes:
+        return PipelineShapes(cluster.device_count, len(model), batch, self.stages, self.micro_batches)
 
     def _stage_ends(
-        self, model: LayerGraph, estimate: PlanningEstimate, groups: Sequence[Sequence[int]], samples: int
+        self,
+        model: LayerGraph,
+        estimate: PlanningEstimate,
+        groups: Sequence[Sequence[int]],
+        samples: int,
+        micro_batches: int,
     ) -> list[int]:
         """Ends of the stages; the slowest and the smallest device of a stage set its pace and capacity."""
         speeds = [1 / max(map(estimate.slowdown, group)) for group in groups]
@@ -136,7 +151,7 @@ class Whale(ParallelPolicy):
         parameters, stash = estimate.layer_parameters, model.stash_bytes / model.batch * samples
 
         def stage_bytes(stage: int, begin: int, end: int) -> float:
-            held = min(len(groups) - stage, self.micro_batches)
+            held = min(len(groups) - stage, micro_batches)
             states = estimate.states.total * float(parameters[begin:end].sum())
             return states + held * float(stash[begin:end].sum())
 

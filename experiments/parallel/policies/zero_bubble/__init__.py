@@ -67,6 +67,9 @@ class ZeroBubble(PipelineSchedule):
             return (*down, *reversed(down))
         return devices_by_stage(stages, self._looped_chunks)
 
+    def together(self, stages: int) -> int:
+        return stages if self._looped_chunks > 1 else 1
+
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Slot, ...]:
         if self.variant == V:
             return _down_and_up(stage, stages, micro_batches)
@@ -91,11 +94,11 @@ class ZeroBubble(PipelineSchedule):
         """
         stages = len(plan.stages)
         limit = max(1, int(self.memory * stages))
+        pipelines = len(plan.workers) // stages
+        count = plan.micro_batches // pipelines
         tried = [
-            replace(
-                plan, workers=replicated_pipelines(orders, len(plan.workers) // stages, self.micro_batches)
-            )
-            for orders in self._candidates(plan, cluster, estimate, limit)
+            replace(plan, workers=replicated_pipelines(orders, pipelines, count))
+            for orders in self._candidates(plan, cluster, estimate, limit, count)
         ]
         times = [_step_time(one, estimate) for one in tried]
         best = min(range(len(tried)), key=times.__getitem__)
@@ -103,9 +106,10 @@ class ZeroBubble(PipelineSchedule):
         return replace(tried[best], notes=notes)
 
     def _candidates(
-        self, plan: ParallelPlan, cluster: Hardware, estimate: PlanningEstimate, limit: int
+        self, plan: ParallelPlan, cluster: Hardware, estimate: PlanningEstimate, limit: int, count: int
     ) -> Iterator[list[tuple[Slot, ...]]]:
-        stages, count = len(plan.stages), self.micro_batches
+        """Orders of ``count`` micro-batches of a pipeline, ``limit`` of them held at most."""
+        stages = len(plan.stages)
         if limit >= stages:
             yield [weights_later(alternating(d, stages, count, 1, stages - 1 - d), d) for d in range(stages)]
         if limit >= 2 * stages - 1:

@@ -139,6 +139,24 @@ def grid(policy: P, **values: Sequence[Any]) -> Iterator[list[P]]:
     yield [replace(policy, **row) for row in rows]
 
 
+def parts_that_may_fit(policy: P, samples: int, estimate: PlanningEstimate) -> Iterator[list[P]]:
+    """Yield a round for each number of parts of a batch on all devices at once, where they may fit.
+
+    Fewer never do: what they need does not even fit if every tensor is divided among all devices.
+    """
+    counts = doubling(samples)
+    least = next((count for count in counts if _leanest_share(estimate, samples / count) <= 1), counts[-1])
+    return accumulations(policy, samples, least)
+
+
+def _leanest_share(estimate: PlanningEstimate, samples: float) -> float:
+    """The share of all memory that states and what is kept of ``samples`` take."""
+    model = estimate.model
+    states = float(estimate.layer_parameters.sum()) * estimate.states.total
+    kept = float(model.stash_bytes.sum()) / model.batch * samples * (1 + estimate.fragmentation)
+    return (states + kept) / sum(device.memory_bytes - estimate.reserved_bytes for device in estimate.devices)
+
+
 def accumulations(policy: P, samples: int, least: int = 1) -> Iterator[list[P]]:
     """Yield a round for each number of equal micro-batches of ``samples``, so that as few are made as fit."""
     if policy.knob_values().get("micro_batches", 0) is not None:

@@ -29,7 +29,7 @@ from experiments.parallel.planning.meshes.mesh import Mesh, mesh_on
 from experiments.parallel.planning.meshes.mesh_plan import whole_mesh_plan
 from experiments.parallel.planning.meshes.partition import OperatorPartition
 from experiments.parallel.planning.operators.operators import operators_of
-from experiments.parallel.planning.settings import accumulations
+from experiments.parallel.planning.settings import parts_that_may_fit
 from experiments.workloads.einsum import Operator
 from experiments.workloads.layers import LayerGraph
 
@@ -60,7 +60,7 @@ class MeshTensorFlow(ParallelPolicy):
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> Iterator[Sequence[Self]]:
         """As few parts as fit."""
-        return accumulations(self, batch)
+        return parts_that_may_fit(self, batch, estimate)
 
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate

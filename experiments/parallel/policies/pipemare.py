@@ -38,6 +38,9 @@ from experiments.parallel.planning.stages.one_by_one import replica_order
 from experiments.parallel.planning.stages.pipelines import shapes_of, window_plan
 from experiments.workloads.layers import LayerGraph
 
+#: Mini-batches with a flush where nothing speaks against them.
+USUAL = 2
+
 
 @dataclass(frozen=True)
 class PipeMare(LivePolicy, ParallelPolicy):
@@ -57,29 +60,34 @@ class PipeMare(LivePolicy, ParallelPolicy):
         16, "updates over which rates divided by delay return to normal (T1); 0: none", low=0, high=10**9
     )
     decay: float = knob(0.135, "decay of the weight-change average (T2); 0: none", low=0.0, high=0.999)
-    synchronous: int = knob(2, "mini-batches with a flush at first (T3)", low=0, high=65536)
+    synchronous: int | None = open_knob("mini-batches with a flush at first (T3)", low=0, high=65536)
     rate: float = knob(0.1, "learning rate (measured)", low=0.0, high=1e3)
 
     def settings(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> Iterator[Sequence[Self]]:
-        """Every depth, filled; then in micro-batches of a sample."""
-        for counts in self._shapes(model, cluster, batch).rounds():
-            yield [replace(self, stages=s, micro_batches=m) for s, m in counts]
+        """Every depth, filled, then in micro-batches of a sample; then without flushes, which hold most."""
+        for first in (USUAL, 0) if self.synchronous is None else (self.synchronous,):
+            for counts in self._shapes(model, cluster, batch).rounds():
+                yield [replace(self, stages=s, micro_batches=m, synchronous=first) for s, m in counts]
 
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> ParallelPlan:
         stages, each = self._shapes(model, cluster, batch).deepest()
-        mini_batches = self.mini_batches or max(window_updates(stages, each), 2 * self.synchronous)
-        if self.synchronous > mini_batches:
-            what = f"{self.synchronous} synchronous mini-batches of {mini_batches}"
+        synchronous = USUAL if self.synchronous is None else self.synchronous
+        mini_batches = self.mini_batches or max(window_updates(stages, each), 2 * synchronous)
+        if synchronous > mini_batches:
+            what = f"{synchronous} synchronous mini-batches of {mini_batches}"
             raise BadInput(what, "knobs.synchronous", f"at most {mini_batches}")
         bounds = stage_bounds(estimate, stages)
-        orders = [self._order(stage, stages, each, mini_batches) for stage in range(stages)]
+        orders = [
+            self._order(stage, stages, each, synchronous * each, mini_batches * each)
+            for stage in range(stages)
+        ]
         training = Training(
             Learning(rate=self.rate, anneal=self.anneal, decay=self.decay),
-            WeightRule("newest", each, self.synchronous),
+            WeightRule("newest", each, synchronous),
         )
         plan = window_plan(bounds, orders, cluster, batch, mini_batches, training)
         return with_versions(plan, copies=1 if self.decay else 0)
@@ -87,9 +95,8 @@ class PipeMare(LivePolicy, ParallelPolicy):
     def _shapes(self, model: LayerGraph, cluster: Hardware, batch: int) -> PipelineShapes:
         return shapes_of(model, cluster, batch, self.stages, self.micro_batches)
 
-    def _order(self, stage: int, stages: int, each: int, mini_batches: int) -> tuple[Slot, ...]:
-        """With a flush at first; then each forward pass so many micro-batches before its backward pass."""
-        first = self.synchronous * each
+    def _order(self, stage: int, stages: int, each: int, first: int, passes: int) -> tuple[Slot, ...]:
+        """With flushes in the ``first`` micro-batches; then each forward pass so many micro-batches before its backward pass."""
         flushed = [
             Slot(kind, begin + index, stage)
             for begin in range(0, first, each)
@@ -97,5 +104,5 @@ class PipeMare(LivePolicy, ParallelPolicy):
             for index in range(each)
         ]
         ahead = 2 * (stages - 1 - stage) + 2
-        later = replica_order(stage, 0, 1, ahead, mini_batches * each - first)
+        later = replica_order(stage, 0, 1, ahead, passes - first)
         return (*flushed, *(slot._replace(micro_batch=slot.micro_batch + first) for slot in later))

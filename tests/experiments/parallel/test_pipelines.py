@@ -47,12 +47,12 @@ def peaks(found: StepSimulation) -> list[int]:
 @pytest.mark.parametrize(
     ("policy", "span", "bubble", "live"),
     [
-        (GPipe(), 33, 3 / 11, [8, 8, 8, 8]),
-        (OneForwardOneBackward(), 33, 3 / 11, [4, 3, 2, 1]),
-        (Interleaved(), 57, 3 / 19, [11, 9, 7, 5]),
-        (ZeroBubble(variant="h1"), 27, 1 / 9, [4, 4, 4, 4]),
-        (ZeroBubble(variant="interleaved"), 51, 1 / 17, [8, 8, 8, 8]),
-        (ZeroBubble(variant="v"), 51, 1 / 17, [8, 8, 8, 8]),
+        (GPipe(micro_batches=8), 33, 3 / 11, [8, 8, 8, 8]),
+        (OneForwardOneBackward(micro_batches=8), 33, 3 / 11, [4, 3, 2, 1]),
+        (Interleaved(micro_batches=8), 57, 3 / 19, [11, 9, 7, 5]),
+        (ZeroBubble(micro_batches=8, variant="h1"), 27, 1 / 9, [4, 4, 4, 4]),
+        (ZeroBubble(micro_batches=8, variant="interleaved"), 51, 1 / 17, [8, 8, 8, 8]),
+        (ZeroBubble(micro_batches=8, variant="v"), 51, 1 / 17, [8, 8, 8, 8]),
     ],
     ids=["gpipe", "1f1b", "interleaved", "zb-h1", "interleaved-zb", "zb-v"],
 )
@@ -117,7 +117,7 @@ def test_interleaving_divides_the_bubble_by_the_chunks(p: int, rounds: int, v: i
 
 
 def test_one_chunk_is_plain_1f1b() -> None:
-    found = carried_out(Interleaved(chunks=1), 4)
+    found = carried_out(Interleaved(micro_batches=8, chunks=1), 4)
     assert (found.step_time, peaks(found)) == (33, [4, 3, 2, 1])
 
 
@@ -248,7 +248,7 @@ def test_a_weight_gradient_that_walks_the_graph_again_takes_the_input_gradients_
 def test_the_loss_of_zb_v_turns_round_on_one_device() -> None:
     model, hardware = chain(8, output_bytes=1.0), cluster(1, 4)
     asked = estimate(model, hardware)
-    plan = ZeroBubble(variant="v").place(model, hardware, 8, asked)
+    plan = ZeroBubble(micro_batches=8, variant="v").place(model, hardware, 8, asked)
     assert [stage.workers for stage in plan.stages] == [(0,), (1,), (2,), (3,), (3,), (2,), (1,), (0,)]
     assert simulate(plan, asked).communication_bytes == 8 * 4  # both ways on both chunks of a middle device
 
@@ -257,7 +257,7 @@ def test_live_micro_batches_are_told_by_chunk() -> None:
     """All 8 are in the first chunk before the first gradient is back there; in the second never more than a
     round.
     """
-    found = carried_out(Interleaved(), 4)
+    found = carried_out(Interleaved(micro_batches=8), 4)
     assert found.memory[0].live_by_stage == {0: 8, 4: 4}
 
 
@@ -276,7 +276,7 @@ def test_what_was_recomputed_for_a_split_backward_is_kept_until_its_weight_gradi
     [
         (Interleaved(micro_batches=6), 4, "6 micro-batches do not make whole rounds over 4 devices"),
         (ZeroBubble(variant="interleaved", micro_batches=6), 4, "6 micro-batches do not make whole rounds"),
-        (Chimera(), 3, "3 devices cannot hold a pipeline each way"),
+        (Chimera(micro_batches=8), 3, "3 devices cannot hold a pipeline each way"),
     ],
 )
 def test_what_a_schedule_cannot_order_is_refused(policy: PipelineSchedule, devices: int, reason: str) -> None:

@@ -130,7 +130,7 @@ def test_layers_are_cut_so_that_the_slowest_stage_is_fast() -> None:
 
 def test_a_batch_that_does_not_divide_is_refused_with_the_figures() -> None:
     with pytest.raises(BadInput, match="9 samples do not divide into 8"):
-        carried_out(GPipe(), 4, 9)
+        carried_out(GPipe(micro_batches=8), 4, 9)
 
 
 def swapped(plan: ParallelPlan) -> ParallelPlan:

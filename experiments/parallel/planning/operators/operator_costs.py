@@ -78,7 +78,9 @@ class CostTables:
 
 
 class OperatorCosts:
-    """What configurations of the operators of one model cost on one cluster, for ``batch`` samples a step.
+    """What configurations of the operators of one model cost on one cluster, for ``batch`` samples at once.
+
+    A step has ``micro_batches`` of them; each is costed with its part of what is sent once a step.
 
     ``only`` keeps to some axes by name; ``partial_sums`` lets the loops be divided that an operator sums
     over; ``most`` is how many axes may be divided at once.
@@ -91,8 +93,10 @@ class OperatorCosts:
         only: Sequence[str] | None = None,
         partial_sums: bool = False,
         most: int | None = None,
+        micro_batches: int = 1,
     ) -> None:
         self.estimate, self.batch, self.model = estimate, batch, estimate.model
+        self.micro_batches = micro_batches
         self.collectives = CollectiveCosts(estimate.cluster)
         self.devices = self.collectives.devices
         self.operators = operators_of(self.model, batch)
@@ -162,11 +166,12 @@ class OperatorCosts:
         )
 
     def synchronization_seconds(self, number: int, choice: Configuration) -> float:
-        """Return the paper's t_S: seconds to synchronize parameters."""
+        """Return the paper's t_S: seconds to synchronize parameters; a micro-batch's part of them."""
         found = self.reductions(number, choice)
-        return sum(
+        step = sum(
             in_bucket(self.collectives.cost(r.kind, r.ranks, r.stride), r.bytes, self.bucket) for r in found
         )
+        return step / self.micro_batches
 
     def synchronization(self, number: int) -> Floats:
         """t_S of every configuration. Shape: (configurations,)."""
@@ -308,16 +313,16 @@ class OperatorCosts:
         return float(self.estimate.layer_seconds.sum()) * self.batch * self.slowdown
 
     def reference_times(self, tables: CostTables) -> dict[str, float | None]:
-        """Return what to compare a prediction with, all by the same costs.
+        """Return what to compare a prediction of a step with, all by the same costs.
 
         One device, an equal share of its time, data parallelism (``None`` where the samples do not
         divide).
         """
         chosen = self.data_parallel()
         return {
-            "serial_time": self.serial_seconds,
-            "lower_bound": self.serial_seconds / self.devices,
-            "data_parallel_time": tables.total(chosen) if chosen else None,
+            "serial_time": self.serial_seconds * self.micro_batches,
+            "lower_bound": self.serial_seconds * self.micro_batches / self.devices,
+            "data_parallel_time": tables.total(chosen) * self.micro_batches if chosen else None,
         }
 
     def data_parallel(self) -> list[int] | None:

@@ -29,12 +29,13 @@ CARRIED = (
 def sharded_plan(
     costs: OperatorCosts, chosen: Sequence[Configuration], notes: Mapping[str, Any]
 ) -> ParallelPlan:
-    """The plan for one configuration of every operator; ``costs`` knows batch, model and cluster."""
+    """The plan for one configuration of every operator; ``costs`` knows micro-batches, model and cluster."""
     shardings = [
         _sharding(costs, chosen, layer, inside) for layer, inside in numbers_by_layer(costs.operators).items()
     ]
     mesh = (("devices", costs.devices),)
-    return one_group_plan(mesh, len(costs.model), costs.batch, shardings, notes)
+    batch = costs.batch * costs.micro_batches
+    return one_group_plan(mesh, len(costs.model), batch, shardings, notes, costs.micro_batches)
 
 
 def _sharding(

@@ -29,7 +29,7 @@ from experiments.parallel.planning.meshes.mesh_plan import whole_mesh_plan
 from experiments.parallel.planning.meshes.partition import OperatorPartition
 from experiments.parallel.planning.operators.divisions import is_even
 from experiments.parallel.planning.operators.operators import operators_of
-from experiments.parallel.planning.settings import accumulations
+from experiments.parallel.planning.settings import parts_that_may_fit
 from experiments.parallel.policies.gspmd.propagation import Propagation, annotate, tensor_of
 from experiments.workloads.einsum import Operator
 from experiments.workloads.layers import LayerGraph
@@ -75,7 +75,7 @@ class Gspmd(ParallelPolicy):
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> Iterator[Sequence[Self]]:
         """As few parts as fit."""
-        return accumulations(self, batch)
+        return parts_that_may_fit(self, batch, estimate)
 
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate

@@ -22,14 +22,14 @@ promising ones are looked at.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from experiments.core.budget import Budget
-from experiments.core.knobs import knob
+from experiments.core.knobs import knob, open_knob
 from experiments.hardware import Hardware
-from experiments.parallel.interface import ParallelPlan, ParallelPolicy, PlanningEstimate
+from experiments.parallel.interface import ParallelPlan, ParallelPolicy, PlanningEstimate, whole_share
 from experiments.parallel.planning.judges import COSTS, JUDGES, SIMULATOR, choose_best
 from experiments.parallel.planning.operators.divisions import BATCH, Configuration
 from experiments.parallel.planning.operators.operator_costs import CostTables, OperatorCosts
@@ -40,6 +40,7 @@ from experiments.parallel.planning.operators.pricing import (
     Pricing,
 )
 from experiments.parallel.planning.operators.sharded_plan import CARRIED, sharded_plan
+from experiments.parallel.planning.settings import parts_that_may_fit
 from experiments.parallel.policies.optcnn.elimination import Elimination, eliminate
 from experiments.workloads.layers import LayerGraph
 
@@ -67,10 +68,20 @@ class OptCnn(ParallelPolicy):
         10_000_000_000, "sums of costs that are compared before the best so far is taken", low=1, high=10**15
     )
 
+    micro_batches: int | None = open_knob("parts of the batch, one after another", low=1, high=65536)
+
+    def settings(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> Iterator[Sequence[Self]]:
+        """As few parts as fit."""
+        return parts_that_may_fit(self, batch, estimate)
+
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> ParallelPlan:
-        costs = OperatorCosts(estimate, batch, DIMENSIONS[self.dimensions])
+        parts = self.micro_batches or 1
+        samples = whole_share(batch, parts, "samples", "knobs.micro_batches")
+        costs = OperatorCosts(estimate, samples, DIMENSIONS[self.dimensions], micro_batches=parts)
         pricing = Pricing(costs)
         budget = Budget(self.evaluations, estimate.progress, "sums")
         found = {
@@ -80,7 +91,7 @@ class OptCnn(ParallelPolicy):
         chosen = {name: optimum.choices for name, optimum in found.items()}
         if replicated := costs.data_parallel():
             chosen[DATA_PARALLEL] = tuple(replicated)
-        sums = {name: pricing.tables.total(choices) for name, choices in chosen.items()}
+        sums = {name: parts * pricing.tables.total(choices) for name, choices in chosen.items()}
         plans = {name: _plan(costs, choices) for name, choices in chosen.items()}
         best, simulated = choose_best(self.judge, estimate, plans, sums)
         notes = _notes(costs, pricing.tables, found.get(best, next(iter(found.values()))))

@@ -17,13 +17,13 @@ dependencies.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from experiments.core.budget import Budget
 from experiments.core.integers import prime_factors
-from experiments.core.knobs import knob
+from experiments.core.knobs import knob, open_knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
     PER_PASS,
@@ -32,6 +32,7 @@ from experiments.parallel.interface import (
     ParallelPolicy,
     PlanningEstimate,
     Sharding,
+    whole_share,
 )
 from experiments.parallel.planning.meshes.layouts import WHOLE
 from experiments.parallel.planning.operators.collective_costs import CollectiveCosts
@@ -44,6 +45,7 @@ from experiments.parallel.planning.operators.one_group import (
 )
 from experiments.parallel.planning.operators.operators import operators_of
 from experiments.parallel.planning.operators.sharded_plan import CARRIED
+from experiments.parallel.planning.settings import parts_that_may_fit
 from experiments.parallel.policies.tofu.recursive_partition import (
     Split,
     TrainingGraph,
@@ -69,10 +71,20 @@ class Tofu(ParallelPolicy):
         high=10**15,
     )
 
+    micro_batches: int | None = open_knob("parts of the batch, one after another", low=1, high=65536)
+
+    def settings(
+        self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
+    ) -> Iterator[Sequence[Self]]:
+        """As few parts as fit."""
+        return parts_that_may_fit(self, batch, estimate)
+
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> ParallelPlan:
-        operators = operators_of(model, batch)
+        parts = self.micro_batches or 1
+        samples = whole_share(batch, parts, "samples", "knobs.micro_batches")
+        operators = operators_of(model, samples)
         graph = TrainingGraph(operators, counts_batch(model))
         budget = Budget(self.evaluations, estimate.progress, "sums")
         splits = recursion(graph, self._factors(cluster), budget)
@@ -80,7 +92,8 @@ class Tofu(ParallelPolicy):
         found = _Divided(graph, splits, collectives.devices, self.slow_links_first)
         shardings = [found.sharding(layer) for layer in range(len(model))]
         notes = _notes(estimate, batch, graph, splits, shardings, collectives) | budget.caveat("evaluations")
-        return one_group_plan((("devices", collectives.devices),), len(model), batch, shardings, notes)
+        mesh = (("devices", collectives.devices),)
+        return one_group_plan(mesh, len(model), batch, shardings, notes, parts)
 
     def _factors(self, cluster: Hardware) -> list[int]:
         """Of the nodes, then of the devices of one (the other way round where fast links come first)."""

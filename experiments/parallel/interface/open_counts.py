@@ -15,7 +15,7 @@ from experiments.core.integers import divisors
 #: 2.3: M >= 4 K).
 FILLING = 4
 #: Updates of a window without flushes, and its passes (of all stages of a pipeline) where these are many.
-MOST_UPDATES, LEAST_UPDATES, WINDOW_PASSES = 32, 4, 16_384
+MOST_UPDATES, LEAST_UPDATES, WINDOW_PASSES = 32, 2, 8192
 
 
 def one(stages: int) -> int:

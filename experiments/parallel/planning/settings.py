@@ -101,7 +101,7 @@ def _try(
     knobs = _settled_values(policy, setting)
     try:
         plan = setting.place(model, cluster, batch, estimate)
-        return Setting(knobs, plan, estimate.evaluate(plan).step_time)
+        return Setting(knobs, plan, estimate.evaluate(plan).step_time / plan.steps)
     except (BadInput, Infeasible) as refusal:
         return Setting(knobs, refusal=refusal)
 

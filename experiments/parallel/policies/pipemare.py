@@ -66,9 +66,9 @@ class PipeMare(LivePolicy, ParallelPolicy):
     def settings(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
     ) -> Iterator[Sequence[Self]]:
-        """Every depth, filled, then in micro-batches of a sample; then without flushes, which hold most."""
-        for first in (USUAL, 0) if self.synchronous is None else (self.synchronous,):
-            for counts in self._shapes(model, cluster, batch).rounds():
+        """Every depth, filled; without the flushes, which hold most; both in micro-batches of a sample."""
+        for counts in self._shapes(model, cluster, batch).rounds():
+            for first in (USUAL, 0) if self.synchronous is None else (self.synchronous,):
                 yield [replace(self, stages=s, micro_batches=m, synchronous=first) for s, m in counts]
 
     def place(
@@ -81,10 +81,8 @@ class PipeMare(LivePolicy, ParallelPolicy):
             what = f"{synchronous} synchronous mini-batches of {mini_batches}"
             raise BadInput(what, "knobs.synchronous", f"at most {mini_batches}")
         bounds = stage_bounds(estimate, stages)
-        orders = [
-            self._order(stage, stages, each, synchronous * each, mini_batches * each)
-            for stage in range(stages)
-        ]
+        first, passes = synchronous * each, mini_batches * each
+        orders = [self._order(stage, stages, each, first, passes) for stage in range(stages)]
         training = Training(
             Learning(rate=self.rate, anneal=self.anneal, decay=self.decay),
             WeightRule("newest", each, synchronous),
@@ -96,7 +94,10 @@ class PipeMare(LivePolicy, ParallelPolicy):
         return shapes_of(model, cluster, batch, self.stages, self.micro_batches)
 
     def _order(self, stage: int, stages: int, each: int, first: int, passes: int) -> tuple[Slot, ...]:
-        """With flushes in the ``first`` micro-batches; then each forward pass so many micro-batches before its backward pass."""
+        """Flush after each update of the ``first`` micro-batches.
+
+        Then each forward pass comes so many micro-batches before its backward pass.
+        """
         flushed = [
             Slot(kind, begin + index, stage)
             for begin in range(0, first, each)

@@ -8,6 +8,7 @@ solution, and the result is no proven optimum.
 
 from __future__ import annotations
 
+import functools
 import heapq
 import math
 import sys
@@ -132,11 +133,12 @@ def least(tables: Sequence[Table], budget: Budget | None = None) -> tuple[dict[i
     if largest > MOST_ENTRIES:
         raise Infeasible(f"choices that belong together need a table of {largest:.2g} entries", "the graph")
     steps: list[Step] = []
+    joint = _Joint(tables)
     for node in order:
-        tables = _without(steps, tables, node)
+        steps.append(joint.replace(node))
         if budget:
             budget.spend(steps[-1][2].size * sizes[node])
-    return undone(steps, dict(settled)), float(sum(table for _, table in tables))
+    return undone(steps, dict(settled)), float(sum(table for _, table in joint.tables.values()))
 
 
 def _open(one: Table, settled: Mapping[int, int]) -> Table:
@@ -148,10 +150,20 @@ def _open(one: Table, settled: Mapping[int, int]) -> Table:
     return tuple(names[place] for place in kept), table.reshape([table.shape[place] for place in kept])
 
 
-def _order(scopes: Iterable[tuple[int, ...]], sizes: Mapping[int, int]) -> tuple[list[int], float, float]:
+def _order(
+    scopes: Iterable[tuple[int, ...]], sizes: Mapping[int, int]
+) -> tuple[tuple[int, ...], float, float]:
     """Nodes by the size of the table over their neighbors, smallest first; entries of the largest, and of
     all.
     """
+    return _ordered(tuple(scopes), tuple(sizes.items()))
+
+
+@functools.lru_cache(maxsize=64)  # a search asks about the same graph at every price
+def _ordered(
+    scopes: tuple[tuple[int, ...], ...], items: tuple[tuple[int, int], ...]
+) -> tuple[tuple[int, ...], float, float]:
+    sizes = dict(items)
     around: dict[int, set[int]] = defaultdict(set)
     for names in scopes:
         for name in names:
@@ -178,27 +190,45 @@ def _order(scopes: Iterable[tuple[int, ...]], sizes: Mapping[int, int]) -> tuple
             now[other] = entries(other)
             heapq.heappush(waiting, (now[other], other))
         order.append(node)
-    return order, largest, total
+    return tuple(order), largest, total
 
 
-def _scope(tables: Sequence[Table], node: int) -> tuple[int, ...]:
-    """The node and all that share a table with it, the node last."""
-    around = {other for names, _ in tables if node in names for other in names}
-    return (*sorted(around - {node}), node)
+class _Joint:
+    """Tables by number, in the order in which they are added up, and which of them a node is in."""
 
+    def __init__(self, tables: Sequence[Table]) -> None:
+        self.tables = dict(enumerate(tables))
+        self._of: dict[int, set[int]] = defaultdict(set)
+        for number, (names, _) in self.tables.items():
+            for name in names:
+                self._of[name].add(number)
+        self._next = len(self.tables)
 
-def _without(steps: list[Step], tables: Sequence[Table], node: int) -> list[Table]:
-    """The tables once ``node`` is replaced."""
-    scope = _scope(tables, node)
-    joined: Floats = np.zeros(())
-    for names, table in tables:
-        if node in names:
+    def replace(self, node: int) -> Step:
+        """Put one table in the place of all that have ``node``."""
+        taken = [self._take(number) for number in sorted(self._of[node])]
+        around = {other for names, _ in taken for other in names}
+        scope = (*sorted(around - {node}), node)
+        joined: Floats = np.zeros(())
+        for names, table in taken:
             order = [names.index(other) for other in scope if other in names]
             shape = [table.shape[names.index(other)] if other in names else 1 for other in scope]
             joined = joined + table.transpose(order).reshape(shape)
-    best, cost = cheapest(joined)
-    steps.append((node, scope[:-1], best))
-    return [*(entry for entry in tables if node not in entry[0]), (scope[:-1], cost)]
+        best, cost = cheapest(joined)
+        self._add((scope[:-1], cost))
+        return node, scope[:-1], best
+
+    def _take(self, number: int) -> Table:
+        found = self.tables.pop(number)
+        for name in found[0]:
+            self._of[name].discard(number)
+        return found
+
+    def _add(self, table: Table) -> None:
+        self.tables[self._next] = table
+        for name in table[0]:
+            self._of[name].add(self._next)
+        self._next += 1
 
 
 def cheapest(table: Floats) -> tuple[Ints, Floats]:

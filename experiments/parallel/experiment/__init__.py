@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 from experiments.core.budget import ENDED_AT
 from experiments.core.errors import ImpossiblePlan, Infeasible
@@ -14,6 +15,7 @@ from experiments.parallel.experiment.handed_over import communication
 from experiments.parallel.experiment.measured import measure_plan
 from experiments.parallel.experiment.placed import Placed, place, rejection
 from experiments.parallel.experiment.simulated import simulate_plan
+from experiments.parallel.interface import ParallelPolicy
 from experiments.parallel.simulator import Deadlock, refuse_impossible
 
 __all__ = ["carry_out", "communication", "place"]
@@ -32,7 +34,18 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
         placed = place(spec, policy, part(progress, 0.0, 0.6))
     except IMPOSSIBLE as error:
         return rejection(error.violations)
-    return _add_notes(_carried_out(spec, placed, part(progress, 0.6, 1.0)), placed)
+    except Infeasible as error:
+        return _explained(Result(status="infeasible", reason=str(error)), policy)
+    result = _carried_out(spec, placed, part(progress, 0.6, 1.0))
+    return _add_notes(_explained(result, policy), placed)
+
+
+def _explained(result: Result, policy: Policy) -> Result:
+    """The result; where a plan does not fit, its reason says what the policy never divides."""
+    whole = cast(ParallelPolicy, policy).keeps_whole
+    if result.status != "infeasible" or not whole:
+        return result
+    return replace(result, reason=f"{result.reason}; {whole}")
 
 
 def _carried_out(spec: RunSpec, placed: Placed, progress: Progress) -> Result:

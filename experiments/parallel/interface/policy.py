@@ -37,6 +37,8 @@ class ParallelPolicy(Policy):
     #: The layers that ``place`` is given where the model's sizes are enough to know them
     #: (``transformer_layers``).
     layers: ClassVar[str] = CAPTURED
+    #: Why it may find no plan for a model that one device does not hold, in a sentence: what stays whole.
+    keeps_whole: ClassVar[str] = ""
     #: Whether the system keeps and reduces the gradients of bfloat16 weights in float32 unless it is told.
     fp32_gradients: ClassVar[bool] = False
 

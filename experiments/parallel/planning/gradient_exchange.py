@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 from experiments.core.knobs import knob, open_knob
 from experiments.hardware import Hardware
@@ -28,6 +28,8 @@ class GradientExchange(ParallelPolicy):
 
     A preset sets knobs, leaves others open, and may say more in its plan than the exchange itself.
     """
+
+    keeps_whole: ClassVar[str] = "every device has all model states"
 
     micro_batches: int | None = open_knob(
         "micro-batches accumulated on each device before the update", low=1, high=65536

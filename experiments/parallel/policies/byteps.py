@@ -41,6 +41,7 @@ class BytePs(ParallelPolicy):
     """
 
     name: ClassVar[str] = "byteps"
+    keeps_whole: ClassVar[str] = "every device has all model states"
 
     cpu_machines: int = knob(
         0, "machines without GPUs, the last of the cluster, that only sum", low=0, high=4096

@@ -44,6 +44,7 @@ class KungFu(LivePolicy, ParallelPolicy):
     """Adds workers while throughput grows and watches gradient noise to switch synchronization."""
 
     name: ClassVar[str] = "kungfu"
+    keeps_whole: ClassVar[str] = "every device has all model states"
 
     gain: float = knob(
         0.5, "a worker stays if throughput grows by this over the number of workers", low=0.0, high=1.0

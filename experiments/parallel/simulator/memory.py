@@ -116,13 +116,14 @@ def check_fits(built: Builder, found: list[Usage]) -> None:
     for worker, usage in enumerate(found):
         for device in built.plan.workers[worker].devices:
             capacity = built.estimate.devices[device].memory_bytes
-            lacking.append((usage.peak - capacity, -worker, device, usage.peak, capacity))
-    missing, negative, device, peak, capacity = max(lacking)
+            lacking.append((usage.peak - capacity, -worker, device, usage, capacity))
+    missing, negative, device, usage, capacity = max(lacking, key=lambda row: row[:3])
     if missing > 0:
         hosted = [str(n) for n, stage in enumerate(built.plan.stages) if -negative in stage.workers]
         name = built.estimate.devices[device].name
         raise Infeasible(
-            f"needs {human(peak, 'bytes')} of {human(capacity, 'bytes')}: {missing:.0f} bytes missing",
+            f"needs {human(usage.peak, 'bytes')} of {human(capacity, 'bytes')}, "
+            f"{human(usage.persistent, 'bytes')} of it for model states: {missing:.0f} bytes missing",
             f"stage {', '.join(hosted)} on device {device} ({name})",
             missing,
         )

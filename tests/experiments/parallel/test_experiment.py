@@ -26,6 +26,7 @@ def spec(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {
         "family": "parallel",
         "policy": "one_f_one_b",
+        "knobs": {"stages": 4, "micro_batches": 8, "recompute": False},
         "workload": {"source": "four-layers", "options": {"batch": 8, "steps": 10}},
         "hardware": {"cluster": {"nodes": 1, "devices_per_node": 4, "device": "a100-80g"}},
     }
@@ -85,7 +86,10 @@ def test_a_model_that_does_not_fit_is_an_infeasible_outcome(spec: dict[str, Any]
     spec["hardware"]["cluster"]["overrides"] = {"memory_bytes": 6 * 2**20}
     outcome = run(load_spec(spec))
     assert outcome.status == "infeasible"
-    assert outcome.reason == "stage 0 on device 0 (a100-80g): needs 8 MiB of 6 MiB: 2097152 bytes missing"
+    assert outcome.reason == (
+        "stage 0 on device 0 (a100-80g): needs 8 MiB of 6 MiB, 4 MiB of it for model states: "
+        "2097152 bytes missing"
+    )
 
 
 def test_a_layer_graph_cannot_be_measured(spec: dict[str, Any]) -> None:

@@ -150,9 +150,10 @@ def test_recomputation_is_the_last_resort_and_what_is_asked_for_stays() -> None:
 
 
 def test_a_stage_of_zero_is_raised_until_states_fit() -> None:
-    """2,000 parameters in float32 with Adam: 8,000 bytes of weights, as many of gradients, 16,000 of state. Four
-    devices divide the state (20,000 left), gradients too (14,000 and one layer's before they are reduced), or
-    all (8,000 and three layers' that are gathered or reduced).
+    """2,000 parameters in float32 with Adam: 8,000 bytes of weights, as many of gradients, 16,000 of state.
+
+    Four devices divide the state (20,000 left), gradients too (14,000 and one layer's before they are
+    reduced), or all (8,000 and three layers' that are gathered or reduced).
     """
     model = chain(8, parameter_bytes=1000.0)
     for memory, stage in ((20_000, 1), (15_000, 2), (11_000, 3)):

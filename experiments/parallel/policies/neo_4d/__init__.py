@@ -48,6 +48,7 @@ class Neo4D(ParallelPolicy):
     """
 
     name: ClassVar[str] = "neo_4d"
+    keeps_whole: ClassVar[str] = "it divides embedding tables; dense layers are whole on every device"
 
     layout: str = knob("4d", "layouts that tables may have: every one, or this one", choices=CHOICES)
     lookups: float = knob(1.0, "rows that a sample reads of each table", low=0.01, high=10_000)

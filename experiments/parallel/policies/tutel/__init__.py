@@ -60,6 +60,7 @@ class Tutel(ParallelPolicy):
 
     name: ClassVar[str] = "tutel"
     layers: ClassVar[str] = BLOCKS
+    keeps_whole: ClassVar[str] = "it divides experts; all else is whole on every device"
 
     parallelism: str = knob("adaptive", "how devices share an expert", choices=MODES)
     chunks: int | None = knob(None, "chunks of the all-to-all; empty: the fastest", low=1, high=64)

@@ -26,7 +26,10 @@ from webapp.runs.plan_topology import Topology, topology_of
 from webapp.runs.planner_notes import Notes, notes_of
 
 #: Parts of the provenance that have a place of their own on the page.
-TOLD_APART = ("hardware", "timing", "timed_on", "timeline", "states", "full_peak", "warnings")
+TOLD_APART = (
+    *("hardware", "timing", "timed_on", "timeline", "states", "full_peak", "warnings"),
+    *("settled", "tried"),
+)
 #: Model FLOPs utilization above which a figure is doubted.
 BELIEVABLE_MFU = 0.7
 #: Units of figures in the provenance, by the name or by how it begins.
@@ -90,6 +93,8 @@ class RunView:
     timing: str
     states: str
     ended_at: str
+    settled: Mapping[str, Any]
+    tried: tuple[str, ...]
 
     @property
     def folded_tables(self) -> tuple[str, ...]:
@@ -132,7 +137,17 @@ def view_of(run: Run) -> RunView:
         states=states_in_words(provenance),
         ended_at=str(plan.get(ENDED_AT) or (plan.get("notes") or {}).get(ENDED_AT) or ""),
         sheets=json.dumps(provenance["hardware"], indent=2) if "hardware" in provenance else "",
+        settled=provenance.get("settled") or {},
+        tried=tuple(_setting(row) for row in provenance.get("tried") or ()),
     )
+
+
+def _setting(row: Mapping[str, Any]) -> str:
+    """What became of a setting of open knobs: ``stages 2, micro batches 8: a step of 1.21 s``."""
+    knobs = {name: value for name, value in row.items() if name not in ("step_time", "refused")}
+    said = ", ".join(f"{_words(name)} {pretty(value)}" for name, value in knobs.items())
+    step = row.get("step_time")
+    return f"{said}: {row.get('refused') if step is None else 'a step of ' + human(step, 's')}"
 
 
 def _timing(provenance: Mapping[str, Any]) -> str:

@@ -71,7 +71,7 @@ class GridField(forms.CharField):
         self.knob = knob
         label = knob.name.replace("_", " ") + (f" ({knob.unit})" if knob.unit else "")
         super().__init__(required=False, label=label, help_text=help_of(knob), max_length=2000, **kwargs)
-        self.widget.attrs["placeholder"] = "default" if knob.default is None else _word(knob.default)
+        self.widget.attrs["placeholder"] = _usual(knob)
 
     def clean(self, value: Any) -> list[Any]:
         words = split(super().clean(value) or "", ";" if self.knob.words else ",")
@@ -80,6 +80,13 @@ class GridField(forms.CharField):
         except BadInput as error:
             expected = f" (expected {error.expected})" if error.expected else ""
             raise forms.ValidationError(f"{error.what}{expected}") from None
+
+
+def _usual(knob: Knob) -> str:
+    """What an empty field stands for."""
+    if knob.is_open:
+        return "open"
+    return "default" if knob.default is None else _word(knob.default)
 
 
 def _word(value: Any) -> str:

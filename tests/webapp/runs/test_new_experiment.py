@@ -75,6 +75,15 @@ def asked(artifact: Artifact, **more: Any) -> dict[str, Any]:
     return {**fields, "modes": ["simulated"], "seeds": "0", **more}
 
 
+def test_an_open_knob_says_that_it_may_stay_empty_and_takes_values_too() -> None:
+    from experiments.parallel.policies.gpipe import GPipe
+
+    stages, again = (GridField(knob) for knob in describe(GPipe) if knob.name in ("stages", "recompute"))
+    assert stages.widget.attrs["placeholder"] == again.widget.attrs["placeholder"] == "open"
+    assert "empty: from the model and the cluster" in stages.help_text
+    assert (stages.clean(""), stages.clean("none, 4"), again.clean("no")) == ([], [None, 4], [False])
+
+
 def test_commas_make_a_grid() -> None:
     assert GridField(WIDTH).clean("1, 2,8") == [1, 2, 8]
     assert GridField(WIDTH).clean("") == []

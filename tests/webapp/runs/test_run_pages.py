@@ -205,6 +205,26 @@ def test_a_knob_that_only_some_policies_have_differs_even_when_it_is_none(cast: 
     assert [row.run.cells[1] for row in grid.rows] == ["", None]
 
 
+def test_the_page_says_how_a_knob_that_was_left_open_is_settled(cast: Cast) -> None:
+    """The surprise: an open knob that nothing was said of stays a dash, not a value of somebody else's."""
+    made = experiment_with(cast.project, ready(cast.project), succeeded=1)
+    run = finished(made.runs.get())
+    knobs = {"stages": None, "rate": None, "chunks": 2}
+    Run.objects.filter(pk=run.pk).update(spec={**run.spec, "knobs": knobs})
+    document = run.document
+    document.outcome["provenance"] |= {
+        "settled": {"stages": 8},
+        "tried": [{"stages": 4, "refused": "needs 9 of 8 bytes"}, {"stages": 8, "step_time": 1.25}],
+    }
+    document.save()
+    page = signed_in(cast.vera).get(cast.url(f"runs/{run.pk}/")).content.decode()
+    assert '<dt>stages</dt><dd>8 <span class="soft small">left open</span></dd>' in page
+    assert "<dt>rate</dt><dd>–</dd><dt>chunks</dt><dd>2</dd>" in page
+    assert "2 settings tried" in page
+    assert "<li>stages 4: needs 9 of 8 bytes</li><li>stages 8: a step of 1.25 s</li>" in page
+    assert "settled.stages" not in page
+
+
 def test_a_run_that_waits_for_its_workload_says_what_for(cast: Cast) -> None:
     model = ready(cast.project)
     experiment = experiment_with(cast.project, model, queued=1)

@@ -18,8 +18,8 @@ import numpy as np
 from experiments.core.progress import Progress, silent
 from experiments.parallel.planning.meshes.partition import OperatorPartition, weight_layouts
 from experiments.parallel.policies.alpa.choice_program import ChoiceProblem, ChoiceSolution, greedy, solve
-from experiments.parallel.policies.alpa.strategies import Costs, Table, Ways, leads
-from experiments.workloads.einsum import Operand, Operator
+from experiments.parallel.policies.alpa.strategies import Costs, Read, Table, Ways, leads
+from experiments.workloads.einsum import Operator
 from experiments.workloads.step import Floats
 
 #: What an operator is, for two to be equal: its kind, sizes and figures, with its place in its layer.
@@ -119,18 +119,23 @@ class StageProblem:
     def _place(self, number: int) -> None:
         """A light operator follows the operand made last in the stage; others choose, equal ones alike."""
         operator, key = self._all[number], self._keys[number]
-        inside = [o for o in operator.operands if o.source >= self._span.start]
-        if inside and not leads(operator):
-            operand = max(inside, key=lambda o: o.source)
-            self._leader[number] = self._leader[operand.source]
-            leader = self._table[operand.source]
-            self._table[number] = self._ways.following(key, operator, operand, leader)
+        last = None if leads(operator) else self._read_last(number)
+        if last is not None:
+            self._leader[number] = self._leader[last.source]
+            leader = self._table[last.source]
+            self._table[number] = self._ways.following(key, operator, last.plain, leader)
             return
         if key not in self._nodes:
             self._nodes[key] = len(self._choices)
             self._choices.append(self._ways.own(key, operator, self._limits(operator)))
         self._leader[number] = self._nodes[key]
         self._table[number] = self._choices[self._nodes[key]]
+
+    def _read_last(self, number: int) -> Read | None:
+        """What was made last of all that the operator reads inside the stage."""
+        reads = self._ways.reads(number, self._all[number])
+        last = max(reads, key=lambda read: read.source, default=None)
+        return last if last is not None and last.source >= self._span.start else None
 
     def _limits(self, operator: Operator) -> dict[str, int]:
         """Sizes of its loops as the makers of its operands have them."""
@@ -143,45 +148,42 @@ class StageProblem:
                         found[name] = math.gcd(found.get(name, maker.size[made]), maker.size[made])
         return found
 
-    def _internal_operands(self) -> Iterator[tuple[int, Operand]]:
-        """Operands that are made inside the stage, and who reads them."""
+    def _internal_reads(self) -> Iterator[tuple[int, Read]]:
+        """What is made inside the stage, and who reads it."""
         for number in self._span:
-            for operand in self._all[number].operands:
-                if operand.source >= self._span.start:
-                    yield number, operand
+            for read in self._ways.reads(number, self._all[number]):
+                if read.source >= self._span.start:
+                    yield number, read
 
     # --- what it costs
     # ----------------------------------------------------------------------------------------
 
     def _node_costs(self) -> list[Costs]:
         """A tied parameter counts with its first operator."""
-        found = [Costs(*[np.zeros(len(table))] * 4) for table in self._choices]
+        found = [Costs(*(np.zeros(len(table)) for _ in range(4))) for table in self._choices]
         seen: set[int] = set()
         for number in self._span:
             one = self._ways.costs(
                 self._keys[number], self._all[number], self._table[number], self._computing[number]
             )
-            held = {operand.parameter for operand in self._all[number].parameters}
+            held = self._ways.held(number, self._all[number])
             if held & seen:
                 one = replace(one, weights=one.weights * 0, once=one.once * 0)
             seen |= held
-            found[self._leader[number]] += one
+            found[self._leader[number]].add(one)
         return found
 
     def _edge_costs(self) -> dict[tuple[int, int], Floats]:
         """Matrices between leaders; what is between operators of one leader is on the diagonal of its own."""
         siblings = Counter(
-            (operand.source, operand.dims, self._all[number].sizes)
-            for number, operand in self._internal_operands()
-            if not self._all[number].light
+            read.alike for number, read in self._internal_reads() if not self._all[number].light
         )
         found: dict[tuple[int, int], Floats] = {}
-        for number, operand in self._internal_operands():
-            operator, source = self._all[number], operand.source
-            alike = 1 if operator.light else siblings[source, operand.dims, operator.sizes]
-            plain = replace(operand, source=0)  # equal operators read equal tensors of different numbers
+        for number, read in self._internal_reads():
+            operator, source = self._all[number], read.source
+            alike = 1 if operator.light else siblings[read.alike]
             matrix = self._ways.resharding_seconds(
-                self._keys[number], operator, plain, self._table[source], self._table[number], alike
+                self._keys[number], operator, read, self._table[source], self._table[number], alike
             )
             pair = self._leader[source], self._leader[number]
             if pair[0] > pair[1]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -112,13 +113,28 @@ class Costs:
     weights: Floats
     stash: Floats
 
-    def __add__(self, other: Costs) -> Costs:
-        return Costs(
-            self.each + other.each,
-            self.once + other.once,
-            self.weights + other.weights,
-            self.stash + other.stash,
-        )
+    def add(self, other: Costs) -> None:
+        """Add to these columns in place."""
+        for own, more in (
+            (self.each, other.each),
+            (self.once, other.once),
+            (self.weights, other.weights),
+            (self.stash, other.stash),
+        ):
+            own += more
+
+
+class Read(NamedTuple):
+    """An operand that another operator makes.
+
+    ``plain``: without the maker's number, since equal operators read equal tensors of different numbers;
+    ``number``: of equal plain ones. ``alike``: equal for tensors that readers of one size read alike.
+    """
+
+    source: int
+    plain: Operand
+    number: int
+    alike: int
 
 
 class Ways:
@@ -134,6 +150,9 @@ class Ways:
         self._tables: dict[object, Table] = {}
         self._costs: dict[object, Costs] = {}
         self._resharding: dict[object, Floats] = {}
+        self._held: dict[int, frozenset[int]] = {}
+        self._reads: dict[int, tuple[Read, ...]] = {}
+        self._numbers: dict[object, int] = {}
 
     def own(self, key: object, operator: Operator, limits: dict[str, int]) -> Table:
         """Return the ways of an operator that chooses."""
@@ -160,13 +179,36 @@ class Ways:
             self._costs[name] = Costs(*np.array(rows, np.float64).reshape(-1, 4).T)
         return self._costs[name]
 
+    def held(self, number: int, operator: Operator) -> frozenset[int]:
+        """Return the parameters of operator ``number``."""
+        if number not in self._held:
+            self._held[number] = frozenset(operand.parameter for operand in operator.parameters)
+        return self._held[number]
+
+    def reads(self, number: int, operator: Operator) -> tuple[Read, ...]:
+        """Return what operator ``number`` reads of others, worked out once for all stages."""
+        if number not in self._reads:
+            self._reads[number] = tuple(
+                self._read(operator, operand) for operand in operator.operands if operand.source >= 0
+            )
+        return self._reads[number]
+
+    def _read(self, operator: Operator, operand: Operand) -> Read:
+        plain = replace(operand, source=0)
+        alike = self._number((operand.source, operand.dims, operator.sizes))
+        return Read(operand.source, plain, self._number(plain), alike)
+
+    def _number(self, value: object) -> int:
+        return self._numbers.setdefault(value, len(self._numbers))
+
     def resharding_seconds(
-        self, key: object, operator: Operator, operand: Operand, source: Table, reader: Table, alike: int
+        self, key: object, operator: Operator, read: Read, source: Table, reader: Table, alike: int
     ) -> Floats:
         """Return the seconds of resharding between two of these strategies, looked up once."""
-        name = key, id(source), id(reader), operand, alike
+        name = key, id(source), id(reader), read.number, alike
         if name not in self._resharding:
-            self._resharding[name] = resharding_seconds(source, operator, operand, reader, self.mesh, alike)
+            found = resharding_seconds(source, operator, read.plain, reader, self.mesh, alike)
+            self._resharding[name] = found
         return self._resharding[name]
 
 

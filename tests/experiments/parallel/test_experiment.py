@@ -54,7 +54,7 @@ def test_a_cluster_by_its_node_says_nothing_and_one_by_its_devices_what_was_assu
     machines = {"nodes": 2, "node": "dgx-a100", "devices_per_node": 2}
     parts = {"nodes": 2, "devices_per_node": 2, "device": "a100-80g", "network": "ib-200g"}
     named, told, silent = (
-        run(load_spec({**spec, "policy": "horovod", "hardware": {"cluster": cluster}}))
+        run(load_spec({**spec, "policy": "horovod", "knobs": {}, "hardware": {"cluster": cluster}}))
         for cluster in (machines, {**parts, "rails": 2}, parts)
     )
     assert named.provenance["warnings"] == told.provenance["warnings"] == []
@@ -70,7 +70,7 @@ def test_groups_on_different_networks_run_and_wait_for_the_slower(spec: dict[str
     group = {"nodes": 2, "devices_per_node": 1, "device": "a100-80g"}
     rows = [{**group, "network": "ib-400g"}, {**group, "network": "eth-1g"}]
     mixed, slow = (
-        run(load_spec({**spec, "policy": "horovod", "hardware": hardware}))
+        run(load_spec({**spec, "policy": "horovod", "knobs": {}, "hardware": hardware}))
         for hardware in (rows, {**rows[1], "nodes": 4})
     )
     assert mixed.status == "ok" and mixed.provenance["warnings"] == []

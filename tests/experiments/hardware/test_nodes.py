@@ -130,7 +130,7 @@ CHANGES: list[tuple[dict[str, Any], Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "figure", "expected"), CHANGES, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize(("change", "figure", "expected"), CHANGES, ids=[str(row[0]) for row in CHANGES])
 def test_what_stands_beside_a_node_is_taken_instead(
     change: dict[str, Any], figure: Any, expected: Any
 ) -> None:

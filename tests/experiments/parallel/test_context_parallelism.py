@@ -14,7 +14,8 @@ from experiments.parallel.planning.transformers.plan import Degrees, megatron_pl
 from experiments.parallel.planning.transformers.shardings import BESIDE, EXCHANGES, FIRST, RING, WorkerMesh
 from experiments.parallel.planning.transformers.shardings import megatron_shardings as shardings
 from experiments.parallel.policies.fsdp import Fsdp
-from experiments.parallel.policies.megatron.analytic import Analytic, Columns
+from experiments.parallel.policies.megatron.analytic import Analytic
+from experiments.parallel.policies.megatron.columns import Columns
 from experiments.parallel.simulator import evaluate, simulate
 from experiments.workloads.kernel_times import timed_by_kernels, work_seconds
 from experiments.workloads.kernels import Cut

@@ -17,8 +17,9 @@ from experiments.parallel.interface import FORWARD, PlanningEstimate, Slot, mode
 from experiments.parallel.planning.transformers.blocks import blocks_by_chunk
 from experiments.parallel.planning.transformers.plan import Degrees, block_bounds, megatron_plan
 from experiments.parallel.policies.megatron import Megatron
-from experiments.parallel.policies.megatron.analytic import Analytic, Columns
+from experiments.parallel.policies.megatron.analytic import Analytic
 from experiments.parallel.policies.megatron.chunks import held_blocks
+from experiments.parallel.policies.megatron.columns import Columns
 from experiments.parallel.policies.megatron.search import REASONS, search
 from experiments.parallel.simulator import evaluate, simulate
 from experiments.parallel.simulator.build import Builder

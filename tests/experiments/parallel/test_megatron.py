@@ -155,24 +155,24 @@ def error(ours: float, theirs: float) -> float:
 
 
 def test_step_times_of_mlsys_23_table_5() -> None:
-    """Of the eight, 22B and 175B (selective) are among the three that the device's rates were fitted on."""
+    """Of the eight, 22B (full) and 175B (selective) are two of the three that the rates were fitted on."""
     errors = []
     for name, devices, p, v, micro_batch, batch, blocks, selective in MLSYS:
         layout = Degrees(8, p, v, micro_batch, recompute="blocks")
         errors.append(error(step_time(name, devices, batch, layout), blocks))
         layout = dataclasses.replace(layout, recompute="selective", sequence=True)
         errors.append(error(step_time(name, devices, batch, layout), selective))
-    assert max(errors) < 0.12 and sum(errors) / len(errors) < 0.065
+    assert max(errors) < 0.0887 and sum(errors) / len(errors) < 0.0365
 
 
 def test_speeds_of_sc_21_table_1() -> None:
-    """None was fitted on. A constant utilization is 6.9 % off."""
+    """Of the ten, 1.7B was fitted on. A constant utilization is 6.9 % off."""
     errors = []
     for name, devices, t, p, v, micro_batch, batch, theirs in SC21:
         layout = Degrees(t, p, v, micro_batch, recompute="blocks")
         ours = teraflops(name, devices, batch, step_time(name, devices, batch, layout))
         errors.append(error(ours, theirs))
-    assert sum(errors) / len(errors) < 0.05
+    assert sum(errors) / len(errors) < 0.055
     assert sum(errors[i] for i in (0, 3, 6)) / 3 < 0.05
 
 

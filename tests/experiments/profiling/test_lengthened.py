@@ -22,7 +22,7 @@ from experiments.workloads.step import Step
 pytestmark = pytest.mark.torch
 #: Of types of configurations, those that are lengthened with adapters.
 ADAPTED = ("gpt2", "llama", "phi3")
-DEPTHS = {"stage1": 2, "stage2": 7, "stage3": 9, "stage4": 1}
+DEPTHS = {"stage1": 1, "stage2": 6, "stage3": 7, "stage4": 1}
 
 
 def network(preactivation: int = 0, optimizer: str = "momentum", **stages: int) -> ModelSource:
@@ -46,7 +46,7 @@ def content(step: Step) -> dict[str, Any]:
     return {**rows, **{name: [str(value) for value in column] for name, column in plain.items()}}
 
 
-@pytest.mark.parametrize(("preactivation", "optimizer"), [(0, "momentum"), (1, "adamw"), (0, "sgd")])
+@pytest.mark.parametrize(("preactivation", "optimizer"), [(0, "adamw"), (1, "momentum")])
 def test_a_lengthened_step_is_the_capture_of_all_blocks(preactivation: int, optimizer: str) -> None:
     source = network(preactivation, optimizer)
     ours, whole = content(capture(source)), content(trace(source).step)
@@ -55,7 +55,7 @@ def test_a_lengthened_step_is_the_capture_of_all_blocks(preactivation: int, opti
 
 @pytest.mark.parametrize(("attention", "optimizer"), [("flash", "adamw"), ("math", "sgd")])
 def test_a_transformers_blocks_are_counted_on_as_well(attention: str, optimizer: str) -> None:
-    sizes = {"layers": 9, "width": 32, "heads": 2, "vocabulary": 64, "positions": 16}
+    sizes = {"layers": 7, "width": 32, "heads": 2, "vocabulary": 64, "positions": 16}
     options = WorkloadOptions(batch=2, sequence=16, attention=attention, optimizer=optimizer)
     source = ModelSource("zoo:gpt2", zoo="gpt2", sizes=sizes, options=options)
     ours, whole = content(capture(source)), content(trace(source).step)
@@ -80,7 +80,7 @@ CONFIGS = {
 def test_blocks_of_a_configuration_are_counted_on_as_well(kind: str) -> None:
     assert sorted(CONFIGS) == sorted(EQUAL_BLOCKS)
     adapter = {"adapter": "lora", "adapter_dropout": 0.1, "base": "nf4-double"} if kind in ADAPTED else {}
-    options = WorkloadOptions(batch=2, sequence=16, optimizer="momentum", **adapter)
+    options = WorkloadOptions(batch=2, sequence=16, optimizer="sgd", **adapter)
     source = ModelSource(
         kind, config={"model_type": kind, "vocab_size": 50, **CONFIGS[kind]}, options=options
     )

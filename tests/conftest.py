@@ -20,6 +20,8 @@ settings.load_profile("lab")
 collect_rarely()
 
 ROOT = Path(__file__).resolve().parent.parent
+#: They have no servers and no browser: what they take is processor time.
+DOMAIN_TESTS = ROOT / "tests" / "experiments"
 SHARED_DATA = Path(os.environ.get("LAB_SHARED_DATA", ROOT.parent / "shared" / "data"))
 
 
@@ -30,9 +32,18 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with long tests begin first: shared out among processes, none is left to run alone at the end."""
+    """Deal files out to processes: after one that waits, for servers and browsers, two that compute.
+
+    Of both kinds those with long tests begin first, so that none is left to run alone at the end.
+    """
     long = {item.path for item in items if any(item.get_closest_marker(mark) for mark in ("slow", "browser"))}
-    items.sort(key=lambda item: item.path not in long)
+    files = sorted(dict.fromkeys(item.path for item in items), key=lambda path: path not in long)
+    computing = [path for path in files if path.is_relative_to(DOMAIN_TESTS)]
+    waiting = [path for path in files if not path.is_relative_to(DOMAIN_TESTS)]
+    turn = {path: 2 * place for place, path in enumerate(waiting)}
+    turn |= {path: place // 2 * 2 + 1 for place, path in enumerate(computing)}
+    order = {path: place for place, path in enumerate(sorted(turn, key=turn.__getitem__))}
+    items.sort(key=lambda item: order[item.path])
 
 
 @pytest.fixture(scope="session")

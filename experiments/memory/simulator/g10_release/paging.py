@@ -181,11 +181,13 @@ class PagingSteps:
         """Start every move that can start now, then go to when the next one could, at most to ``end``."""
         while self._serve():
             pass
+        now, later = self.now, end
         out, back = self.out, self.back
-        lanes = (out.free, out.storage_free, back.free, back.storage_free, self.allocations.free)
-        later = min((time for time in lanes if time > self.now), default=end)
+        for time in (out.free, out.storage_free, back.free, back.storage_free, self.allocations.free):
+            if now < time < later:
+                later = time
         if later < float("inf"):
-            self.now = min(later, end)
+            self.now = later
         elif (self.missing or any(self.faults.values())) and not self._serve_unkept():
             raise Infeasible(f"waits for {self.missing} blocks that never come", self._where())
 
@@ -194,7 +196,12 @@ class PagingSteps:
 
     def _serve(self) -> bool:
         """Start one move: planned writes, faults, prefetches, in this order; False when none can start."""
-        return self._serve_writes() or self._serve_queues(self.faults, False) or self._serve_hinted()
+        now, hinted = self.now, bool(self.rules.lookahead)
+        if self.out.free <= now and self._serve_writes():
+            return True
+        if self.back.free > now and self.allocations.free > now:
+            return False
+        return self._serve_queues(self.faults, False) or self._serve_queues(self.hinted, hinted)
 
     def _serve_writes(self) -> bool:
         for place, queue in self.writes.items():
@@ -226,9 +233,6 @@ class PagingSteps:
         if place == NOWHERE:
             return self.allocations.ready(self.now)
         return self.back.ready(self.now, place == STORAGE)
-
-    def _serve_hinted(self) -> bool:
-        return self._serve_queues(self.hinted, bool(self.rules.lookahead))
 
     def _serve_unkept(self) -> bool:
         """Nothing moves and the op waits: what was asked for comes as if it were a fault."""

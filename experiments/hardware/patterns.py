@@ -49,7 +49,14 @@ def _ring(groups: Ints, topology: Topology, traffic: Traffic) -> Round:
     orders = _orders(groups, topology)
     ranks = np.arange(groups.shape[1])
     flows = [_flows(order, ranks, np.roll(ranks, -1), traffic.sent / len(orders)) for order in orders]
-    return Round(traffic.messages, flows)
+    laps = traffic.messages // (groups.shape[1] - 1)
+    return Round(traffic.messages, flows, laps * _crossings(orders[0], topology))
+
+
+def _crossings(order: Ints, topology: Topology) -> int:
+    """Hops from node to node on the way of a part around the ring, which leaves out one that closes it."""
+    nodes = topology.node[order]
+    return max(0, int((nodes != np.roll(nodes, -1, axis=1)).sum(axis=1).max()) - 1)
 
 
 def _orders(groups: Ints, topology: Topology) -> list[Ints]:

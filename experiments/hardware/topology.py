@@ -38,11 +38,22 @@ class Flows:
 class Round:
     """``steps`` transfers one after another along each of the flows.
 
-    The flows' parts are for all steps together.
+    The flows' parts are for all steps together. Steps wait for the slowest flow, unless only so many of them
+    are ``crossings`` from node to node, as of what travels around a ring; the others stay in a node.
     """
 
     steps: int
     flows: Iterable[Flows]
+    crossings: int | None = None
+
+    def latency(self, inside: float, between: float) -> float:
+        """Seconds of all steps, of flows with such latencies in a node and between nodes (0: there are none).
+
+        Source: NCCL 2.8 to 2.19, src/graph/tuning.cc, of rings.
+        """
+        if self.crossings is None or not inside or not between:
+            return self.steps * max(inside, between)
+        return (self.steps - self.crossings) * inside + self.crossings * between
 
 
 @dataclass(frozen=True)
@@ -125,7 +136,7 @@ class Topology:
         loads, sent = np.zeros(len(self.rate)), np.zeros(len(self.node))
         for a_round in rounds:
             load = np.zeros(len(self.rate))
-            latency += a_round.steps * max((self._carry(load, flows) for flows in a_round.flows), default=0.0)
+            latency += a_round.latency(*self._carry_all(load, a_round.flows))
             slope += float((load / self.rate).max())
             loads += load
             for flows in a_round.flows:
@@ -135,17 +146,25 @@ class Topology:
             latency, slope, float(sent.max()), dict(zip(used.tolist(), loads[used].tolist(), strict=True))
         )
 
-    def _carry(self, load: Floats, flows: Flows) -> float:
-        """Adds the flows to what each channel carries: the latency of the slowest."""
+    def _carry_all(self, load: Floats, flows: Iterable[Flows]) -> tuple[float, float]:
+        """Adds all flows of a round to what each channel carries: the latencies as ``_carry`` has them."""
+        within = between = 0.0
+        for some in flows:
+            here, there = self._carry(load, some)
+            within, between = max(within, here), max(between, there)
+        return within, between
+
+    def _carry(self, load: Floats, flows: Flows) -> tuple[float, float]:
+        """Adds the flows to what each channel carries: the latency of the slowest in a node and between."""
         sources, targets, parts = flows.sources.ravel(), flows.targets.ravel(), flows.parts.ravel()
         inside = self.node[sources] == self.node[targets]
-        latency = 0.0
+        within = between = 0.0
         if inside.any():
             self._inside(load, sources[inside], targets[inside], parts[inside])
-            latency = float(self._latency[self.node[sources[inside]]].max())
+            within = float(self._latency[self.node[sources[inside]]].max())
         if not inside.all():
-            latency = max(latency, self._between(load, sources[~inside], targets[~inside], parts[~inside]))
-        return latency
+            between = self._between(load, sources[~inside], targets[~inside], parts[~inside])
+        return within, between
 
     def _inside(self, load: Floats, sources: Ints, targets: Ints, parts: Floats) -> None:
         _put(load, 2 * sources, parts)

@@ -96,9 +96,10 @@ def test_a_spec_names_a_node_in_four_ways() -> None:
     assert said["name"] == "dgx-a100" and "8 ConnectX-6" in said["source"]
 
 
-def ring_form(bandwidth: float, ranks: int, size: float) -> float:
-    """2(n-1) starts of 14 us and 2(n-1)/n of the vector."""
-    return 2 * (ranks - 1) * 14e-6 + 2 * (ranks - 1) / ranks * size / bandwidth
+def ring_form(bandwidth: float, ranks: int, size: float, nodes: int = 2) -> float:
+    """2(m-1) starts of 14 us between m nodes, 2(n-m) of 3.4 us inside them, and 2(n-1)/n of the vector."""
+    starts = 2 * (nodes - 1) * 14e-6 + 2 * (ranks - nodes) * 3.4e-6
+    return starts + 2 * (ranks - 1) / ranks * size / bandwidth
 
 
 def test_a_ring_over_two_nodes_uses_all_eight_adapters() -> None:
@@ -233,7 +234,7 @@ def test_machines_of_different_adapters_meet_on_the_rails_they_share() -> None:
     """A p4d is reached with its 4 adapters of 12.5 GB/s; two DGX A100 have all of their own."""
     mixed = resolve([{"nodes": 2, "node": "dgx-a100-40g"}, {"nodes": 2, "node": "p4d"}])
     assert (mixed.name, mixed.rails, mixed.network.name) == ("2x dgx-a100-40g + 2x p4d", 4, "4 x efa-100g")
-    assert ring(mixed, 4e9) == pytest.approx(ring_form(4 * 12.5e9 * 0.85, 32, 4e9))
+    assert ring(mixed, 4e9) == pytest.approx(ring_form(4 * 12.5e9 * 0.85, 32, 4e9, nodes=4))
     inside = resolve({"nodes": 2, "node": "dgx-a100-40g"})
     assert ring(mixed, 4e9, range(16)) == pytest.approx(ring(inside, 4e9))
 

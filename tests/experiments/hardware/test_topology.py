@@ -163,6 +163,15 @@ def test_rings_use_every_rail() -> None:
     assert lone.slope == pytest.approx(1.0 / 2), "one device of each node has a quarter of the network"
 
 
+@pytest.mark.parametrize(("kind", "laps"), [("all_gather", 1), ("reduce_scatter", 1), ("all_reduce", 2)])
+def test_a_ring_starts_once_between_neighboring_nodes_and_at_every_hop_inside(kind: str, laps: int) -> None:
+    """Three nodes of four: 11 hops a lap, 2 of them of 2 s between nodes and 9 of 0.25 s inside."""
+    hardware = machines(3, 4, rails=4)
+    assert cost(hardware, kind, "ring", range(12)).latency == laps * (2 * 2.0 + 9 * 0.25)
+    assert cost(hardware, kind, "ring", (0, 4, 8), (1, 5, 9)).latency == laps * 2 * 2.0
+    assert cost(hardware, kind, "ring", range(4), range(4, 8)).latency == laps * 3 * 0.25
+
+
 def test_a_device_reaches_another_rail_over_its_node_link() -> None:
     """Device 0 to device 5 of the other node: by 0's node link to device 1, whose rail leads to 5."""
     hardware = machines(2, 4, rails=4)

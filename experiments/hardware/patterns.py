@@ -12,7 +12,7 @@ reduction arithmetic.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from experiments.hardware.collectives import (
 )
 from experiments.hardware.topology import Flows, Ints, Round, Topology
 
+#: The algorithm of parts that their owners broadcast.
+CHAIN = "chain"
 #: Flows looked at together where all ranks send to all.
 CHUNK = 1 << 18
 
@@ -90,6 +92,14 @@ def ring_reduce_scatter(groups: Ints, topology: Topology) -> list[Round]:
 
 def ring_all_reduce(groups: Ints, topology: Topology) -> list[Round]:
     return [_ring(groups, topology, ring_all_reduce_traffic(groups.shape[1], 1.0))]
+
+
+def chain_all_gather(groups: Ints, topology: Topology) -> list[Round]:
+    """Parts of a ring's all-gather that are broadcast one after another by those that have them.
+
+    Every hop starts as the slowest does: NCCL's model of broadcasts around a ring (src/graph/tuning.cc).
+    """
+    return [replace(_ring(groups, topology, one_way_traffic(groups.shape[1], 1.0)), crossings=None)]
 
 
 def permute(groups: Ints, topology: Topology) -> list[Round]:
@@ -318,6 +328,7 @@ PATTERNS: dict[str, dict[str, Pattern]] = {
         "ring": ring_reduce_scatter,
         "halving_doubling": doubling_all_gather,
         "hierarchical": hierarchical_all_gather,
+        CHAIN: chain_all_gather,
     },
     "all_to_all": {
         "pairwise": pairwise_all_to_all,

@@ -96,6 +96,7 @@ class Topology:
         self._two_ways = np.array([link.duplex for link in self._networks])
         self._delay = np.array([link.latency for link in self._networks])
         self._latency = np.array([node.link.latency for node in nodes])
+        self._steps = np.maximum(self._latency, [node.host.network_step for node in nodes])
         rates = [node.device.kernels for node in nodes]
         reached = np.array([rate.collective_efficiency for rate in rates])
         self._bandwidth = np.array([node.link.bandwidth for node in nodes]) * reached
@@ -136,7 +137,7 @@ class Topology:
         loads, sent = np.zeros(len(self.rate)), np.zeros(len(self.node))
         for a_round in rounds:
             load = np.zeros(len(self.rate))
-            latency += a_round.latency(*self._carry_all(load, a_round.flows))
+            latency += a_round.latency(*self._carry_all(load, a_round))
             slope += float((load / self.rate).max())
             loads += load
             for flows in a_round.flows:
@@ -146,22 +147,26 @@ class Topology:
             latency, slope, float(sent.max()), dict(zip(used.tolist(), loads[used].tolist(), strict=True))
         )
 
-    def _carry_all(self, load: Floats, flows: Iterable[Flows]) -> tuple[float, float]:
+    def _carry_all(self, load: Floats, a_round: Round) -> tuple[float, float]:
         """Adds all flows of a round to what each channel carries: the latencies as ``_carry`` has them."""
         within = between = 0.0
-        for some in flows:
-            here, there = self._carry(load, some)
+        starts = self._steps if a_round.crossings else self._latency
+        for flows in a_round.flows:
+            here, there = self._carry(load, flows, starts)
             within, between = max(within, here), max(between, there)
         return within, between
 
-    def _carry(self, load: Floats, flows: Flows) -> tuple[float, float]:
-        """Adds the flows to what each channel carries: the latency of the slowest in a node and between."""
+    def _carry(self, load: Floats, flows: Flows, starts: Floats) -> tuple[float, float]:
+        """Adds the flows to what each channel carries: the latency of the slowest in a node and between.
+
+        ``starts`` are the seconds with which a transfer starts inside each node.
+        """
         sources, targets, parts = flows.sources.ravel(), flows.targets.ravel(), flows.parts.ravel()
         inside = self.node[sources] == self.node[targets]
         within = between = 0.0
         if inside.any():
             self._inside(load, sources[inside], targets[inside], parts[inside])
-            within = float(self._latency[self.node[sources[inside]]].max())
+            within = float(starts[self.node[sources[inside]]].max())
         if not inside.all():
             between = self._between(load, sources[~inside], targets[~inside], parts[~inside])
         return within, between

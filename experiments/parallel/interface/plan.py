@@ -191,6 +191,8 @@ class Synchronization:
       the other.
     - ``regather``: ZeRO 3 gathers the weights of what is recomputed twice in a backward pass: to recompute
       it, and for its gradient.
+    - ``tensor_by_tensor``: ZeRO 3 gathers and reduces every weight by itself, through a list of a part for
+      each device, and computes nothing meanwhile.
     """
 
     kind: str = "all_reduce"
@@ -208,6 +210,7 @@ class Synchronization:
     regather: bool = False
     prefetch: bool = False
     by_owner: bool = False
+    tensor_by_tensor: bool = False
 
 
 @dataclass(frozen=True)

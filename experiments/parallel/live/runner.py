@@ -39,7 +39,7 @@ def refuse_simulated_only(plan: ParallelPlan) -> None:
     lone = all(len(run) == 1 for number in range(len(plan.stages)) for run in recomputed_runs(plan, number))
     piped = plan.zero >= 2 and len(plan.stages) > 1
     joined = bool(plan.joined)
-    regathered = plan.synchronization.regather
+    regathered, alone = plan.synchronization.regather, plan.synchronization.tensor_by_tensor
     hybrid = any(plan.sharing(stage) < plan.degree(stage) for stage in plan.stages)
     only = {
         "token slices": bool(plan.slices),
@@ -48,6 +48,7 @@ def refuse_simulated_only(plan: ParallelPlan) -> None:
         "ZeRO stage 2 or 3 in a pipeline (torch's FSDP2 wants modules, our slots keep whole weights)": piped,
         "ZeRO stage 2 or 3 and modules that are computed again together": plan.zero >= 2 and not lone,
         "weights that are gathered twice for a backward pass (FSDP2 gathers them once)": regathered,
+        "weights that are gathered tensor by tensor (FSDP2 gathers a module's together)": alone,
         "copies of what ZeRO divides": hybrid,
     }
     for what, present in only.items():

@@ -6,7 +6,11 @@ far). From stage 2 on each micro-batch reduces, since no device keeps whole grad
 them exist at once (left open by the paper; without a limit a slow network would bring all of them back). With
 ``recompute`` each layer is computed again from its input; DeepSpeed then gathers its weights again for the
 backward pass where a layer has more parameters than it keeps for reuse (1e9 by default), which ``regather``
-says. Not reproduced: ZeRO-R (activation partitioning, constant buffers, defragmentation).
+says. ``gather`` "tensors" is how DeepSpeed did it until the summer of 2021 (0.3.15, runtime/zero/stage3.py):
+every weight by itself when its module begins. Its prefetch never began, because the trace that it follows is
+one module off (mended in DeepSpeed's pull request 1170), and for the same reason weights that are computed
+again are always gathered twice. Not reproduced: ZeRO-R (activation partitioning, constant buffers,
+defragmentation).
 """
 
 from __future__ import annotations
@@ -31,6 +35,10 @@ from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer_layers import BLOCKS
 
 
+#: How weights come together under stage 3.
+BUCKETS, TENSORS = "buckets", "tensors"
+
+
 @dataclass(frozen=True)
 class Zero(LivePolicy, ParallelPolicy):
     """Data parallelism with optimizer state (1), gradients (2) and parameters (3) sharded."""
@@ -49,10 +57,17 @@ class Zero(LivePolicy, ParallelPolicy):
     regather: bool = knob(
         True, "stage 3 gathers what is computed again twice: to compute it, and for its gradient"
     )
+    gather: str = knob(
+        BUCKETS,
+        "stage 3 gathers and reduces in buckets, the next while one computes; or tensor by tensor, as "
+        "DeepSpeed did until the summer of 2021",
+        choices=(BUCKETS, TENSORS),
+    )
 
     def sync(self) -> Synchronization:
         twice = self.regather and self.recompute is True and self.stage == 3
-        return Synchronization(bucket_bytes=self.bucket_bytes, regather=twice)
+        alone = self.gather == TENSORS and self.stage == 3
+        return Synchronization(bucket_bytes=self.bucket_bytes, regather=twice, tensor_by_tensor=alone)
 
     def settings(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate

@@ -8,6 +8,7 @@ import functools
 from collections import defaultdict
 from dataclasses import dataclass
 
+from experiments.hardware.patterns import CHAIN
 from experiments.hardware.roofline import memory_rate
 from experiments.parallel.interface import (
     BACKWARD,
@@ -27,6 +28,7 @@ from experiments.parallel.simulator.network import Message, Network
 from experiments.parallel.simulator.passes import Passes
 from experiments.parallel.simulator.stages import StageFigures
 from experiments.parallel.simulator.tasks import TaskGraph
+from experiments.parallel.simulator.tensor_lists import GATHER, REDUCE, ListHandling, tensor_count
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Builder:
         self._meetings: dict[tuple[int, str, int, int], list[tuple[int, int]]] = defaultdict(list)
         self._reduced: dict[tuple[int, int], list[int]] = defaultdict(list)
         self._messages: dict[tuple[int, int, float], Message] = {}
-        self._sums: dict[tuple[int, str, float, bool], Message] = {}
+        self._sums: dict[tuple[int, str, float, bool, str], Message] = {}
         self._before: dict[int, int] = {}
         self._reducing: dict[tuple[int, int], list[int]] = defaultdict(list)
         self._throttled: dict[int, int] = {}
@@ -286,15 +288,38 @@ class Builder:
             gather = self._among(stage, "all_gather", size, experts)
             self._fetch((stage, bucket), gather, [piece for _, piece in members])
             return
-        twice = what == f"gather {BACKWARD}" and self.plan.synchronization.regather
-        message = self._among(stage, "all_gather", size * (2 if twice else 1), experts)
-        before = self._before if self.estimate.exchange == OVERLAPPED else self.graph.previous
+        times = 2 if what == f"gather {BACKWARD}" and self.plan.synchronization.regather else 1
+        tensors = self._tensors(stage, bucket)
+        message = self._one_by_one(stage, "all_gather", size, experts, tensors).times(times)
+        before = self._before if self._overlaps else self.graph.previous
         after = [before[piece] for _, piece in members if piece in before]
         task = self.graph.send((stage, bucket), message, after)
+        taken = times * self._handling(GATHER, stage, size, experts, tensors)
         for worker, piece in members:
             self.graph.edge(task, piece)
-            self.graph.prolong(piece, self.estimate.occupied * message.seconds)
-            self.holdings.append(Holding(worker, size, task, piece))
+            self.graph.prolong(piece, taken or self.estimate.occupied * message.seconds)
+            self.holdings.append(Holding(worker, size / tensors, task, piece))
+
+    @property
+    def _overlaps(self) -> bool:
+        """Whether weights are gathered while what comes before them computes."""
+        return self.estimate.exchange == OVERLAPPED and not self.plan.synchronization.tensor_by_tensor
+
+    def _tensors(self, stage: int, bucket: int) -> int:
+        """Tensors in which a bucket's weights and gradients travel: one, where they are not by themselves."""
+        if not self.plan.synchronization.tensor_by_tensor:
+            return 1
+        return tensor_count(self.estimate, self.figures.buckets[stage][bucket])
+
+    def _one_by_one(self, stage: int, kind: str, size: float, experts: bool, tensors: int) -> Message:
+        return self._among(stage, kind, size / tensors, experts).times(tensors)
+
+    def _handling(self, how: ListHandling, stage: int, size: float, experts: bool, tensors: int) -> float:
+        """Seconds in which a device computes nothing because ``tensors`` of ``size`` bytes go through lists."""
+        if not self.plan.synchronization.tensor_by_tensor:
+            return 0.0
+        ranks = self.plan.sharing(self.plan.stages[stage], experts)
+        return tensors * how.seconds(self.estimate.devices[0], ranks, size / tensors)
 
     def _fetch(self, label: tuple[int, int], gather: Message, pieces: list[int]) -> None:
         """Weights come before the ``pieces`` that need them, in the order of these.
@@ -315,8 +340,9 @@ class Builder:
         kind = "all_reduce" if self.plan.zero == 0 else "reduce_scatter"
         behind = self.estimate.exchange == BEHIND
         pieces = [self.graph.last(worker) if behind else piece for worker, piece in members]
+        tensors = self._tensors(stage, bucket)
         tasks = self.exchange.tasks(
-            (stage, bucket), size, pieces, lambda: self._among(stage, kind, size, experts)
+            (stage, bucket), size, pieces, lambda: self._one_by_one(stage, kind, size, experts, tensors)
         )
         if copied := self._among_copies(stage, size, experts):
             tasks += self.exchange.send_in_turns((stage, bucket), copied, tasks[-1:])
@@ -325,22 +351,26 @@ class Builder:
             if piece in self._throttled:
                 self.graph.edge(tasks[-1], self._throttled[piece])
             if self.plan.zero >= 2:
-                taken = self.estimate.occupied * sum(self.graph.seconds[task] for task in tasks)
-                self.graph.prolong(piece, taken)
+                taken = self._handling(REDUCE, stage, size, experts, tensors)
+                occupied = self.estimate.occupied * sum(self.graph.seconds[task] for task in tasks)
+                self.graph.prolong(piece, taken or occupied)
                 self.holdings.append(Holding(worker, size, piece, tasks[-1]))
-            if self.estimate.exchange == BETWEEN and piece in self.graph.next:
+            waits = self.estimate.exchange == BETWEEN or self.plan.synchronization.tensor_by_tensor
+            if waits and piece in self.graph.next:
                 self.graph.edge(tasks[-1], self.graph.next[piece])
 
-    def _among(self, stage: int, kind: str, size: float, experts: bool = False) -> Message:
+    def _among(
+        self, stage: int, kind: str, size: float, experts: bool = False, algorithm: str = ""
+    ) -> Message:
         """A collective over all that hold the same weights of a stage; the devices of a tensor-parallel group
         do theirs at once.
         """
-        key = stage, kind, size, experts
+        algorithm = algorithm or self.plan.synchronization.algorithm
+        key = stage, kind, size, experts, algorithm
         if key not in self._sums:
             divided = kind != "all_reduce"
             groups_of = self.plan.sharing_groups if divided else self.plan.holders
             groups = groups_of(self.plan.stages[stage], experts)
-            algorithm = self.plan.synchronization.algorithm
             self._sums[key] = self.network.groups(kind, groups, size, algorithm)
         return self._sums[key]
 
@@ -400,12 +430,12 @@ class Builder:
             self.graph.send((stage,), self._handing_out(stage, layers, size, experts), after)
 
     def _handing_out(self, stage: int, layers: range, size: float, experts: bool) -> Message:
-        """One gather of all, or as many rounds of the ring as there are owners of whole tensors."""
+        """One gather of all, or as many broadcasts around the ring as there are owners of whole tensors."""
         if not self.plan.synchronization.by_owner:
             return self._among(stage, "all_gather", size, experts)
         tensors = sum(float(self.estimate.layer_parameters[layer]) > 0 for layer in layers)
         owners = min(self.plan.sharing(self.plan.stages[stage], experts), tensors)
-        return self._among(stage, "all_gather", size / owners, experts).times(owners)
+        return self._among(stage, "all_gather", size / owners, experts, CHAIN).times(owners)
 
     def _update_of(self, stage: int, worker: int, parameters: float) -> int:
         task = self.graph.compute(f"U.{stage}", self._update_seconds(worker, parameters), worker)

@@ -97,8 +97,8 @@ def test_a_spec_names_a_node_in_four_ways() -> None:
 
 
 def ring_form(bandwidth: float, ranks: int, size: float, nodes: int = 2) -> float:
-    """2(m-1) starts of 14 us between m nodes, 2(n-m) of 3.4 us inside them, and 2(n-1)/n of the vector."""
-    starts = 2 * (nodes - 1) * 14e-6 + 2 * (ranks - nodes) * 3.4e-6
+    """2(m-1) starts of 14 us between m nodes, 2(n-m) of 6 us inside them (AMD), and 2(n-1)/n of the vector."""
+    starts = 2 * (nodes - 1) * 14e-6 + 2 * (ranks - nodes) * 6e-6
     return starts + 2 * (ranks - 1) / ranks * size / bandwidth
 
 

@@ -172,6 +172,14 @@ def test_a_ring_starts_once_between_neighboring_nodes_and_at_every_hop_inside(ki
     assert cost(hardware, kind, "ring", range(4), range(4, 8)).latency == laps * 3 * 0.25
 
 
+def test_a_ring_over_nodes_steps_no_faster_than_its_hosts_and_one_in_a_node_does() -> None:
+    """A DGX A100's EPYCs take 6 us for a step, a DGX H100's Xeons 3; NVLink starts in 3.4."""
+    for name, inside in (("dgx-a100", 6e-6), ("dgx-h100", 3.4e-6)):
+        hardware = resolve({"nodes": 2, "node": name})
+        assert cost(hardware, "all_gather", "ring", range(16)).latency == pytest.approx(14e-6 + 14 * inside)
+        assert cost(hardware, "all_gather", "ring", range(8)).latency == pytest.approx(7 * 3.4e-6)
+
+
 def test_a_device_reaches_another_rail_over_its_node_link() -> None:
     """Device 0 to device 5 of the other node: by 0's node link to device 1, whose rail leads to 5."""
     hardware = machines(2, 4, rails=4)

@@ -1,0 +1,60 @@
+"""What weights and gradients cost that travel one tensor at a time, through a list of a part for each device.
+
+ZeRO-3 of DeepSpeed 0.3.15 (April 2021; runtime/zero/partition_parameters.py, stage3.py) gathers a weight when
+its module begins: it waits for the device, fills a new tensor with zeros, and in Python makes a view of it for
+each device; torch.distributed.all_gather then receives all parts in a tensor of its own and copies each to its
+view, a kernel for each device. A norm of what was gathered is computed for a message that nobody reads. A
+gradient is divided by the devices, gets two views for each device, and reduce_scatter copies every part into a
+tensor of its own first. So a tensor keeps host and device for a time that grows with the devices, and nothing
+is computed meanwhile.
+
+The host's time for each part is that of an operation of PyTorch: about 2 us from Python, half of it in C++
+(pytorch/pytorch issue 41383, 2020: two small tensors). A copy takes a launch. Of 8 devices a gather kept the
+host for 380 us (130 until its start, 250 in it; DeepSpeed issue 1069, June 2021): what is not the parts' is
+the same for any number of devices. Nothing was fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from experiments.hardware.parts import Device
+from experiments.hardware.products import stream_seconds
+from experiments.parallel.interface import PlanningEstimate
+
+#: Seconds of the host for an operation of PyTorch that Python calls, and for one that C++ calls.
+FROM_PYTHON, FROM_CPP = 2e-6, 1e-6
+
+
+@dataclass(frozen=True)
+class ListHandling:
+    """A collective through a list: ``once`` seconds of the host, ``each`` for every part, ``moves`` of memory.
+
+    ``moves`` is how often all bytes are read or written, beyond the transfer.
+    """
+
+    once: float
+    each: float
+    moves: float
+
+    def seconds(self, device: Device, ranks: int, size: float) -> float:
+        """Seconds in which ``device`` computes nothing, for a tensor of ``size`` bytes in ``ranks`` parts."""
+        return self.once + ranks * self.each + stream_seconds(device, self.moves * size, ranks)
+
+
+#: A view and a question for the own rank for each part; zeros written, parts read and written, a norm read.
+#: Copies wait for the transfer, so that the host is ahead of them.
+GATHER = ListHandling(380e-6 - 8 * (FROM_PYTHON + 3 * FROM_CPP + 4e-6), FROM_PYTHON + FROM_CPP, 4.0)
+#: Two views for each part, which is picked and copied; divided and copied, each read and written.
+REDUCE = ListHandling(0.0, 2 * FROM_PYTHON + 2 * FROM_CPP, 4.0)
+
+
+def tensor_count(estimate: PlanningEstimate, layers: Iterable[int]) -> int:
+    """Weights that travel by themselves: those of products, at least one of each layer that has parameters."""
+    return sum(_of_layer(estimate, layer) for layer in layers if estimate.layer_parameters[layer])
+
+
+def _of_layer(estimate: PlanningEstimate, layer: int) -> int:
+    rows = estimate.model.work[layer] if estimate.model.work else ()
+    return max(1, sum(product.weight for row in rows for product in row.products))

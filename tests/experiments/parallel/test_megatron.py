@@ -177,7 +177,7 @@ def test_speeds_of_sc_21_table_1() -> None:
 
 
 def test_speeds_of_sc_21_table_2() -> None:
-    """174.6B with t=8 and p=12 on 384, 768 and 1,536 devices; rows of ZeRO-3 are not reproduced."""
+    """174.6B with t=8 and p=12 on 384, 768 and 1,536 devices; ZeRO-3 stands in ``test_tensor_lists``."""
     errors = []
     for devices, theirs in ((384, 153), (768, 149), (1536, 141)):
         layout = Degrees(8, 12, 1, 1, recompute="blocks")

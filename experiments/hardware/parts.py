@@ -76,9 +76,9 @@ class Link:
 class Host:
     """The memory and the processor next to the devices of a node; bandwidth in bytes/s over all channels.
 
-    ``peak_flops`` is the processor's float32 rate (0: not known); ``network_step`` the least seconds of a step
-    of a ring over several nodes, inside a node too (NCCL 2.19, src/graph/tuning.cc: three times a net overhead
-    of 1 us, with AMD's processors of 2 us).
+    ``peak_flops`` is the processor's float32 rate (0: not known). ``network_step`` are the least seconds of a
+    step of a ring over several nodes, also where it stays in one (NCCL 2.19, src/graph/tuning.cc: three times
+    a net overhead of 1 us, of 2 us with AMD's processors).
     """
 
     name: str

@@ -34,7 +34,6 @@ from experiments.parallel.planning.settings import grid
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer_layers import BLOCKS
 
-
 #: How weights come together under stage 3.
 BUCKETS, TENSORS = "buckets", "tensors"
 

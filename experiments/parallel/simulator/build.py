@@ -28,7 +28,7 @@ from experiments.parallel.simulator.network import Message, Network
 from experiments.parallel.simulator.passes import Passes
 from experiments.parallel.simulator.stages import StageFigures
 from experiments.parallel.simulator.tasks import TaskGraph
-from experiments.parallel.simulator.tensor_lists import GATHER, REDUCE, ListHandling, tensor_count
+from experiments.parallel.simulator.tensor_lists import GATHER, REDUCE, TensorLists
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Builder:
         self.figures = StageFigures(plan, estimate)
         self.network = Network(estimate.cluster)
         self.passes = Passes(plan, estimate, self.figures, self.network)
+        self.lists = TensorLists(plan, estimate)
         self.stands_for = representatives(plan, estimate, self.passes.slowdown, self.network)
         self.graph = TaskGraph()
         self.exchange = Exchange(plan, self.graph, self.network, lambda: self._longest_send)
@@ -289,12 +290,12 @@ class Builder:
             self._fetch((stage, bucket), gather, [piece for _, piece in members])
             return
         times = 2 if what == f"gather {BACKWARD}" and self.plan.synchronization.regather else 1
-        tensors = self._tensors(stage, bucket)
+        tensors = self.lists.tensors(self.figures.buckets[stage][bucket])
         message = self._one_by_one(stage, "all_gather", size, experts, tensors).times(times)
         before = self._before if self._overlaps else self.graph.previous
         after = [before[piece] for _, piece in members if piece in before]
         task = self.graph.send((stage, bucket), message, after)
-        taken = times * self._handling(GATHER, stage, size, experts, tensors)
+        taken = times * self.lists.seconds(GATHER, stage, size, experts, tensors)
         for worker, piece in members:
             self.graph.edge(task, piece)
             self.graph.prolong(piece, taken or self.estimate.occupied * message.seconds)
@@ -303,23 +304,10 @@ class Builder:
     @property
     def _overlaps(self) -> bool:
         """Whether weights are gathered while what comes before them computes."""
-        return self.estimate.exchange == OVERLAPPED and not self.plan.synchronization.tensor_by_tensor
-
-    def _tensors(self, stage: int, bucket: int) -> int:
-        """Tensors in which a bucket's weights and gradients travel: one, where they are not by themselves."""
-        if not self.plan.synchronization.tensor_by_tensor:
-            return 1
-        return tensor_count(self.estimate, self.figures.buckets[stage][bucket])
+        return self.estimate.exchange == OVERLAPPED and not self.lists.used
 
     def _one_by_one(self, stage: int, kind: str, size: float, experts: bool, tensors: int) -> Message:
         return self._among(stage, kind, size / tensors, experts).times(tensors)
-
-    def _handling(self, how: ListHandling, stage: int, size: float, experts: bool, tensors: int) -> float:
-        """Seconds in which a device computes nothing because ``tensors`` of ``size`` bytes go through lists."""
-        if not self.plan.synchronization.tensor_by_tensor:
-            return 0.0
-        ranks = self.plan.sharing(self.plan.stages[stage], experts)
-        return tensors * how.seconds(self.estimate.devices[0], ranks, size / tensors)
 
     def _fetch(self, label: tuple[int, int], gather: Message, pieces: list[int]) -> None:
         """Weights come before the ``pieces`` that need them, in the order of these.
@@ -340,7 +328,7 @@ class Builder:
         kind = "all_reduce" if self.plan.zero == 0 else "reduce_scatter"
         behind = self.estimate.exchange == BEHIND
         pieces = [self.graph.last(worker) if behind else piece for worker, piece in members]
-        tensors = self._tensors(stage, bucket)
+        tensors = self.lists.tensors(self.figures.buckets[stage][bucket])
         tasks = self.exchange.tasks(
             (stage, bucket), size, pieces, lambda: self._one_by_one(stage, kind, size, experts, tensors)
         )
@@ -351,11 +339,11 @@ class Builder:
             if piece in self._throttled:
                 self.graph.edge(tasks[-1], self._throttled[piece])
             if self.plan.zero >= 2:
-                taken = self._handling(REDUCE, stage, size, experts, tensors)
+                taken = self.lists.seconds(REDUCE, stage, size, experts, tensors)
                 occupied = self.estimate.occupied * sum(self.graph.seconds[task] for task in tasks)
                 self.graph.prolong(piece, taken or occupied)
                 self.holdings.append(Holding(worker, size, piece, tasks[-1]))
-            waits = self.estimate.exchange == BETWEEN or self.plan.synchronization.tensor_by_tensor
+            waits = self.estimate.exchange == BETWEEN or self.lists.used
             if waits and piece in self.graph.next:
                 self.graph.edge(tasks[-1], self.graph.next[piece])
 

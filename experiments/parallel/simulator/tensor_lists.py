@@ -1,12 +1,12 @@
 """What weights and gradients cost that travel one tensor at a time, through a list of a part for each device.
 
 ZeRO-3 of DeepSpeed 0.3.15 (April 2021; runtime/zero/partition_parameters.py, stage3.py) gathers a weight when
-its module begins: it waits for the device, fills a new tensor with zeros, and in Python makes a view of it for
-each device; torch.distributed.all_gather then receives all parts in a tensor of its own and copies each to its
-view, a kernel for each device. A norm of what was gathered is computed for a message that nobody reads. A
-gradient is divided by the devices, gets two views for each device, and reduce_scatter copies every part into a
-tensor of its own first. So a tensor keeps host and device for a time that grows with the devices, and nothing
-is computed meanwhile.
+its module begins: it waits for the device, fills a new tensor with zeros, and in Python makes a view of it
+for each device; torch.distributed.all_gather then receives all parts in a tensor of its own and copies each
+to its view, a kernel for each device. A norm of what was gathered is computed for a message that nobody
+reads. A gradient is divided by the devices and gets two views for each device; reduce_scatter first copies
+every part into a tensor of its own. So a tensor keeps host and device for a time that grows with the devices,
+and nothing is computed meanwhile.
 
 The host's time for each part is that of an operation of PyTorch: about 2 us from Python, half of it in C++
 (pytorch/pytorch issue 41383, 2020: two small tensors). A copy takes a launch. Of 8 devices a gather kept the
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from experiments.hardware.parts import Device
 from experiments.hardware.products import stream_seconds
-from experiments.parallel.interface import PlanningEstimate
+from experiments.parallel.interface import ParallelPlan, PlanningEstimate
 
 #: Seconds of the host for an operation of PyTorch that Python calls, and for one that C++ calls.
 FROM_PYTHON, FROM_CPP = 2e-6, 1e-6
@@ -29,7 +29,7 @@ FROM_PYTHON, FROM_CPP = 2e-6, 1e-6
 
 @dataclass(frozen=True)
 class ListHandling:
-    """A collective through a list: ``once`` seconds of the host, ``each`` for every part, ``moves`` of memory.
+    """A collective through a list: ``once`` seconds of the host, ``each`` of them for every part.
 
     ``moves`` is how often all bytes are read or written, beyond the transfer.
     """
@@ -50,11 +50,26 @@ GATHER = ListHandling(380e-6 - 8 * (FROM_PYTHON + 3 * FROM_CPP + 4e-6), FROM_PYT
 REDUCE = ListHandling(0.0, 2 * FROM_PYTHON + 2 * FROM_CPP, 4.0)
 
 
-def tensor_count(estimate: PlanningEstimate, layers: Iterable[int]) -> int:
-    """Weights that travel by themselves: those of products, at least one of each layer that has parameters."""
-    return sum(_of_layer(estimate, layer) for layer in layers if estimate.layer_parameters[layer])
+class TensorLists:
+    """What a plan's tensors cost besides their transfers, where it has them travel one at a time."""
 
+    def __init__(self, plan: ParallelPlan, estimate: PlanningEstimate) -> None:
+        self.used = plan.synchronization.tensor_by_tensor
+        self._plan, self._estimate = plan, estimate
 
-def _of_layer(estimate: PlanningEstimate, layer: int) -> int:
-    rows = estimate.model.work[layer] if estimate.model.work else ()
-    return max(1, sum(product.weight for row in rows for product in row.products))
+    def tensors(self, layers: Iterable[int]) -> int:
+        """Messages for the weights of ``layers``: of each product, at least one of a layer that has any."""
+        if not self.used:
+            return 1
+        return sum(self._weights(layer) for layer in layers if self._estimate.layer_parameters[layer])
+
+    def _weights(self, layer: int) -> int:
+        rows = self._estimate.model.work[layer] if self._estimate.model.work else ()
+        return max(1, sum(product.weight for row in rows for product in row.products))
+
+    def seconds(self, how: ListHandling, stage: int, size: float, experts: bool, tensors: int) -> float:
+        """Seconds in which a device computes nothing for ``tensors`` of ``size`` bytes together."""
+        if not self.used:
+            return 0.0
+        ranks = self._plan.sharing(self._plan.stages[stage], experts)
+        return tensors * how.seconds(self._estimate.devices[0], ranks, size / tensors)

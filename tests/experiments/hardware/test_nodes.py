@@ -97,7 +97,7 @@ def test_a_spec_names_a_node_in_four_ways() -> None:
 
 
 def ring_form(bandwidth: float, ranks: int, size: float, nodes: int = 2) -> float:
-    """2(m-1) starts of 14 us between m nodes, 2(n-m) of 6 us inside them (AMD), and 2(n-1)/n of the vector."""
+    """2(m-1) starts of 14 us between m nodes, 2(n-m) of 6 us in them (AMD), and 2(n-1)/n of the vector."""
     starts = 2 * (nodes - 1) * 14e-6 + 2 * (ranks - nodes) * 6e-6
     return starts + 2 * (ranks - 1) / ranks * size / bandwidth
 

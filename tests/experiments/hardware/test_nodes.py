@@ -114,6 +114,13 @@ def test_a_ring_over_two_nodes_uses_all_eight_adapters() -> None:
     assert ring(alone, 4e9) == pytest.approx(ring_form(25e9 * 0.85, 16, 4e9))
 
 
+def test_jean_zay_reduces_as_fast_as_bigscience_measured_it() -> None:
+    """4 GB on 4 nodes of 8 A100 and 4 Omni-Path links: 40.5 Gb/s of 400, as bus bandwidth."""
+    parts = {"nodes": 4, "devices_per_node": 8, "device": "a100-80g", "rails": 4, "network": "opa-jean-zay"}
+    seconds = ring(resolve({"cluster": parts}), 4e9)
+    assert 2 * 31 / 32 * 4e9 / seconds * 8 == pytest.approx(40.5e9, rel=0.01)
+
+
 CHANGES: list[tuple[dict[str, Any], Any, Any]] = [
     ({"network": "ib-400g"}, lambda c: (c.rails, c.network.bandwidth), (8, 400e9)),
     ({"rails": 4}, lambda c: (c.rails, c.network.bandwidth), (4, 100e9)),

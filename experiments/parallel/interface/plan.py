@@ -191,6 +191,8 @@ class Synchronization:
       the other.
     - ``regather``: ZeRO 3 gathers the weights of what is recomputed twice in a backward pass: to recompute
       it, and for its gradient.
+    - ``by_slice``: ZeRO 1 sums whole gradients, and hands out updated weights behind the update through lists
+      of a slice of every tensor for each device.
     - ``tensor_by_tensor``: ZeRO 3 gathers and reduces every weight by itself, through a list of a part for
       each device, and computes nothing meanwhile.
     """
@@ -210,6 +212,7 @@ class Synchronization:
     regather: bool = False
     prefetch: bool = False
     by_owner: bool = False
+    by_slice: bool = False
     tensor_by_tensor: bool = False
 
 

@@ -325,14 +325,15 @@ class Builder:
         self, stage: int, bucket: int, parameters: float, members: list[tuple[int, int]], experts: bool
     ) -> None:
         size = parameters * self.estimate.states.gradient
-        kind = "all_reduce" if self.plan.zero == 0 else "reduce_scatter"
+        whole = self.plan.zero == 0 or self.plan.synchronization.by_slice
+        kind = "all_reduce" if whole else "reduce_scatter"
         behind = self.estimate.exchange == BEHIND
         pieces = [self.graph.last(worker) if behind else piece for worker, piece in members]
         tensors = self.lists.tensors(self.figures.buckets[stage][bucket])
         tasks = self.exchange.tasks(
             (stage, bucket), size, pieces, lambda: self._one_by_one(stage, kind, size, experts, tensors)
         )
-        if copied := self._among_copies(stage, size, experts):
+        if not whole and (copied := self._among_copies(stage, size, experts)):
             tasks += self.exchange.send_in_turns((stage, bucket), copied, tasks[-1:])
         for worker, piece in members:
             self._reduced[stage, worker] += tasks
@@ -415,6 +416,8 @@ class Builder:
         parameters = self.figures.bucket_parameters(stage, layers, experts)
         if parameters and self.plan.degree(self.plan.stages[stage], experts) > 1:
             size = parameters * self.estimate.states.weight
+            for task in after:
+                self.graph.prolong(task, self.lists.slicing_seconds(stage, layers, size, experts))
             self.graph.send((stage,), self._handing_out(stage, layers, size, experts), after)
 
     def _handing_out(self, stage: int, layers: range, size: float, experts: bool) -> Message:

@@ -12,6 +12,10 @@ The host's time for each part is that of an operation of PyTorch: about 2 us fro
 (pytorch/pytorch issue 41383, 2020: two small tensors). A copy takes a launch. Of 8 devices a gather kept the
 host for 380 us (130 until its start, 250 in it; DeepSpeed issue 1069, June 2021): what is not the parts' is
 the same for any number of devices. Nothing was fitted.
+
+ZeRO-1 of nanotron (March 2025; optim/zero.py, distributed.py) gathers all updated weights at once, through
+lists that have a slice of every tensor for each device: views made in Python, lists joined, filled from the
+buffers of the collective, and copied slice by slice to where they belong.
 """
 
 from __future__ import annotations
@@ -48,6 +52,8 @@ class ListHandling:
 GATHER = ListHandling(380e-6 - 8 * (FROM_PYTHON + 3 * FROM_CPP + 4e-6), FROM_PYTHON + FROM_CPP, 4.0)
 #: Two views for each part, which is picked and copied; divided and copied, each read and written.
 REDUCE = ListHandling(0.0, 2 * FROM_PYTHON + 2 * FROM_CPP, 4.0)
+#: A view for each slice; the lists joined, what came copied to them, and each slice to its place.
+SLICE = ListHandling(0.0, FROM_PYTHON, 6.0)
 
 
 class TensorLists:
@@ -73,3 +79,11 @@ class TensorLists:
             return 0.0
         ranks = self._plan.sharing(self._plan.stages[stage], experts)
         return tensors * how.seconds(self._estimate.devices[0], ranks, size / tensors)
+
+    def slicing_seconds(self, stage: int, layers: Iterable[int], size: float, experts: bool) -> float:
+        """Seconds in which a device handles its slices of weights of ``size`` bytes, all tensors together."""
+        if not self._plan.synchronization.by_slice:
+            return 0.0
+        tensors = sum(self._estimate.layer_parameters[layer] > 0 for layer in layers)
+        ranks = self._plan.sharing(self._plan.stages[stage], experts)
+        return SLICE.seconds(self._estimate.devices[0], int(tensors) * ranks, size)

@@ -12,9 +12,10 @@ from experiments.core.precision import state_bytes
 from experiments.core.spec import Workload
 from experiments.hardware import resolve
 from experiments.parallel.interface import ParallelPlan, PlanningEstimate, model_estimate, violations
-from experiments.parallel.planning.transformers.plan import BEHIND, BY_OWNER, Degrees, megatron_plan
+from experiments.parallel.planning.transformers.plan import BEHIND, BY_OWNER, BY_SLICE, Degrees, megatron_plan
 from experiments.parallel.simulator import evaluate, exchange, simulate
 from experiments.parallel.simulator.network import Network
+from experiments.parallel.simulator.tensor_lists import SLICE
 from experiments.sources import layers_of
 from experiments.workloads.transformer_layers import OPERATORS
 
@@ -71,6 +72,28 @@ def test_each_owner_starts_a_ring_of_its_own() -> None:
     latency = Network(ESTIMATE.cluster).collective("all_gather", range(DEVICES), 0.0).seconds
     assert latency == pytest.approx(3 * 14e-6 + 28 * 6e-6)
     assert by_owner - together == pytest.approx(DEVICES * 31 * 14e-6 - latency)
+
+
+def test_slices_of_every_tensor_sum_whole_gradients_and_keep_the_device_for_each_slice() -> None:
+    """nanotron's ZeRO-1: twice the bytes for gradients, then 24 blocks of 6 tensors, table and norm, cut into
+    32 slices each.
+    """
+    together, sliced = (simulate(plan_of(zero=1, gather=way), ESTIMATE) for way in (BEHIND, BY_SLICE))
+    parameters = float(ESTIMATE.layer_parameters.sum())
+    gradients = parameters * ESTIMATE.states.gradient
+    assert together.communication_by_kind[0]["reduce_scatter"] == pytest.approx(gradients)
+    assert sliced.communication_by_kind[0]["all_reduce"] == pytest.approx(gradients)
+    assert "reduce_scatter" not in sliced.communication_by_kind[0]
+    network = Network(ESTIMATE.cluster)
+    summed, scattered = (
+        network.collective(kind, range(DEVICES), gradients).seconds
+        for kind in ("all_reduce", "reduce_scatter")
+    )
+    weights = parameters * ESTIMATE.states.weight
+    handled = SLICE.seconds(ESTIMATE.devices[0], (24 * 6 + 2) * DEVICES, weights)
+    assert handled > (24 * 6 + 2) * DEVICES * 6e-6
+    longer = sliced.step_time - together.step_time
+    assert longer == pytest.approx(summed - scattered + handled, rel=1e-6)
 
 
 def test_a_send_between_stages_does_not_wait_for_all_gradients(monkeypatch: pytest.MonkeyPatch) -> None:

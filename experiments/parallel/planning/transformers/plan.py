@@ -29,8 +29,10 @@ from experiments.workloads.transformer_layers import ATTENTION_CORE
 #: ends as well, logits included, so that all FLOPs of a forward pass are spent twice and HFU is 4/3 MFU.
 RECOMPUTATION = ("none", "selective", "blocks", "full")
 #: How ZeRO 1 and 2 hand out updated weights: before the forward passes that need them (where gradients are
-#: reduced behind passes too), together behind the update, or behind it one owner after the other.
-AHEAD, BEHIND, BY_OWNER = GATHERING = ("ahead", "behind", "by-owner")
+#: reduced behind passes too), together behind the update, or behind it one owner after the other. ZeRO 1 by
+#: slices of every tensor as well, having summed whole gradients: nanotron's, which is said in the simulator
+#: alone (``simulator.tensor_lists``).
+AHEAD, BEHIND, BY_OWNER, BY_SLICE = GATHERING = ("ahead", "behind", "by-owner", "by-slice")
 #: One bucket for all gradients of a stage: Megatron-LM of 2021 reduces them behind the last micro-batch.
 ONE_BUCKET = 1e18
 #: Parameters of a bucket of Megatron-Core, at least, and for each replica.
@@ -102,6 +104,7 @@ def megatron_plan(model: LayerGraph, cluster: Hardware, batch: int, layout: Degr
         bucket_bytes=_bucket_bytes(model, layout, replicas),
         prefetch=layout.overlap_gradients and layout.gather == AHEAD,
         by_owner=layout.gather == BY_OWNER,
+        by_slice=layout.gather == BY_SLICE and layout.zero == 1,
     )
     micro_batches = layout.micro_batches(cluster.device_count, batch)
     hosts = devices_by_stage(layout.pipeline, layout.interleaved)

@@ -75,8 +75,8 @@ class Megatron(LivePolicy, ParallelPolicy):
     )
     gather: str = knob(
         "ahead",
-        "ZeRO 1 and 2 hand out updated weights ahead of forward passes, behind the update, or by owner; ZeRO 1 "
-        "by slices of every tensor as well, having summed whole gradients",
+        "ZeRO 1 and 2 hand out updated weights ahead of forward passes, behind the update, or by owner; "
+        "ZeRO 1 by slices of every tensor as well, having summed whole gradients",
         choices=GATHERING,
     )
     evaluations: int = knob(

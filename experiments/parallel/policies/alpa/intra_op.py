@@ -8,6 +8,7 @@ constraint of that moment is the one written (workspace is not counted, as in th
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -111,7 +112,6 @@ class StageProblem:
         for number in span:
             self._place(number)
         self.costs = self._node_costs()
-        self.edges = self._edge_costs()
 
     # --- who chooses
     # ------------------------------------------------------------------------------------------
@@ -173,7 +173,8 @@ class StageProblem:
             found[self._leader[number]].add(one)
         return found
 
-    def _edge_costs(self) -> dict[tuple[int, int], Floats]:
+    @functools.cached_property
+    def edges(self) -> dict[tuple[int, int], Floats]:
         """Matrices between leaders; what is between operators of one leader is on the diagonal of its own."""
         siblings = Counter(
             read.alike for number, read in self._internal_reads() if not self._all[number].light
@@ -201,7 +202,10 @@ class StageProblem:
 
         ``None`` where nothing fits.
         """
-        problem = self._problem(states, capacity)
+        memory = [c.weights * states + c.stash for c in self.costs]
+        if sum(float(column.min()) for column in memory) > capacity:
+            return None
+        problem = self._problem(memory, capacity)
         found = (solve(problem, nodes, progress) if nodes else None) or self._fallback(problem)
         return None if found is None else self._solution(found)
 
@@ -226,12 +230,11 @@ class StageProblem:
         ]
         return Figures(each, *others)
 
-    def _problem(self, states: float, capacity: float) -> ChoiceProblem:
+    def _problem(self, memory: Sequence[Floats], capacity: float) -> ChoiceProblem:
         nodes, edges = [], dict(self.edges)
         for v, c in enumerate(self.costs):
             own = np.diag(edges.pop((v, v))) if (v, v) in edges else 0.0
             nodes.append(c.each + c.once / self._steps + own)
-        memory = [c.weights * states + c.stash for c in self.costs]
         return ChoiceProblem(nodes, edges, memory, capacity, self._tied_operators())
 
     def _tied_operators(self) -> list[tuple[int, int, Sequence[object], Sequence[object]]]:

@@ -64,6 +64,15 @@ class StateBytes:
         sizes = (self.weight, self.gradient, self.bucket, self.master, self.optimizer - self.master)
         return {name: size for name, size in zip(PARTS, sizes, strict=True) if size}
 
+    def with_optimizer_on_host(self, zero: int) -> StateBytes:
+        """Return what stays on a device whose host updates the weights (ZeRO-Offload, ATC'21, section 4).
+
+        From stage 2 on gradients go to the host as they are reduced.
+        """
+        if zero >= 2:
+            return replace(self, gradient=0.0, bucket=0.0, optimizer=0.0, master=0.0)
+        return replace(self, optimizer=0.0, master=0.0)
+
     def on_device(self, parameters: float, zero: int, degree: int) -> float:
         """Return the bytes of model states on each of ``degree`` devices: ZeRO's figure 1.
 

@@ -6,6 +6,7 @@ the whole layer; how a sharding changes them is said once, in ``Cut``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 FORWARD, BACKWARD, WEIGHT = "forward", "backward", "weight"
@@ -105,6 +106,12 @@ class Work:
         """Values that the last product makes of a sample."""
         last = self.products[-1]
         return float(last.tokens * last.outputs * last.count)
+
+
+def largest_matrix(work: Sequence[Work]) -> float:
+    """Return the elements of the largest weight of some operators' products; 0 without any."""
+    sizes = (part.inputs * part.outputs for one in work for part in one.products if part.weight)
+    return float(max(sizes, default=0))
 
 
 @dataclass(frozen=True)

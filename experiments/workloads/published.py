@@ -170,7 +170,8 @@ _BLOOM = {
 
 def _bloom(layers: int, hidden: int, heads: int) -> Mapping[str, Any]:
     sizes = {"n_layer": layers, "n_embed": hidden, "num_attention_heads": heads, "vocab_size": 250880}
-    return {"model_type": "bloom", "torch_dtype": "bfloat16", "seq_length": 2048, **sizes}
+    dropout = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
+    return {"model_type": "bloom", "torch_dtype": "bfloat16", "seq_length": 2048, **sizes, **dropout}
 
 
 #: name: layers, hidden size, heads.

@@ -16,7 +16,7 @@ from experiments.core.units import DTYPE_BYTES
 from experiments.hardware import Device, Hardware
 from experiments.parallel.interface.plan import ParallelPlan, Sharding, Stage
 from experiments.workloads.kernel_times import PassSeconds, layer_seconds
-from experiments.workloads.kernels import WHOLE, Cut
+from experiments.workloads.kernels import WHOLE, Cut, largest_matrix
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.step import Floats
 
@@ -88,6 +88,17 @@ class PlanningEstimate:
     def layer_parameters(self) -> Floats:
         """Parameters (a count) of each layer. Shape: (layers,)."""
         return self.model.parameter_bytes / DTYPE_BYTES[self.dtype]
+
+    @functools.cached_property
+    def largest_tensors(self) -> Floats:
+        """Parameters (a count) of each layer's largest tensor; all of them where products are not known.
+
+        Shape: (layers,).
+        """
+        if not self.model.work:
+            return self.layer_parameters
+        rows = zip(self.model.work, self.layer_parameters, strict=True)
+        return np.array([largest_matrix(work) or parameters for work, parameters in rows])
 
     def pass_seconds(self, layer: int, samples: float, sharding: Sharding | None = None) -> PassSeconds:
         """Return the seconds of ``layer`` for ``samples`` on one of the devices that share it.

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
+from experiments.parallel.interface.engines import PLAIN
 from experiments.parallel.interface.training import Training
 
 FORWARD, BACKWARD, WEIGHT = "F", "B", "W"
@@ -243,6 +244,8 @@ class ParallelPlan:
       for, and the optimizer's check of all gradients is made good afterwards. Then a step takes as long as
       the device that is longest at it.
     - ``blocking``: a worker does nothing else until what it sends to another stage has arrived.
+    - ``engine``: the library that carries the plan out, which holds buffers of its own (``engines``).
+    - ``host_optimizer``: gradients go to the host, which has the optimizer's state and updates the weights.
     - ``training``: how weights are updated where that is the method's point (rates, versions, adaptation).
     - ``notes``: what the policy wants to be read with the plan (JSON): predicted figures, what a search
       looked at.
@@ -268,6 +271,8 @@ class ParallelPlan:
     zero_group: int = 0
     blocking: bool = False
     joined: tuple[int, ...] = ()
+    engine: str = PLAIN
+    host_optimizer: bool = False
 
     @functools.cached_property
     def sequence(self) -> int:
@@ -380,6 +385,8 @@ class ParallelPlan:
             zero_group=data.get("zero_group", 0),
             blocking=data.get("blocking", False),
             joined=tuple(data.get("joined", ())),
+            engine=data.get("engine", PLAIN),
+            host_optimizer=data.get("host_optimizer", False),
         )
 
 

@@ -22,6 +22,7 @@ from experiments.parallel.interface import (
     Slot,
     ties,
 )
+from experiments.parallel.interface.engines import PLAIN
 from experiments.parallel.simulator.exchange import Exchange
 from experiments.parallel.simulator.folding import representatives
 from experiments.parallel.simulator.network import Message, Network
@@ -299,7 +300,12 @@ class Builder:
         for worker, piece in members:
             self.graph.edge(task, piece)
             self.graph.prolong(piece, taken or self.estimate.occupied * message.seconds)
-            self.holdings.append(Holding(worker, size / tensors, task, piece))
+            self._hold(worker, size / tensors, task, piece)
+
+    def _hold(self, worker: int, size: float, first: int, last: int) -> None:
+        """An engine with buffers of its own moves everything through these."""
+        if self.plan.engine == PLAIN:
+            self.holdings.append(Holding(worker, size, first, last))
 
     @property
     def _overlaps(self) -> bool:
@@ -343,7 +349,7 @@ class Builder:
                 taken = self.lists.seconds(REDUCE, stage, size, experts, tensors)
                 occupied = self.estimate.occupied * sum(self.graph.seconds[task] for task in tasks)
                 self.graph.prolong(piece, taken or occupied)
-                self.holdings.append(Holding(worker, size, piece, tasks[-1]))
+                self._hold(worker, size, piece, tasks[-1])
             waits = self.estimate.exchange == BETWEEN or self.lists.used
             if waits and piece in self.graph.next:
                 self.graph.edge(tasks[-1], self.graph.next[piece])

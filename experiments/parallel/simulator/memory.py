@@ -20,6 +20,7 @@ from experiments.core.errors import Infeasible
 from experiments.core.progress import accompany
 from experiments.core.units import human
 from experiments.parallel.interface import BACKWARD, FORWARD
+from experiments.parallel.interface.engines import DEEPSPEED, engine_bytes
 from experiments.parallel.simulator.build import Builder
 from experiments.parallel.simulator.tasks import TaskTimes
 
@@ -79,6 +80,7 @@ def _usage(built: Builder, times: TaskTimes, worker: int, changes: list[tuple[fl
     by_stage = {stage: _most(counts) for stage, counts in sorted(live.items())}
     together = _most(itertools.chain.from_iterable(live.values()))
     base, lost = persistent + built.estimate.reserved_bytes, 1 + built.estimate.fragmentation
+    base += _engine_bytes(built, worker)
     return Usage(persistent, moments, [base + total * lost for total in totals], together, by_stage)
 
 
@@ -92,6 +94,8 @@ def persistent_bytes(built: Builder, worker: int) -> float:
     The ZeRO stage divides them.
     """
     states, total = built.estimate.states, 0.0
+    if built.plan.host_optimizer:
+        states = states.with_optimizer_on_host(built.plan.zero)
     for number, stage in enumerate(built.plan.stages):
         if worker in stage.workers:
             for experts in (False, True):
@@ -100,6 +104,18 @@ def persistent_bytes(built: Builder, worker: int) -> float:
             parameters = float(built.figures.parameters[number].sum())
             total += (stage.weight_versions - 1) * states.weight * parameters
     return total
+
+
+def _engine_bytes(built: Builder, worker: int) -> float:
+    """Of all stages that the worker hosts."""
+    plan, figures = built.plan, built.figures
+    if plan.engine != DEEPSPEED:
+        return 0.0
+    stages = [number for number, stage in enumerate(plan.stages) if worker in stage.workers]
+    parameters = sum(float(figures.parameters[number].sum()) for number in stages)
+    largest = max(figures.largest_tensor(number) for number in stages)
+    sharers = plan.sharing(plan.stages[stages[0]]) if plan.zero else 1
+    return float(engine_bytes(built.estimate.states, plan.zero, parameters, largest, sharers))
 
 
 def _running(changes: Iterable[tuple[float, float]]) -> tuple[list[float], list[float]]:

@@ -156,6 +156,13 @@ class StageFigures:
         """For each stage the parameters of its layers on one device, before ZeRO."""
         return [stage_parameters(self.plan, stage, self.estimate) for stage in self.plan.stages]
 
+    def largest_tensor(self, number: int) -> float:
+        """Parameters of a stage's largest tensor on one device."""
+        stage, held = self.plan.stages[number], self.parameters[number]
+        parts = self._parts("parameters")[stage.begin : stage.end]
+        own = self.estimate.largest_tensors[stage.begin : stage.end] / parts
+        return float(np.minimum(own, held).max(initial=0.0))
+
     @functools.cached_property
     def buckets(self) -> list[list[range]]:
         """For each stage its layers in buckets, last layers first.

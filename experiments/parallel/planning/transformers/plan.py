@@ -17,6 +17,7 @@ from experiments.parallel.interface import (
     Worker,
     whole_share,
 )
+from experiments.parallel.interface.engines import PLAIN
 from experiments.parallel.interface.plan import JOINED
 from experiments.parallel.interface.rounds import alternating, devices_by_stage
 from experiments.parallel.planning.transformers.blocks import blocks_by_chunk, refuse_too_few_blocks
@@ -46,7 +47,7 @@ class Degrees:
     Data parallelism has the devices that remain. ``embedding_blocks`` and ``head_blocks`` are the blocks for
     which the ends count where stages are cut. ``expert`` devices share the experts of a block, among those
     of a pipeline stage; ``skew`` is the fullest expert's load over the mean. Tokens travel once to each group
-    of ``node`` devices (0: once to each of their experts).
+    of ``node`` devices (0: once to each of their experts). ``engine`` is the library that carries it out.
     """
 
     tensor: int = 1
@@ -70,6 +71,7 @@ class Degrees:
     expert: int = 1
     skew: float = 1.0
     node: int = 0
+    engine: str = PLAIN
 
     @property
     def mesh(self) -> WorkerMesh:
@@ -130,6 +132,7 @@ def megatron_plan(model: LayerGraph, cluster: Hardware, batch: int, layout: Degr
         shardings=megatron_shardings(model, layout.mesh),
         synchronization=synchronization,
         blocking=not layout.overlap_messages,
+        engine=layout.engine,
         notes={"layout": asdict(layout)},
     )
 

@@ -33,6 +33,7 @@ from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import LivePolicy, ParallelPlan, ParallelPolicy, PlanningEstimate
+from experiments.parallel.interface.engines import ENGINES, PLAIN
 from experiments.parallel.planning.transformers.plan import GATHERING, RECOMPUTATION, Degrees, megatron_plan
 from experiments.parallel.planning.transformers.shardings import BESIDE, EXCHANGES
 from experiments.parallel.policies.megatron.search import by_rule, search
@@ -112,6 +113,9 @@ class Megatron(LivePolicy, ParallelPolicy):
         True, "messages between stages travel while others are computed; else a device waits for its own"
     )
     embedding_blocks: int = knob(0, "blocks for which the embedding counts in its stage", low=0, high=1024)
+    engine: str = knob(
+        PLAIN, "who carries the plan out, and holds buffers of its own beside states and activations", choices=ENGINES
+    )
     head_blocks: int = knob(0, "blocks for which the head counts in its stage", low=0, high=1024)
 
     def place(
@@ -151,6 +155,7 @@ class Megatron(LivePolicy, ParallelPolicy):
             expert=self.expert or 1,
             skew=self.skew,
             node=cluster.node.device_count if self.dispatch == "nodes" else 0,
+            engine=self.engine,
         )
 
     def _search(

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from experiments.hardware.roofline import memory_rate
 from experiments.parallel.interface import PlanningEstimate
+from experiments.parallel.interface.engines import DEEPSPEED, ENGINES, engine_bytes
 from experiments.parallel.planning.transformers.blocks import blocks_by_chunk
 from experiments.parallel.planning.transformers.plan import (
     BUCKET,
@@ -108,11 +109,14 @@ class _Gathered:
                 np.where(ends, column(end, "again"), column(end, "backward")),
                 column(end, "parameters"),
                 column(end, "kept"),
+                column(end, "largest"),
             ]
             for end in ("first", "last")
         )
         self.tied = np.where(plans.pipeline > 1, np.array([cost.tied for cost in costs])[place], 0.0)
         self.last[2] += self.tied
+        self.last[4] = np.maximum(self.last[4], self.tied)
+        self.block_largest = column("block", "largest")
         self.block_parameters = column("block", "parameters")
         self.block_experts = column("block", "experts")
         block_kept, core_kept = column("block", "kept"), column("core", "kept")
@@ -351,17 +355,32 @@ class _Gathered:
         experts = self.chunks.total * self.block_experts[:, None]
         again, logits = self.again_bytes, self.last[3]
         own = self._device_parameters(), self._device_experts()
-        first = self._on_device(*own, kept[:, FIRST] + masks + alone + again)
-        inner = self._on_device(parameters[:, INNER], experts[:, INNER], kept[:, INNER] + again)
+        ends = [np.maximum(self.block_largest, end[4]) for end in (self.first, self.last)]
+        outer = np.where(plans.pipeline == 1, np.maximum(*ends), ends[0])
+        first = self._on_device(*own, outer, kept[:, FIRST] + masks + alone + again)
+        inner = self._on_device(
+            parameters[:, INNER], experts[:, INNER], self.block_largest, kept[:, INNER] + again
+        )
         # Logits are gone before another chunk's blocks are computed again.
         end = np.where(self.chunks.last > 0, logits + again, np.maximum(logits, again))
         held = parameters[:, LAST] + self.last[2]
-        last = self._on_device(held, experts[:, LAST], kept[:, LAST] + end)
+        last = self._on_device(held, experts[:, LAST], ends[1], kept[:, LAST] + end)
         others = np.where(plans.pipeline > 1, np.maximum(inner, last), 0.0)
         return self.analytic.estimate.reserved_bytes + np.maximum(first, others)
 
-    def _on_device(self, shared: Floats, experts: Floats, activations: Floats) -> Floats:
-        return self._states(shared, experts) + self._with_fragmentation(activations)
+    def _on_device(self, shared: Floats, experts: Floats, largest: Floats, activations: Floats) -> Floats:
+        held = self._states(shared, experts) + self._of_engine(shared + experts, largest)
+        return held + self._with_fragmentation(activations)
+
+    def _of_engine(self, parameters: Floats, largest: Floats) -> Floats:
+        plans, states = self.plans, self.analytic.estimate.states
+        sharers = np.where(plans.zero > 0, plans.sharers, 1)
+        found: Floats = np.where(
+            plans.engine == ENGINES.index(DEEPSPEED),
+            engine_bytes(states, plans.zero, parameters, largest, sharers),
+            0.0,
+        )
+        return found
 
     def _with_fragmentation(self, activations: Floats) -> Floats:
         found: Floats = activations * (1 + self.analytic.estimate.fragmentation)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from experiments.parallel.interface.engines import ENGINES
 from experiments.parallel.planning.transformers.plan import RECOMPUTATION, Degrees
 from experiments.parallel.planning.transformers.shardings import EXCHANGES
 from experiments.workloads.ragged import Ints
@@ -18,7 +19,7 @@ class Columns:
     """Plans as columns of degrees and choices.
 
     Every column has shape (plans,); ``recompute`` are places in ``RECOMPUTATION``, ``context_exchange`` in
-    ``EXCHANGES``.
+    ``EXCHANGES``, ``engine`` in ``ENGINES``.
     """
 
     tensor: Ints
@@ -42,6 +43,7 @@ class Columns:
     expert: Ints
     skew: Floats
     node: Ints
+    engine: Ints
 
     def __len__(self) -> int:
         return len(self.tensor)
@@ -97,6 +99,7 @@ class Columns:
             expert=int(self.expert[index]),
             skew=float(self.skew[index]),
             node=int(self.node[index]),
+            engine=ENGINES[int(self.engine[index])],
         )
 
     @classmethod
@@ -127,4 +130,5 @@ def _row(layout: Degrees, devices: int) -> tuple[int | float, ...]:
         layout.expert,
         layout.skew,
         layout.node,
+        ENGINES.index(layout.engine),
     )

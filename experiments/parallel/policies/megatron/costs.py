@@ -28,7 +28,8 @@ class Part:
     """Costs of some operators on one device, for a micro-batch.
 
     Seconds of each pass with their collectives, parameters and the bytes kept. ``again`` are the seconds of a
-    backward pass that recomputes them, ``experts`` the parameters of experts that devices share.
+    backward pass that recomputes them, ``experts`` the parameters of experts that devices share,
+    ``largest`` those of the largest tensor.
     """
 
     forward: float = 0.0
@@ -37,6 +38,7 @@ class Part:
     parameters: float = 0.0
     kept: float = 0.0
     experts: float = 0.0
+    largest: float = 0.0
 
     def __add__(self, other: Part) -> Part:
         return Part(
@@ -46,6 +48,7 @@ class Part:
             self.parameters + other.parameters,
             self.kept + other.kept,
             self.experts + other.experts,
+            max(self.largest, other.largest),
         )
 
 
@@ -153,9 +156,10 @@ class CostTable:
             parameters, activations = sharding.parameters, sharding.activations
         kept = float(self.model.stash_bytes[layer]) * samples / self.model.batch / activations
         owned = float(self.estimate.layer_parameters[layer]) / parameters
+        largest = min(float(self.estimate.largest_tensors[layer]) / parameters, owned)
         if sharding is not None and sharding.axis == EXPERT:
-            return Part(forward, backward, again, 0.0, kept, owned)
-        return Part(forward, backward, again, owned, kept)
+            return Part(forward, backward, again, 0.0, kept, owned, largest)
+        return Part(forward, backward, again, owned, kept, 0.0, largest)
 
     def _with(
         self, seconds: float, collectives: Sequence[Collective], mesh: WorkerMesh, samples: int

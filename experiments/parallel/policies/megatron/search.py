@@ -21,6 +21,7 @@ from experiments.core.errors import Infeasible
 from experiments.core.integers import divisors
 from experiments.core.units import human
 from experiments.parallel.interface import PlanningEstimate
+from experiments.parallel.interface.engines import ENGINES
 from experiments.parallel.planning.transformers.plan import RECOMPUTATION, Degrees
 from experiments.parallel.planning.transformers.shardings import EXCHANGES
 from experiments.parallel.policies.megatron.analytic import Analytic
@@ -161,6 +162,7 @@ def candidates(estimate: PlanningEstimate, batch: int, fixed: Degrees) -> Column
         expert=expert,
         skew=np.full(len(table), fixed.skew),
         node=whole * fixed.node,
+        engine=whole * ENGINES.index(fixed.engine),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from experiments.core import jsonio
-from experiments.core.options import WorkloadOptions
+from experiments.core.options import PLANNED_LOSSES, WorkloadOptions
 from experiments.core.package_files import path_of
 from experiments.core.precision import dtype_for
 from experiments.core.progress import Progress, silent
@@ -191,8 +191,9 @@ def _transformer(source: ModelSource, config: Mapping[str, Any]) -> LayerGraph:
         optimizer=options.optimizer or "adamw",
         kernels="eager" if options.kernels == "auto" else options.kernels,
         fused_attention=options.attention != "math",
-        loss_chunks=0 if options.loss == "whole" else options.loss_chunks,
+        loss_chunks=options.loss_chunks if options.loss in ("chunked", "fused") else 0,
         keeps_logits=options.loss != "fused",
+        loss=options.loss if options.loss in PLANNED_LOSSES else "whole",
         attention_rate=FLASH_1 if options.attention == "flash1" else 1.0,
     )
 

@@ -91,7 +91,7 @@ def _against(row: Against) -> tuple[str, ...]:
 
 
 def _values(suite: Suite, outcomes: Mapping[str, Outcome]) -> dict[str, float]:
-    known = {title: outcome.metrics.get(suite.value) for title, outcome in outcomes.items()}
+    known = {title: outcome.metrics.get(suite.value_of(title)) for title, outcome in outcomes.items()}
     return {title: float(row["value"]) for title, row in known.items() if row}
 
 

@@ -20,6 +20,8 @@ class Metric:
 _CATALOG = """
 peak_memory                      bytes      lower   peak memory
 peak_memory_per_device           bytes      lower   peak memory of the fullest device
+peak_reserved_per_device         bytes      lower   peak of the allocator on the fullest device
+peak_reserved_on_first_device    bytes      lower   peak of the allocator on the plan's first device
 mean_peak_memory_per_device      bytes      lower   peak memory averaged over devices
 average_memory                   bytes      lower   device bytes averaged over the step
 host_peak_memory                 bytes      lower   peak host memory

@@ -16,6 +16,9 @@ OPTIMIZERS = (
     *("adafactor", "muon", "galore_adamw"),
 )
 
+#: Losses of all logits that parallel plans in closed form know (``workloads.transformer_rows``).
+PLANNED_LOSSES = ("compiled", "divided")
+
 #: In lists of linear layers: every one but the model's head.
 ALL_LINEAR = "all-linear"
 
@@ -31,9 +34,9 @@ class FineTuning:
     )
     loss: str = knob(
         "whole",
-        "a language model's loss: of all logits at once, of kept 16-bit logits chunk by chunk, "
-        "or head and loss chunk by chunk",
-        choices=("whole", "chunked", "fused"),
+        "a language model's loss: of all logits at once, of kept 16-bit logits chunk by chunk, head and loss "
+        "chunk by chunk; in parallel plans also compiled, or by DTensor of logits divided among devices",
+        choices=("whole", "chunked", "fused", *PLANNED_LOSSES),
     )
     loss_chunks: int = knob(8, "chunks of tokens of a loss that is chunked or fused", low=1, high=2**24)
     logits: str = knob(

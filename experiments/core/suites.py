@@ -22,7 +22,8 @@
 with the error. Where ``within`` and ``median`` say what errors were asked for (``within`` of a ``share`` of
 the rows), it has a verdict for each run without a ``reservation``, and ``[[cited]]`` figures (title,
 published, reservation) that no run can be set against. ``assumed`` is what a run takes for granted where its
-source says nothing, and ``fitted`` marks rows that rates of hardware were fitted on.
+source says nothing, and ``fitted`` marks rows that rates of hardware were fitted on. A run's own ``value``
+is the metric that its published figure is, where that is another than the suite's.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from experiments.core.spec import RunSpec, load_spec
 
 FOLDER = Path(__file__).resolve().parent.parent / "suites"
 #: What a row of a suite has besides the spec of its run.
-NOT_OF_THE_RUN = ("title", "published", "reservation", "assumed", "fitted")
+NOT_OF_THE_RUN = ("title", "published", "reservation", "assumed", "fitted", "value")
 #: How the source of a workload begins that the user has to bring.
 DATA = "data/"
 
@@ -53,7 +54,8 @@ class Suite:
     a row and a column is the title of its run. ``published`` has such figures by title, and ``published_as``
     says what they are; ``reservations`` say of some why there is no verdict, ``assumptions`` what runs take
     for granted; ``fitted`` are those that rates were fitted on. ``within`` (of a ``share``) and ``median``
-    are the errors asked for of the others.
+    are the errors asked for of the others. ``values`` are the metrics of runs whose figure is another than
+    ``value``.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Suite:
     share: float = 1.0
     assumptions: Mapping[str, str] = field(default_factory=dict)
     fitted: frozenset[str] = frozenset()
+    values: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def asks_for_data(self) -> bool:
@@ -83,6 +86,10 @@ class Suite:
         ``BadInput`` names one that is not there.
         """
         return replace(self, runs=tuple((title, _from(folder, row)) for title, row in self.runs))
+
+    def value_of(self, title: str) -> str:
+        """Return the metric that the figure published for a run is."""
+        return self.values.get(title, self.value)
 
     def specs(self) -> list[tuple[str, RunSpec]]:
         return [(title, load_spec(dict(row))) for title, row in self.runs]
@@ -120,6 +127,7 @@ def load_suite(name: str) -> Suite:
         data.get("share", 1.0),
         _said("assumed", cited),
         frozenset(title_of(row) for row in rows if row.get("fitted")),
+        _said("value", rows),
     )
     suite.specs()
     return suite

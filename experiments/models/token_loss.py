@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from experiments.core.errors import BadInput
-from experiments.core.options import WorkloadOptions
+from experiments.core.options import PLANNED_LOSSES, WorkloadOptions
 from experiments.models.model import Model, Objective, classification
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -53,6 +53,8 @@ def with_loss(model: Model, options: WorkloadOptions, tokens: int) -> Model:
     body = model.module.body if isinstance(model.module, Objective) else None
     if body is None or vocabulary_head(body) is None:
         raise BadInput("is for a language model with a vocabulary head", where, "the option left out")
+    if options.loss in PLANNED_LOSSES:
+        raise BadInput(f"loss {options.loss!r} is for parallel plans in closed form", where, "another loss")
     if options.loss == "whole":
         if "loss_chunks" in asked:
             raise BadInput("loss_chunks cut no whole loss", "options.loss_chunks", "loss chunked or fused")

@@ -19,6 +19,8 @@ from experiments.workloads.transformer_rows import TRAFFIC, Rows, Ways
 #: How a policy wants the layers of a model: of the captured step, or of the closed form by operators or by
 #: blocks.
 CAPTURED, OPERATORS, BLOCKS = "captured", "operators", "blocks"
+#: The kind of a layer that is a whole block.
+BLOCK = "transformer_block"
 #: What fused attention kernels of 2022 (FlashAttention 1, Triton's of its time) reach of the rate of
 #: FlashAttention 2: about 95 of 190 TFLOP/s on an A100, causal, heads of 128 (Dao, 2023, figure 4).
 FLASH_1 = 0.5
@@ -39,15 +41,17 @@ def transformer_layers(
     attention_rate: float = 1.0,
     loss_chunks: int = 0,
     keeps_logits: bool = True,
+    loss: str = "whole",
 ) -> LayerGraph:
     """Columns for ``batch`` samples without times; a row is an operator, or a whole block of them.
 
     Fused attention reaches ``attention_rate`` of the device's. A loss of ``loss_chunks`` parts (0: whole) has
-    float32 values of one part at a time, and unless it ``keeps_logits`` logits too.
+    float32 values of one part at a time, and unless it ``keeps_logits`` logits too; ``loss`` names another
+    way of a whole one.
     """
     if kernels not in TRAFFIC:
         raise BadInput(f"unknown kernels {kernels!r}", model.name, "one of " + ", ".join(TRAFFIC))
-    how = Ways(kernels, fused_attention, attention_rate, loss_chunks, keeps_logits)
+    how = Ways(kernels, fused_attention, attention_rate, loss_chunks, keeps_logits, loss)
     rows = Rows(model, DTYPE_BYTES[dtype], how).all()
     groups = [[row] for row in rows] if granularity == OPERATORS else _by_block(rows)
     forward = np.array([sum(row.work.forward_flops for row in group) for group in groups]) * batch
@@ -55,7 +59,7 @@ def transformer_layers(
     return LayerGraph(
         name=model.name,
         layer=tuple(_name(group) for group in groups),
-        kind=tuple(group[0].kind if len(group) == 1 else "transformer_block" for group in groups),
+        kind=tuple(group[0].kind if len(group) == 1 else BLOCK for group in groups),
         forward_seconds=np.full(len(groups), np.nan),
         backward_seconds=np.full(len(groups), np.nan),
         forward_flops=forward,

@@ -111,7 +111,8 @@ class Ways:
 
     ``kernels`` of ``TRAFFIC``; ``fused_attention`` never stores the attention matrix and reaches
     ``attention_rate`` of the device's rate for it; the loss has ``loss_chunks`` parts (0: whole), and unless
-    it ``keeps_logits`` those of a part are made, used and forgotten.
+    it ``keeps_logits`` those of a part are made, used and forgotten. ``loss`` is one of ``WHOLE_LOSSES`` or
+    the one that comes with the kernels.
     """
 
     kernels: str
@@ -119,6 +120,7 @@ class Ways:
     attention_rate: float = 1.0
     loss_chunks: int = 0
     keeps_logits: bool = True
+    loss: str = "whole"
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -129,6 +131,22 @@ class Ways:
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Ways:
         return cls(**{field.name: facts[field.name] for field in fields(cls) if field.name in facts})
+
+
+@dataclass(frozen=True)
+class WholeLoss:
+    """A loss of all logits at once: bytes moved for each logit (forward, backward), bytes kept of it."""
+
+    traffic: tuple[float, float]
+    kept: float
+
+
+#: Ways of a loss of all logits other than the kernels' own. ``compiled``: torch.compile makes one kernel of
+#: each pass, which read 16-bit logits and write their gradient; nothing in float32 is stored. ``divided``:
+#: DTensor's loss_parallel on eager kernels (torch/distributed/tensor/parallel/loss.py): where logits are
+#: divided by vocabulary, the backward pass has log probabilities, zeros with the targets, their sum with the
+#: probabilities and its product with the gradient at once, each float32.
+WHOLE_LOSSES = {"compiled": WholeLoss((4, 4), 4.0), "divided": WholeLoss((38, 38), 16.0)}
 
 
 class Rows:
@@ -322,7 +340,9 @@ class Rows:
         parameters = 0 if model.tied else model.vocabulary * model.hidden
         yield self.linear("logits", model.hidden, model.vocabulary, parameters, last)
         logits = float(model.sequence * model.vocabulary)
-        work = self.stream(self.traffic.loss, model.vocabulary * 2 / self.size)
+        whole = WHOLE_LOSSES.get(self.ways.loss)
+        traffic = whole.traffic if whole else self.traffic.loss
+        work = self.stream(traffic, model.vocabulary * 2 / self.size)
         kept = self._kept_by_loss * logits
         yield Row("loss", "loss", work, 0, 4.0 * model.sequence, kept, ("logits",))
 
@@ -330,6 +350,8 @@ class Rows:
     def _kept_by_loss(self) -> float:
         """Bytes for each logit: float32 values of all or of a part, and where it has parts the logits."""
         chunks = self.ways.loss_chunks
+        if self.ways.loss in WHOLE_LOSSES:
+            return WHOLE_LOSSES[self.ways.loss].kept
         if not chunks:
             return self.traffic.loss_kept
         return self.traffic.loss_kept / chunks + (self.size if self.ways.keeps_logits else 0)

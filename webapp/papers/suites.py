@@ -97,7 +97,7 @@ def grid_of(suite: Suite, comparison: Comparison) -> list[tuple[str, list[float 
 
 
 def _values(suite: Suite, comparison: Comparison) -> dict[str, float]:
-    found = {entry.title: entry.estimates.get(suite.value) for entry in comparison.entries}
+    found = {entry.title: entry.estimates.get(suite.value_of(entry.title)) for entry in comparison.entries}
     return {title: one.mean for title, one in found.items() if one is not None}
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.core.knobs import knob
+from experiments.hardware.host_adam import FUSED_ADAM
 from experiments.memory.interface import (
     DeviceView,
     MemoryMove,
@@ -29,7 +30,6 @@ from experiments.memory.interface import (
 from experiments.memory.planning.borders import keep_every_kth
 from experiments.memory.planning.chain import chain_of
 from experiments.memory.planning.host_update import (
-    FUSED_ADAM,
     HostUpdatePolicy,
     Update,
     parameter_count,

@@ -23,6 +23,7 @@ from typing import ClassVar
 import numpy as np
 
 from experiments.core.knobs import knob
+from experiments.hardware.host_adam import FUSED_ADAM, TORCH_ADAM
 from experiments.memory.interface import (
     DeviceView,
     MemoryMove,
@@ -34,8 +35,6 @@ from experiments.memory.interface import (
 from experiments.memory.planning.borders import keep_every_kth
 from experiments.memory.planning.chain import chain_of
 from experiments.memory.planning.host_update import (
-    FUSED_ADAM,
-    TORCH_ADAM,
     HostUpdatePolicy,
     Update,
     parameter_count,

@@ -45,6 +45,8 @@ def simulated_metrics(
         "communication_bytes": found.communication_bytes / plan.steps,
         "peak_memory_per_device": found.peak_memory,
         "mean_peak_memory_per_device": found.mean_peak_memory,
+        "peak_reserved_per_device": found.peak_memory - estimate.reserved_bytes,
+        "peak_reserved_on_first_device": found.memory[0].peak - estimate.reserved_bytes,
         "persistent_bytes": max(usage.persistent for usage in found.memory),
         "samples_per_second": found.samples_per_second,
         "mfu": found.mfu,

@@ -50,6 +50,7 @@ def refuse_simulated_only(plan: ParallelPlan) -> None:
         "weights that are gathered twice for a backward pass (FSDP2 gathers them once)": regathered,
         "weights that are gathered tensor by tensor (FSDP2 gathers a module's together)": alone,
         "copies of what ZeRO divides": hybrid,
+        "an optimizer on the host": plan.host_optimizer,
     }
     for what, present in only.items():
         if present:

@@ -4,13 +4,14 @@
 gathered in buckets; stage 3 gathers one bucket before the compute needs it (the paper says pipelined, not how
 far). From stage 2 on each micro-batch reduces, since no device keeps whole gradients; at most two buckets of
 them exist at once (left open by the paper; without a limit a slow network would bring all of them back). With
-``recompute`` each layer is computed again from its input; DeepSpeed then gathers its weights again for the
-backward pass where a layer has more parameters than it keeps for reuse (1e9 by default), which ``regather``
-says. ``gather`` "tensors" is how DeepSpeed did it until the summer of 2021 (0.3.15, runtime/zero/stage3.py):
-every weight by itself when its module begins. Its prefetch never began, because the trace that it follows is
-one module off (mended in DeepSpeed's pull request 1170), and for the same reason weights that are computed
-again are always gathered twice. Not reproduced: ZeRO-R (activation partitioning, constant buffers,
-defragmentation).
+``recompute`` each layer, or each block of a transformer in closed form, is computed again from its input;
+DeepSpeed then gathers its weights again for the backward pass where a layer has more parameters than it keeps
+for reuse (1e9 by default), which ``regather`` says. ``gather`` "tensors" is how DeepSpeed did it until the
+summer of 2021 (0.3.15, runtime/zero/stage3.py): every weight by itself when its module begins. Its prefetch
+never began, because the trace that it follows is one module off (mended in DeepSpeed's pull request 1170),
+and for the same reason weights that are computed again are always gathered twice. With ``host_optimizer`` the
+host has the optimizer's state and updates the weights (ZeRO-Offload, ATC'21). Not reproduced: ZeRO-R
+(activation partitioning, constant buffers, defragmentation); measured runs leave out the host's optimizer.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ from experiments.parallel.interface import (
     Synchronization,
     data_parallel_plan,
 )
+from experiments.parallel.interface.engines import ENGINES, PLAIN
 from experiments.parallel.interface.open_counts import doubling
 from experiments.parallel.planning.settings import grid
 from experiments.workloads.layers import LayerGraph
-from experiments.workloads.transformer_layers import BLOCKS
+from experiments.workloads.transformer_layers import BLOCK, BLOCKS
 
 #: How weights come together under stage 3.
 BUCKETS, TENSORS = "buckets", "tensors"
@@ -63,6 +65,13 @@ class Zero(LivePolicy, ParallelPolicy):
         choices=(BUCKETS, TENSORS),
     )
 
+    engine: str = knob(
+        PLAIN,
+        "who carries the plan out, and holds buffers of its own beside states and activations",
+        choices=ENGINES,
+    )
+    host_optimizer: bool = knob(False, "the host has the optimizer's state and updates the weights")
+
     def sync(self) -> Synchronization:
         twice = self.regather and self.recompute is True and self.stage == 3
         alone = self.gather == TENSORS and self.stage == 3
@@ -81,5 +90,17 @@ class Zero(LivePolicy, ParallelPolicy):
     ) -> ParallelPlan:
         stage = 1 if self.stage is None else self.stage
         plan = data_parallel_plan(model, cluster, batch, self.micro_batches or 1, self.sync(), zero=stage)
-        again = tuple(range(len(model))) if self.recompute else ()
-        return replace(plan, recompute=again, checkpoints=again)
+        again = recomputed(model) if self.recompute else ()
+        return replace(
+            plan,
+            recompute=again,
+            checkpoints=again,
+            engine=self.engine,
+            host_optimizer=self.host_optimizer,
+        )
+
+
+def recomputed(model: LayerGraph) -> tuple[int, ...]:
+    """Return the blocks of a transformer in closed form, else every layer."""
+    blocks = tuple(layer for layer, kind in enumerate(model.kind) if kind == BLOCK)
+    return blocks or tuple(range(len(model)))

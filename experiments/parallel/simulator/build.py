@@ -8,6 +8,7 @@ import functools
 from collections import defaultdict
 from dataclasses import dataclass
 
+from experiments.hardware.host_adam import FUSED_ADAM
 from experiments.hardware.patterns import CHAIN
 from experiments.hardware.roofline import memory_rate
 from experiments.parallel.interface import (
@@ -445,10 +446,21 @@ class Builder:
         """Bound by memory where it was not measured: states are read and written once, gradients read."""
         if self.estimate.updates:
             return self.estimate.updates[worker] * parameters / self._updated_parameters(worker)
+        if self.plan.host_optimizer:
+            return self._seconds_on_host(worker, parameters)
         states = self.estimate.states
         traffic = parameters * (2 * (states.weight + states.optimizer) + states.gradient)
         devices = (self.estimate.devices[device] for device in self.plan.workers[worker].devices)
         return traffic / min(map(memory_rate, devices))
+
+    def _seconds_on_host(self, worker: int, parameters: float) -> float:
+        """All devices of a node share the host's processors; updated weights come back over the host's link.
+
+        Gradients went there as they were reduced.
+        """
+        device = self.estimate.devices[self.plan.workers[worker].devices[0]]
+        updated = parameters * self.estimate.cluster.node.device_count * FUSED_ADAM
+        return updated + parameters * self.estimate.states.weight / device.host_link.bandwidth
 
     def _updated_parameters(self, worker: int) -> float:
         """Parameters that a device of ``worker`` updates, of all its stages."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from experiments.hardware.host_adam import FUSED_ADAM
 from experiments.memory.interface import MemoryMove, Offload, PlaceTensor, Recompute
 from experiments.memory.planning.host_update import (
-    FUSED_ADAM,
     Update,
     parameter_count,
     parameters_back,

@@ -195,6 +195,7 @@ def _transformer(source: ModelSource, config: Mapping[str, Any]) -> LayerGraph:
         keeps_logits=options.loss != "fused",
         loss=options.loss if options.loss in PLANNED_LOSSES else "whole",
         attention_rate=FLASH_1 if options.attention == "flash1" else 1.0,
+        copies_keys=options.attention == "flash-copied",
     )
 
 

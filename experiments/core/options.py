@@ -16,6 +16,8 @@ OPTIMIZERS = (
     *("adafactor", "muon", "galore_adamw"),
 )
 
+#: Attention that closed forms know.
+PLANNED_ATTENTION = ("flash1", "flash-copied")
 #: Losses of all logits that parallel plans in closed form know (``workloads.transformer_rows``).
 PLANNED_LOSSES = ("compiled", "divided")
 
@@ -117,8 +119,9 @@ class WorkloadOptions(FineTuning):
     training: bool = knob(True, "a training step; false: one forward pass")
     attention: str = knob(
         "auto",
-        "attention backend; flash1: a transformer's in closed form, by the fused kernels of 2022",
-        choices=("auto", "math", "flash", "flash1"),
+        "attention backend; of transformers in closed form flash1: the fused kernels of 2022, flash-copied: "
+        "keys and values copied next to one another behind a product that makes all three",
+        choices=("auto", "math", "flash", *PLANNED_ATTENTION),
     )
     steps: int | None = knob(None, "steps of the whole training job, for jct", low=1, high=10**9)
     limit: int | None = knob(None, "keep only the first jobs or requests", low=1, high=10**8)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from experiments.core.errors import BadInput
-from experiments.core.options import WorkloadOptions
+from experiments.core.options import PLANNED_ATTENTION, WorkloadOptions
 from experiments.core.precision import default_precision, dtype_for
 from experiments.models.catalog import ZooModel, zoo_model
 from experiments.models.fine_tuning import adapt
@@ -92,8 +92,8 @@ def build(source: ModelSource, weights: bool = True) -> Model:
         raise BadInput(f"has no training step: {evaluation_only}", source.name, "options.training false")
     if source.options.dropout and not dropouts(source.config):
         raise BadInput(f"{source.name} has no dropout", "options.dropout", "false")
-    if source.options.attention == "flash1":
-        what = f"{source.name} is built, and the kernels of 2022 are known by their rate alone"
+    if source.options.attention in PLANNED_ATTENTION:
+        what = f"{source.name} is built, and {source.options.attention} is known in closed form alone"
         raise BadInput(what, "options.attention", "auto, math or flash")
     geometry = chosen(source).geometry
     model = _build(source, geometry, weights)

@@ -19,7 +19,7 @@ from typing import Any
 
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
-from experiments.core.options import WorkloadOptions
+from experiments.core.options import PLANNED_ATTENTION, WorkloadOptions
 from experiments.readers.base import Reader, Reading
 from experiments.workloads.samples import check_documents, refuse_images
 from experiments.workloads.transformer import Transformer
@@ -56,8 +56,9 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
         dtype=options.dtype or "float16",
         optimizer=options.optimizer or "adam",
         kernels="fused" if options.kernels == "auto" else options.kernels,
-        fused_attention=options.attention in ("flash", "flash1"),
+        fused_attention=options.attention in ("flash", *PLANNED_ATTENTION),
         attention_rate=FLASH_1 if options.attention == "flash1" else 1.0,
+        copies_keys=options.attention == "flash-copied",
     )
     assumed = [
         f"{graph.facts['dtype']} values, dropout in every block, activations kept as MLSys'23 counts them"

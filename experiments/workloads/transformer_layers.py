@@ -42,16 +42,18 @@ def transformer_layers(
     loss_chunks: int = 0,
     keeps_logits: bool = True,
     loss: str = "whole",
+    copies_keys: bool = False,
 ) -> LayerGraph:
     """Columns for ``batch`` samples without times; a row is an operator, or a whole block of them.
 
-    Fused attention reaches ``attention_rate`` of the device's. A loss of ``loss_chunks`` parts (0: whole) has
+    Fused attention reaches ``attention_rate`` of the device's, where it ``copies_keys`` behind a product that
+    makes query, key and value at once. A loss of ``loss_chunks`` parts (0: whole) has
     float32 values of one part at a time, and unless it ``keeps_logits`` logits too; ``loss`` names another
     way of a whole one.
     """
     if kernels not in TRAFFIC:
         raise BadInput(f"unknown kernels {kernels!r}", model.name, "one of " + ", ".join(TRAFFIC))
-    how = Ways(kernels, fused_attention, attention_rate, loss_chunks, keeps_logits, loss)
+    how = Ways(kernels, fused_attention, attention_rate, loss_chunks, keeps_logits, loss, copies_keys)
     rows = Rows(model, DTYPE_BYTES[dtype], how).all()
     groups = [[row] for row in rows] if granularity == OPERATORS else _by_block(rows)
     forward = np.array([sum(row.work.forward_flops for row in group) for group in groups]) * batch

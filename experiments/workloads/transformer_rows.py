@@ -112,7 +112,9 @@ class Ways:
     ``kernels`` of ``TRAFFIC``; ``fused_attention`` never stores the attention matrix and reaches
     ``attention_rate`` of the device's rate for it; the loss has ``loss_chunks`` parts (0: whole), and unless
     it ``keeps_logits`` those of a part are made, used and forgotten. ``loss`` is one of ``WHOLE_LOSSES`` or
-    the one that comes with the kernels.
+    the one that comes with the kernels. Where attention ``copies_keys`` and values next to one another, its
+    query is still a part of what one product made for all three, so that all of that stays (nanotron,
+    models/llama.py: a view keeps its storage).
     """
 
     kernels: str
@@ -121,6 +123,7 @@ class Ways:
     loss_chunks: int = 0
     keeps_logits: bool = True
     loss: str = "whole"
+    copies_keys: bool = False
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -282,6 +285,8 @@ class Rows:
         context = Product(span, span, model.value_size, parts, weight=False)
         kept = self.values(model.attention_width + model.cached_width)
         output = self.values(model.context_width)
+        if self.ways.copies_keys:
+            kept += self.values(model.cached_width)
         if self.ways.fused_attention:
             sums = 4.0 * model.heads * s
             work = Work((scores, context), fused=True, causal=True, rate=self.ways.attention_rate)

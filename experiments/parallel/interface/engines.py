@@ -8,9 +8,10 @@ reduce it, look at each gradient of the own part in float32, and hold that part'
 update (runtime/zero/stage_1_and_2.py). Without ZeRO all gradients are copied to float32 one by one, then
 flattened (runtime/fp16/fused_optimizer.py). Where 16-bit gradients are added up in float32, each is brought
 to float32 for that, and all are brought back to 16 bits to be summed over replicas
-(runtime/bf16_optimizer.py, runtime/engine.py: communication_data_type). Stage 3 gathers module by module, and keeps some parameters for
-reuse (runtime/zero/partitioned_param_coordinator.py); it collects gradients in a bucket, those larger than
-that alone, and flattens what it scatters once more (runtime/comm/coalesced_collectives.py).
+(runtime/bf16_optimizer.py, runtime/engine.py: communication_data_type). Stage 3 gathers module by module, and
+keeps some parameters for reuse (runtime/zero/partitioned_param_coordinator.py); it collects gradients in a
+bucket, those larger than that alone, and flattens what it scatters once more
+(runtime/comm/coalesced_collectives.py).
 """
 
 from __future__ import annotations

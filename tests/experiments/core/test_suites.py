@@ -190,3 +190,16 @@ def test_a_share_of_the_rows_may_be_asked_for_and_what_runs_assume_is_printed(
 def test_the_bubbles_of_the_schedules_are_their_closed_forms(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["suite", "parallel-bubbles"]) == 0
     assert capsys.readouterr().out.rstrip().endswith("mean error 0.00%")
+
+
+def test_a_run_may_be_published_by_another_metric_than_the_suites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an allocator counts stands beside what it counts, not beside the whole device."""
+    text = 'value = "peak_memory"\n'
+    text += ROW.format(title="whole", published=2.0, more="")
+    text += ROW.format(title="own", published=2.0, more='value = "step_time"')
+    (tmp_path / "two.toml").write_text(text)
+    monkeypatch.setattr(suites, "FOLDER", tmp_path)
+    suite = load_suite("two")
+    assert [suite.value_of(title) for title in ("whole", "own")] == ["peak_memory", "step_time"]

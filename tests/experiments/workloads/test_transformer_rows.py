@@ -355,3 +355,31 @@ def test_a_batch_multiplies_values_but_neither_weights_nor_works() -> None:
     for column in ("forward_flops", "backward_flops", "output_bytes", "stash_bytes"):
         assert (getattr(three, column) == 3 * getattr(one, column)).all(), column
     assert (three.parameter_bytes == one.parameter_bytes).all() and three.work == one.work
+
+
+def _kept(graph: LayerGraph, name: str) -> float:
+    return float(graph.stash_bytes[graph.layer.index(name)])
+
+
+@pytest.mark.parametrize(("loss", "bytes_per_logit"), [("whole", 12), ("compiled", 4), ("divided", 16)])
+def test_a_loss_of_all_logits_keeps_what_its_kernels_store(loss: str, bytes_per_logit: int) -> None:
+    """Of 4 tokens and 10 words: three float32 values, 16-bit logits and their gradient, four float32 values."""
+    graph = transformer_layers(
+        LLAMA, batch=1, dtype="bfloat16", granularity=OPERATORS, kernels="compiled", loss=loss
+    )
+    assert _kept(graph, "loss") == 40 * bytes_per_logit
+
+
+def test_options_name_the_losses_that_closed_forms_have() -> None:
+    from experiments.core.options import PLANNED_LOSSES
+    from experiments.workloads.transformer_rows import WHOLE_LOSSES
+
+    assert tuple(WHOLE_LOSSES) == PLANNED_LOSSES
+
+
+def test_copied_keys_and_values_stay_beside_the_product_that_made_them() -> None:
+    """4 tokens: query, key and value of 8 values each, and key and value once more, 2 bytes each."""
+    ways = {"batch": 1, "dtype": "bfloat16", "granularity": OPERATORS, "fused_attention": True}
+    plain, copied = (transformer_layers(GPT, **ways, copies_keys=copies) for copies in (False, True))
+    name = "blocks.0.attention"
+    assert _kept(copied, name) - _kept(plain, name) == 4 * (8 + 8) * 2

@@ -1,4 +1,4 @@
-"""What DeepSpeed holds beside states and activations: by hand, in closed form and simulated, and BLOOM's peaks."""
+"""What DeepSpeed holds beside states and activations: by hand, in closed form, simulated, in BLOOM's runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BOTH = state_bytes("bfloat16", "adam", "bf16-mixed-both-grads")
 @pytest.mark.parametrize(
     ("states", "zero", "parameters", "largest", "sharers", "gigabytes"),
     [
-        # A second gradient 0.8, a bucket 1.0, the largest in float32 1.6, gradients of a quarter in float32 2.
+        # A second gradient 0.8, a bucket 1.0, the largest in float32 1.6, a quarter of all in float32 2.0.
         (HALF, 1, 2e9, 4e8, 4, 5.4),
         # A second gradient 0.8, every gradient in float32 twice.
         (HALF, 0, 2e9, 4e8, 1, 16.8),
@@ -104,8 +104,8 @@ ROOMY = {
 
 
 def test_an_engine_that_moves_everything_through_its_buffers_holds_no_gathered_blocks() -> None:
-    """SC'21's 530B under ZeRO-3 on 640 devices of 80 GB ran; blocks of 5 billion parameters gathered whole, and
-    their gradients, would take 14 GB more than there are.
+    """SC'21's 530B under ZeRO-3 on 640 devices of 80 GB ran; blocks of 5 billion parameters gathered whole,
+    and their gradients, would take 14 GB more than there are.
     """
     row = {"nodes": 80, "devices_per_node": 8, "device": "a100-80g", "rails": 8}
     hardware = resolve({"cluster": row})

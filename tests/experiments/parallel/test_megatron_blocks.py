@@ -240,3 +240,17 @@ def test_weights_of_a_devices_chunks_come_in_the_order_in_which_they_are_needed(
     pieces = [s for label, m, s in labels if label == (0, 0) and m is not None and m.kind == "all_gather"]
     assert len(pieces) > 1
     assert times.start[built.first[Slot(FORWARD, 0, 0)]] == pytest.approx(sum(pieces))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "pipeline", "head", "first"), [(80, 16, 1, 6), (80, 32, 1, 3), (32, 4, 2, 9), (16, 2, 4, 11)]
+)
+def test_a_block_that_crosses_a_stages_share_may_be_its_own(
+    blocks: int, pipeline: int, head: int, first: int
+) -> None:
+    """As nanotron cuts (models/base.py): a stage ends behind the block whose cumulative cost is beyond it."""
+    cost = (blocks + head) / pipeline
+    ends = [int(cost * (stage + 1)) + 1 for stage in range(pipeline - 1)]
+    expected = np.diff([0, *ends, blocks]).tolist()
+    found = blocks_by_chunk(blocks, pipeline, 1, head=head, extra=1).ravel().tolist()
+    assert found == expected and found[0] == first

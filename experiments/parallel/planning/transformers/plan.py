@@ -45,9 +45,10 @@ class Degrees:
     """The degrees of parallelism of a transformer's plan: t, p, v, b and the rest.
 
     Data parallelism has the devices that remain. ``embedding_blocks`` and ``head_blocks`` are the blocks for
-    which the ends count where stages are cut. ``expert`` devices share the experts of a block, among those
-    of a pipeline stage; ``skew`` is the fullest expert's load over the mean. Tokens travel once to each group
-    of ``node`` devices (0: once to each of their experts). ``engine`` is the library that carries it out.
+    which the ends count where stages are cut, ``first_extra`` those that the first stage has more for it.
+    ``expert`` devices share the experts of a block, among those of a pipeline stage; ``skew`` is the fullest
+    expert's load over the mean. Tokens travel once to each group of ``node`` devices (0: once to each of
+    their experts). ``engine`` is the library that carries the plan out.
     """
 
     tensor: int = 1
@@ -68,6 +69,7 @@ class Degrees:
     context_balanced: bool = True
     embedding_blocks: int = 0
     head_blocks: int = 0
+    first_extra: int = 0
     expert: int = 1
     skew: float = 1.0
     node: int = 0
@@ -168,7 +170,12 @@ def _refuse_misfits(model: LayerGraph, layout: Degrees) -> None:
     if not sizes.vocabulary and (layout.embedding_blocks or layout.head_blocks):
         raise BadInput("has neither embedding nor head", model.name, "embedding_blocks = head_blocks = 0")
     refuse_too_few_blocks(
-        sizes.layers, layout.pipeline, layout.interleaved, layout.embedding_blocks, layout.head_blocks
+        sizes.layers,
+        layout.pipeline,
+        layout.interleaved,
+        layout.embedding_blocks,
+        layout.head_blocks,
+        layout.first_extra,
     )
     _refuse_experts(sizes, layout)
 
@@ -215,7 +222,12 @@ def block_bounds(model: LayerGraph, layout: Degrees) -> list[tuple[int, int]]:
     """Return the operators of each stage; the ends go with the first and the last, whatever they count."""
     starts = block_starts(model)
     counts = blocks_by_chunk(
-        len(starts), layout.pipeline, layout.interleaved, layout.embedding_blocks, layout.head_blocks
+        len(starts),
+        layout.pipeline,
+        layout.interleaved,
+        layout.embedding_blocks,
+        layout.head_blocks,
+        layout.first_extra,
     )
     begins = [*starts, end_of_blocks(model)]
     cuts = [begins[place] for place in np.cumsum(counts.T.ravel())[:-1]]

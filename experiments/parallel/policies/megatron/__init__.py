@@ -119,6 +119,7 @@ class Megatron(LivePolicy, ParallelPolicy):
         choices=ENGINES,
     )
     head_blocks: int = knob(0, "blocks for which the head counts in its stage", low=0, high=1024)
+    first_extra: int = knob(0, "blocks that the first stage has more, and the last fewer", low=0, high=1024)
 
     def place(
         self, model: LayerGraph, cluster: Hardware, batch: int, estimate: PlanningEstimate
@@ -154,6 +155,7 @@ class Megatron(LivePolicy, ParallelPolicy):
             overlap_messages=self.overlap_messages,
             embedding_blocks=self.embedding_blocks,
             head_blocks=self.head_blocks,
+            first_extra=self.first_extra,
             expert=self.expert or 1,
             skew=self.skew,
             node=cluster.node.device_count if self.dispatch == "nodes" else 0,

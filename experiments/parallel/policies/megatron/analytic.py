@@ -69,6 +69,7 @@ class _Gathered:
             self.micro_batches,
             plans.embedding_blocks,
             plans.head_blocks,
+            plans.first_extra,
         )
         self._place, costs = self._distinct()
         self._take(costs)
@@ -205,7 +206,7 @@ class _Gathered:
         """Whether devices have several chunks or unequal blocks, or wait for what they send."""
         plans = self.plans
         counted = self.analytic.blocks + plans.embedding_blocks + plans.head_blocks
-        ends = plans.embedding_blocks + plans.head_blocks > 0
+        ends = plans.embedding_blocks + plans.head_blocks + plans.first_extra > 0
         unequal = ends | (counted % plans.pipeline > 0) | (plans.overlap_messages == 0)
         rounds = self.micro_batches % plans.pipeline == 0
         found: Flags = (plans.pipeline > 1) & np.where(plans.interleaved > 1, rounds, unequal)
@@ -214,7 +215,7 @@ class _Gathered:
     def _slot_by_slot(self) -> Floats:
         """Pipelines of one shape are carried out together."""
         plans, found = self.plans, np.zeros(len(self.plans))
-        others = plans.embedding_blocks, plans.head_blocks, plans.overlap_messages
+        others = plans.embedding_blocks, plans.head_blocks, plans.first_extra, plans.overlap_messages
         few = distinct_micro_batches(plans.pipeline, self.micro_batches)
         keys = np.stack([plans.pipeline, plans.interleaved, few, *others], 1)
         uneven = np.flatnonzero(self._is_uneven())
@@ -225,8 +226,8 @@ class _Gathered:
         return found
 
     def _of_shape(self, shape: Sequence[int], plans: Ints) -> Floats:
-        p, v, few, embedding, head, overlap = shape
-        counts = blocks_by_chunk(self.analytic.blocks, p, v, embedding, head)
+        p, v, few, embedding, head, extra, overlap = shape
+        counts = blocks_by_chunk(self.analytic.blocks, p, v, embedding, head, extra)
         blocks = counts.T.reshape(-1, 1).astype(np.float64)
         forward, backward = blocks * self.block_forward[plans], blocks * self.block_backward[plans]
         for which, seconds in enumerate((forward, backward)):

@@ -37,11 +37,11 @@ class Chunks:
 
 
 def chunks_of(
-    blocks: int, pipeline: Ints, chunks: Ints, micro_batches: Ints, embedding: Ints, head: Ints
+    blocks: int, pipeline: Ints, chunks: Ints, micro_batches: Ints, embedding: Ints, head: Ints, extra: Ints
 ) -> Chunks:
     """Return the columns for plans; equal ones are looked at once."""
     enough = np.minimum(micro_batches, ROUNDS * pipeline)
-    keys = np.stack([pipeline, chunks, enough, embedding, head], 1)
+    keys = np.stack([pipeline, chunks, enough, embedding, head, extra], 1)
     distinct, place = np.unique(keys, axis=0, return_inverse=True)
     rows = [_row(blocks, *map(int, key)) for key in distinct]
     columns = (np.array(column, np.float64)[place.reshape(-1)] for column in zip(*rows, strict=True))
@@ -50,9 +50,9 @@ def chunks_of(
 
 @functools.lru_cache(maxsize=65536)
 def _row(
-    blocks: int, pipeline: int, chunks: int, micro_batches: int, embedding: int, head: int
+    blocks: int, pipeline: int, chunks: int, micro_batches: int, embedding: int, head: int, extra: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], int, int]:
-    table = blocks_by_chunk(blocks, pipeline, chunks, embedding, head)
+    table = blocks_by_chunk(blocks, pipeline, chunks, embedding, head, extra)
     totals = table.sum(1)
     inner = 1 + int(totals[1:-1].argmax()) if pipeline > 2 else None
     devices = (0, inner, pipeline - 1)

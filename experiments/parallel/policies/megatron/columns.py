@@ -40,6 +40,7 @@ class Columns:
     overlap_messages: Ints
     embedding_blocks: Ints
     head_blocks: Ints
+    first_extra: Ints
     expert: Ints
     skew: Floats
     node: Ints
@@ -96,6 +97,7 @@ class Columns:
             overlap_messages=bool(self.overlap_messages[index]),
             embedding_blocks=int(self.embedding_blocks[index]),
             head_blocks=int(self.head_blocks[index]),
+            first_extra=int(self.first_extra[index]),
             expert=int(self.expert[index]),
             skew=float(self.skew[index]),
             node=int(self.node[index]),
@@ -127,6 +129,7 @@ def _row(layout: Degrees, devices: int) -> tuple[int | float, ...]:
         int(layout.overlap_messages),
         layout.embedding_blocks,
         layout.head_blocks,
+        layout.first_extra,
         layout.expert,
         layout.skew,
         layout.node,

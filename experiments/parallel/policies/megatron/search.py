@@ -159,6 +159,7 @@ def candidates(estimate: PlanningEstimate, batch: int, fixed: Degrees) -> Column
         overlap_messages=whole * fixed.overlap_messages,
         embedding_blocks=whole * fixed.embedding_blocks,
         head_blocks=whole * fixed.head_blocks,
+        first_extra=whole * fixed.first_extra,
         expert=expert,
         skew=np.full(len(table), fixed.skew),
         node=whole * fixed.node,
@@ -232,7 +233,7 @@ def _ends_outgrow_chunks(plans: Columns, layers: int) -> Flags:
     counted = layers + plans.embedding_blocks + plans.head_blocks
     first = counted // plans.pipeline // plans.interleaved
     last = np.ceil(np.ceil(counted / plans.pipeline) / plans.interleaved)
-    outgrown: Flags = (plans.embedding_blocks > first) | (plans.head_blocks > last)
+    outgrown: Flags = (plans.embedding_blocks > first) | (plans.head_blocks + plans.first_extra > last)
     return outgrown
 
 

@@ -252,6 +252,7 @@ def test_blocks_are_counted_on_before_any_loss(loss: str) -> None:
     [
         ({"loss": "fused", "loss_chunks": 31}, "options.loss_chunks", "31 chunks of 30 tokens"),
         ({"loss_chunks": 4}, "options.loss_chunks", "cut no whole loss"),
+        ({"loss": "compiled"}, "options.loss", "for parallel plans in closed form"),
         ({"loss": "chunked", "training": False}, "options.loss", "without training has no loss"),
         ({"logits": "float32", "training": False}, "options.logits", "without training has no loss"),
     ],

@@ -363,7 +363,7 @@ def _kept(graph: LayerGraph, name: str) -> float:
 
 @pytest.mark.parametrize(("loss", "bytes_per_logit"), [("whole", 12), ("compiled", 4), ("divided", 16)])
 def test_a_loss_of_all_logits_keeps_what_its_kernels_store(loss: str, bytes_per_logit: int) -> None:
-    """Of 4 tokens and 10 words: three float32 values; a 16-bit logit and its gradient; four float32 values."""
+    """4 tokens, 10 words: three float32 values; a 16-bit logit and its gradient; four float32 values."""
     graph = transformer_layers(
         LLAMA, batch=1, dtype="bfloat16", granularity=OPERATORS, kernels="compiled", loss=loss
     )

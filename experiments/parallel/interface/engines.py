@@ -1,7 +1,8 @@
 """What the library that carries out a plan holds on a device beside model states and activations.
 
 PyTorch's allocator keeps what it once took, in blocks that never grow together: blocks of activations do not
-serve the longer requests of a reduction or an update, which therefore come on top of them.
+serve the longer requests of a reduction or an update, which therefore come on top of them; where the device
+has no more, it gives free blocks back first (``given_back``).
 
 DeepSpeed's (2022): a gradient is made next to the sum that it is added to. Stages 1 and 2 flatten a bucket to
 reduce it, look at each gradient of the own part in float32, and hold that part's gradients in float32 for the
@@ -49,4 +50,15 @@ def engine_bytes(
     gathered = states.weight * (np.minimum(LIVE, parameters) + largest + 2 * bucket + 2 * largest)
     unless_gathered = both if states.bucket else np.where(zero > 0, divided, whole)
     found: Floats = np.where(zero == 3, gathered, unless_gathered)
+    return found
+
+
+def given_back(
+    total: Floats | float, capacity: float, buffers: Floats | float, activations: Floats | float
+) -> Floats:
+    """Return what an allocator that would hold ``total`` bytes gives back on a device of ``capacity``.
+
+    Buffers of the update and activations are not needed at once.
+    """
+    found: Floats = np.clip(np.asarray(total) - capacity, 0.0, np.minimum(buffers, activations))
     return found

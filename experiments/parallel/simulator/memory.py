@@ -20,7 +20,7 @@ from experiments.core.errors import Infeasible
 from experiments.core.progress import accompany
 from experiments.core.units import human
 from experiments.parallel.interface import BACKWARD, FORWARD
-from experiments.parallel.interface.engines import DEEPSPEED, engine_bytes
+from experiments.parallel.interface.engines import DEEPSPEED, engine_bytes, given_back
 from experiments.parallel.simulator.build import Builder
 from experiments.parallel.simulator.tasks import TaskTimes
 
@@ -80,7 +80,7 @@ def _usage(built: Builder, times: TaskTimes, worker: int, changes: list[tuple[fl
     by_stage = {stage: _most(counts) for stage, counts in sorted(live.items())}
     together = _most(itertools.chain.from_iterable(live.values()))
     base, lost = persistent + built.estimate.reserved_bytes, 1 + built.estimate.fragmentation
-    base += _engine_bytes(built, worker)
+    base += _engine_bytes(built, worker, base, max(totals) * lost)
     return Usage(persistent, moments, [base + total * lost for total in totals], together, by_stage)
 
 
@@ -106,8 +106,8 @@ def persistent_bytes(built: Builder, worker: int) -> float:
     return total
 
 
-def _engine_bytes(built: Builder, worker: int) -> float:
-    """Of all stages that the worker hosts."""
+def _engine_bytes(built: Builder, worker: int, others: float, activations: float) -> float:
+    """Of all stages that the worker hosts, beside ``others`` and ``activations``."""
     plan, figures = built.plan, built.figures
     if plan.engine != DEEPSPEED:
         return 0.0
@@ -115,7 +115,9 @@ def _engine_bytes(built: Builder, worker: int) -> float:
     parameters = sum(float(figures.parameters[number].sum()) for number in stages)
     largest = max(figures.largest_tensor(number) for number in stages)
     sharers = plan.sharing(plan.stages[stages[0]]) if plan.zero else 1
-    return float(engine_bytes(built.estimate.states, plan.zero, parameters, largest, sharers))
+    found = float(engine_bytes(built.estimate.states, plan.zero, parameters, largest, sharers))
+    capacity = min(built.estimate.devices[d].memory_bytes for d in plan.workers[worker].devices)
+    return found - float(given_back(others + found + activations, capacity, found, activations))
 
 
 def _running(changes: Iterable[tuple[float, float]]) -> tuple[list[float], list[float]]:

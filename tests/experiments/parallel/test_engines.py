@@ -12,7 +12,7 @@ from experiments.core.precision import StateBytes, state_bytes
 from experiments.core.spec import Workload
 from experiments.hardware import resolve
 from experiments.parallel.interface import PlanningEstimate, model_estimate
-from experiments.parallel.interface.engines import DEEPSPEED, PLAIN, engine_bytes
+from experiments.parallel.interface.engines import DEEPSPEED, PLAIN, engine_bytes, given_back
 from experiments.parallel.interface.plan import ParallelPlan
 from experiments.parallel.planning.transformers.plan import Degrees, megatron_plan
 from experiments.parallel.policies.megatron.analytic import Analytic
@@ -45,6 +45,13 @@ def test_deepspeeds_buffers_by_hand(
 ) -> None:
     found = engine_bytes(states, zero, parameters, largest, sharers)
     assert float(found) / 1e9 == pytest.approx(gigabytes)
+
+
+def test_an_allocator_that_lacks_memory_gives_free_blocks_back() -> None:
+    """Of 10, 4 for the update and 6 of activations, 3 that 17 lack; never more than the lesser of both."""
+    assert float(given_back(20.0, 17.0, 4.0, 6.0)) == 3.0
+    assert float(given_back(20.0, 12.0, 4.0, 6.0)) == 4.0
+    assert float(given_back(20.0, 32.0, 4.0, 6.0)) == 0.0
 
 
 @functools.cache
@@ -93,8 +100,20 @@ def test_the_closed_form_of_the_buffers_is_the_simulators(degrees: Degrees, zero
     layout = replace(degrees, recompute="blocks", zero=zero, overlap_gradients=False, engine=DEEPSPEED)
     roomy = replace(asked, cluster=resolve({"cluster": ROOMY}))
     plan = megatron_plan(asked.model, asked.cluster, 768, layout)
-    (peak,) = Analytic(asked, 768).figures(Columns.of([layout], 384)).peak_memory
+    (peak,) = Analytic(roomy, 768).figures(Columns.of([layout], 384)).peak_memory
     assert peak == pytest.approx(simulate(plan, roomy).peak_memory, rel=0.02)
+
+
+def test_short_of_memory_the_closed_form_gives_back_what_the_simulator_does() -> None:
+    """ZeRO 0 in a pipeline of 12 lacks a gigabyte."""
+    asked = bloom("bloom-181b-l72-a64", 768, "float16", None)
+    layout = Degrees(8, 12, micro_batch=2, recompute="blocks", overlap_gradients=False, engine=DEEPSPEED)
+    plan = megatron_plan(asked.model, asked.cluster, 768, layout)
+    (most,) = Analytic(asked, 768).figures(Columns.of([layout], 384)).peak_memory
+    tight = replace(asked, cluster=resolve({"cluster": {**ROOMY, "overrides": {"memory_bytes": most - 1e9}}}))
+    (peak,) = Analytic(tight, 768).figures(Columns.of([layout], 384)).peak_memory
+    assert peak == pytest.approx(most - 1e9, rel=1e-9)
+    assert simulate(plan, tight).peak_memory == pytest.approx(peak, rel=1e-6)
 
 
 ROOMY = {

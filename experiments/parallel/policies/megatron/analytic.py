@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from experiments.hardware.roofline import memory_rate
 from experiments.parallel.interface import PlanningEstimate
-from experiments.parallel.interface.engines import DEEPSPEED, ENGINES, engine_bytes
+from experiments.parallel.interface.engines import DEEPSPEED, ENGINES, engine_bytes, given_back
 from experiments.parallel.planning.transformers.blocks import blocks_by_chunk
 from experiments.parallel.planning.transformers.plan import (
     BUCKET,
@@ -370,8 +370,12 @@ class _Gathered:
         return self.analytic.estimate.reserved_bytes + np.maximum(first, others)
 
     def _on_device(self, shared: Floats, experts: Floats, largest: Floats, activations: Floats) -> Floats:
-        held = self._states(shared, experts) + self._of_engine(shared + experts, largest)
-        return held + self._with_fragmentation(activations)
+        estimate, held = self.analytic.estimate, self._with_fragmentation(activations)
+        buffers = self._of_engine(shared + experts, largest)
+        total = self._states(shared, experts) + buffers + held
+        capacity = estimate.devices[0].memory_bytes - estimate.reserved_bytes
+        found: Floats = total - given_back(total, capacity, buffers, held)
+        return found
 
     def _of_engine(self, parameters: Floats, largest: Floats) -> Floats:
         plans, states = self.plans, self.analytic.estimate.states

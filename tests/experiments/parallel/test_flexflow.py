@@ -173,7 +173,7 @@ class TestPolicy:
 
     def test_free_transfers_divide_all_work(self) -> None:
         notes = planned(convolutions(4, 4), cluster(2, 2), 4, budget=5).notes
-        assert notes["predicted_step_time"] == pytest.approx(notes["lower_bound"], rel=1e-6)
+        assert notes["predicted_step_time"] == pytest.approx(notes["lower_bound"], rel=1e-5)
 
     def test_the_seed_decides(self) -> None:
         model, hardware = convolutions(4, 8, 4, image=4), cluster(1, 4, link=NODE)

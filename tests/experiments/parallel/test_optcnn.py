@@ -152,8 +152,8 @@ class TestPolicy:
 
     def test_free_transfers_divide_all_work(self) -> None:
         plan = planned(convolutions(4, 4, 8), cluster(2, 2), 4)
-        assert plan.notes["predicted_step_time"] == pytest.approx(24 / 4, rel=1e-6)
-        assert plan.notes["predicted_step_time"] == pytest.approx(plan.notes["lower_bound"], rel=1e-6)
+        assert plan.notes["predicted_step_time"] == pytest.approx(24 / 4, rel=1e-5)
+        assert plan.notes["predicted_step_time"] == pytest.approx(plan.notes["lower_bound"], rel=1e-5)
 
     def test_the_simulator_takes_what_was_predicted(self) -> None:
         """Nothing can overlap where the first layer alone has gradients: at its backward pass nothing else is

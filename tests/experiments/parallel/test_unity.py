@@ -188,7 +188,7 @@ class TestPolicy:
 
     def test_free_transfers_divide_all_work(self) -> None:
         notes = planned(convolutions(4, 4), cluster(2, 2), 4).notes
-        assert notes["predicted_step_time"] == pytest.approx(4, rel=1e-6)
+        assert notes["predicted_step_time"] == pytest.approx(4, rel=1e-5)
 
     def test_a_larger_budget_is_never_worse(self) -> None:
         model = convolutions(4, 8, 16, 8, image=4)

@@ -20,6 +20,7 @@ RUN if [ -n "$TORCH_INDEX" ]; then \
 COPY experiments experiments
 COPY webapp webapp
 COPY workers workers
+COPY docs/evidence docs/evidence
 COPY manage.py ./
 
 RUN useradd --create-home --uid 10001 lab && mkdir -p /var/lib/lab/files && chown -R lab: /var/lib/lab

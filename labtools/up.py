@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -58,14 +59,28 @@ def _start_and_watch(layout: Layout, options: argparse.Namespace) -> int:
 
 
 def _prepare(layout: Layout, shared: Mapping[str, str], login: Path, demo: bool) -> None:
-    """The database's tables, the static files, and on the first start the administrator and the demo."""
+    """The database's tables, static files, evidence, and on the first start the administrator and demo."""
     _manage(layout, shared, "migrate", "--no-input")
     _collect_static_files(layout, shared)
+    _load_evidence(layout, shared)
     if login.exists():
         return
     print("First start: creating the administrator" + (" and the demo project" if demo else ""), flush=True)
     answer = _manage(layout, shared, "bootstrap_demo", *([] if demo else ["--no-demo"]))
     _keep_login(login, answer)
+
+
+def _load_evidence(layout: Layout, shared: Mapping[str, str]) -> None:
+    """What ships in docs/evidence, on the first start and whenever a file of it changed."""
+    files = sorted((layout.root / "docs" / "evidence").glob("*.json"))
+    fingerprint = hashlib.sha256(os.environ.get("DATABASE_URL", "").encode())
+    for file in files:
+        fingerprint.update(file.read_bytes())
+    stamp = layout.var / "evidence.sha256"
+    if stamp.exists() and stamp.read_text() == fingerprint.hexdigest():
+        return
+    _manage(layout, shared, "import_evidence")
+    stamp.write_text(fingerprint.hexdigest())
 
 
 def _collect_static_files(layout: Layout, shared: Mapping[str, str]) -> None:

@@ -18,6 +18,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from experiments.core.metrics import METRICS
 from experiments.core.units import human
+from experiments.core.verdicts import MEANINGS
 from webapp.hosts import evidence
 
 register = template.Library()
@@ -37,8 +38,13 @@ STATE_MARKS: Mapping[str, str] = {
     "up": "✓",
     "away": "✗",
     "reproduced": "✓",
+    "reproduced by proxy": "✓",
     "direction only": "≈",
     "not reproduced": "✗",
+    "fitted": "=",
+    "identity": "≡",
+    "fits": "✓",
+    "cannot be carried out": "–",
     "not run": "○",
 }
 
@@ -152,6 +158,13 @@ def state_badge(state: str, words: str = "") -> SafeString:
     )
 
 
+@register.simple_tag
+def verdict_badge(word: str, count: int) -> SafeString:
+    """How many claims have this verdict, with what it means on hover."""
+    badge = state_badge(word, f"{count} {word}")
+    return format_html('<span title="{}">{}</span>', MEANINGS.get(word, ""), badge)
+
+
 @register.simple_tag(takes_context=True, name="mode_badge")
 def mode_badge_tag(context: template.Context, mode: str, family: str = "", hardware: str = "") -> SafeString:
     """``{% mode_badge run.mode run.family run.hardware %}``."""
@@ -159,20 +172,25 @@ def mode_badge_tag(context: template.Context, mode: str, family: str = "", hardw
 
 
 def mode_badge(request: HttpRequest, mode: str, family: str = "", hardware: str = "") -> SafeString:
-    """``measured`` or ``simulated``; the latter with the validation error of the family's simulator."""
+    """``measured`` or ``simulated``; the latter with the error of the family's simulator on that device.
+
+    Without a family and hardware it is of several, and each figure has a badge of its own.
+    """
     if not mode:
         return mark_safe("")
     if mode == "measured":
-        title, error = "carried out by torch on the named host", None
-    else:
-        title = "carried out by the simulator on named hardware"
-        error = simulator_errors(request).of(family, hardware) if family else None
-        title = f"{title}; {error.words if error else 'its error has not been measured'}" if family else title
-    shown = (
-        format_html(' <span class="error">err. {}</span>', evidence.shown_error(error.fraction))
-        if error
-        else ""
-    )
+        return _mode_badge(mode, "carried out by torch on the named host")
+    title = "carried out by the simulator on named hardware"
+    if not (family and hardware):
+        return _mode_badge(mode, title)
+    error = simulator_errors(request).of(family, hardware)
+    if error is None:
+        return _mode_badge(mode, f"{title}; {evidence.NOT_VALIDATED}", evidence.NOT_VALIDATED)
+    return _mode_badge(mode, f"{title}; {error.words}", f"err. {evidence.shown_error(error.fraction)}")
+
+
+def _mode_badge(mode: str, title: str, more: str = "") -> SafeString:
+    shown = format_html(' <span class="error">{}</span>', more) if more else ""
     return format_html('<span class="badge mode-{}" title="{}">{}{}</span>', mode, title, mode, shown)
 
 

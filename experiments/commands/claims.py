@@ -1,27 +1,35 @@
-"""``claims``: what the papers say, what we get, and the verdict."""
+"""``claims``: what the papers say, what we get, and the verdict, each as it comes."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from experiments.commands.output import (
-    json_option,
-    print_broken,
-    progress_of,
-    progress_option,
-    table,
-    write_json,
+from experiments.commands.claim_checks import ClaimChecks
+from experiments.commands.claim_rows import rows_for
+from experiments.commands.output import json_option, print_broken, progress_of, progress_option, write_json
+from experiments.core.claim_evidence import (
+    ClaimEvidence,
+    claim_row,
+    count_verdicts,
+    counts_in_words,
+    key_of,
+    load_evidence,
 )
-from experiments.core.claims import OwnedClaim, chosen_claims, claim_specs, figure_metrics, judge_runs
+from experiments.core.claims import OwnedClaim, chosen_claims
 from experiments.core.errors import BadInput
-from experiments.core.paper import Claim, Verdict
-from experiments.core.policy import FAMILIES, Policy
-from experiments.core.progress import Progress, part
-from experiments.core.units import significant
-from experiments.estimates import CLOSED_FORMS
-from experiments.run import run
+from experiments.core.policy import FAMILIES, MODES
+from experiments.core.progress import weighted_parts
+from experiments.core.verdicts import CANNOT, NOT_RUN, Verdict
+from experiments.run import host, versions
+
+#: What a shell expects of a command that Ctrl-C ended.
+INTERRUPTED = 130
+#: What a claim is taken to last of which no file says how long it took, in seconds.
+TYPICAL_SECONDS = 5.0
 
 
 def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -29,67 +37,88 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--family", choices=FAMILIES)
     parser.add_argument("--policy")
     parser.add_argument("--run", action="store_true", help="carry out the runs that the claims need")
+    parser.add_argument("--mode", choices=MODES, help="with --run: only claims whose runs are all of it")
+    parser.add_argument("--out", type=Path, help="evidence file, written anew after each verdict")
+    parser.add_argument(
+        "--resume", action="store_true", help="keep what --out says of claims that have not changed"
+    )
     json_option(parser)
     progress_option(parser)
     parser.set_defaults(call=call)
 
 
-def check(policy: type[Policy], claim: Claim, progress: Progress) -> Verdict:
-    """Carry out the claim's runs and judge our figure."""
-    specs = claim_specs(policy, claim)
-    metrics: dict[str, Mapping[str, float]] = {}
-    for done, (name, spec) in enumerate(specs.items()):
-        outcome = run(spec, part(progress, done / len(specs), (done + 1) / len(specs)))
-        metrics[name] = figure_metrics(outcome)
-    return judge_runs(claim, metrics, CLOSED_FORMS)
-
-
-def verdict_of(policy: type[Policy], claim: Claim, carry_out: bool, progress: Progress) -> Verdict:
-    if claim.not_run:
-        return Verdict("not run", claim.not_run)
-    if not carry_out:
-        return Verdict("not run", "pass --run to carry it out")
-    try:
-        return check(policy, claim, progress)
-    except BadInput as error:
-        return Verdict("not run", str(error))
-
-
-def row_of(owned: OwnedClaim, verdict: Verdict) -> dict[str, Any]:
-    policy, paper, claim = owned.policy, owned.paper, owned.claim
-    return {
-        "family": policy.family,
-        "policy": claim.policy or policy.name,
-        "paper": paper.key if paper else None,
-        "claim": claim.id,
-        "text": claim.text,
-        "where": claim.where,
-        "value": claim.value,
-        "unit": claim.unit,
-        "tolerance": claim.tolerance,
-        "ours": verdict.ours,
-        "verdict": verdict.verdict,
-        "reason": verdict.reason,
-    }
-
-
-def call(arguments: argparse.Namespace) -> None:
+def call(arguments: argparse.Namespace) -> int:
+    if arguments.out and not arguments.run:
+        raise BadInput("nothing is carried out", "--out", "with --run")
+    if arguments.resume and not arguments.out:
+        raise BadInput("names no file", "--resume", "with --out FILE")
     print_broken(arguments.family)
     chosen = chosen_claims(arguments.family, arguments.policy)
-    progress, rows = progress_of(arguments), []
-    for done, owned in enumerate(chosen):
-        own = part(progress, done / len(chosen), (done + 1) / len(chosen))
-        verdict = verdict_of(owned.policy, owned.claim, arguments.run, own)
-        rows.append(row_of(owned, verdict))
-    if arguments.json:
-        return write_json(rows)
-    cells = [
-        (r["policy"], r["claim"], _number(r["value"]), _number(r["ours"]), r["verdict"], r["reason"])
-        for r in rows
-    ]
-    print(table(("policy", "claim", "paper", "ours", "verdict", "why"), cells))
-    return None
+    rows = rows_for(arguments.json)
+    try:
+        for row in _rows(arguments, chosen):
+            rows.add(row)
+    except KeyboardInterrupt:
+        return _stopped(arguments.out)
+    finally:
+        rows.end()
+        print(counts_in_words(count_verdicts(rows.shown)), file=sys.stderr)
+    return 0
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else significant(value)
+def _rows(arguments: argparse.Namespace, chosen: Sequence[OwnedClaim]) -> Iterator[dict[str, Any]]:
+    """Yield each claim's row, once the evidence file has it."""
+    if not arguments.run:
+        yield from (claim_row(owned, _without_runs(owned)) for owned in chosen)
+        return
+    before, evidence = _evidence(arguments, chosen)
+    if arguments.out:
+        write_json(evidence.to_json(), arguments.out)
+    checks = ClaimChecks(arguments.mode)
+    spans = weighted_parts(progress_of(arguments), [_seconds(before, owned) for owned in chosen])
+    for owned, progress in zip(chosen, spans, strict=True):
+        row = evidence.row(owned) if arguments.resume and evidence.stands(owned) else None
+        row = row or checks.row(owned, progress)
+        evidence.rows[key_of(owned)] = row
+        if arguments.out:
+            write_json(evidence.to_json(), arguments.out)
+        progress(1.0, owned.claim.id)
+        yield {name: row[name] for name in claim_row(owned, Verdict(NOT_RUN, ""))}
+
+
+def _without_runs(owned: OwnedClaim) -> Verdict:
+    if owned.claim.cannot:
+        return Verdict(CANNOT, owned.claim.cannot)
+    return Verdict(NOT_RUN, "pass --run to carry it out")
+
+
+def _evidence(
+    arguments: argparse.Namespace, chosen: Sequence[OwnedClaim]
+) -> tuple[ClaimEvidence, ClaimEvidence]:
+    """Return what the file said before, and the evidence to be written.
+
+    Resumed, or of a part of the claims, it keeps the others' rows; at first every claim stands in it as not
+    run, so that a stopped command leaves none out.
+    """
+    there = arguments.out is not None and arguments.out.is_file()
+    before = load_evidence(arguments.out) if there else ClaimEvidence()
+    partly = arguments.resume or arguments.family or arguments.policy
+    evidence = ClaimEvidence(dict(before.rows) if partly else {}, {"host": host(), "versions": versions()})
+    for owned in chosen:
+        if not (arguments.resume and evidence.row(owned)):
+            first = claim_row(owned, Verdict(NOT_RUN, "the command was stopped before it"))
+            evidence.rows[key_of(owned)] = {**first, "digest": owned.claim.digest}
+    return before, evidence
+
+
+def _seconds(before: ClaimEvidence, owned: OwnedClaim) -> float:
+    """Return how long a claim will take: what it took before, nothing where nothing is to be done."""
+    if owned.claim.cannot:
+        return 0.0
+    return float(before.rows.get(key_of(owned), {}).get("seconds") or TYPICAL_SECONDS)
+
+
+def _stopped(out: Path | None) -> int:
+    kept = f"{out} has every verdict so far: go on with --resume" if out else "nothing was kept (--out FILE)"
+    print(f"\nstopped; {kept}", file=sys.stderr)
+    return INTERRUPTED

@@ -10,7 +10,7 @@ from pathlib import Path
 from experiments.commands.output import progress_of, progress_option, table, write_json
 from experiments.core.errors import BadInput, LabError
 from experiments.core.progress import part
-from experiments.core.published_figures import Against, mean_error
+from experiments.core.published_figures import Against, mean_error, verdicts_in_words
 from experiments.core.spec import Outcome
 from experiments.core.suites import (
     Suite,
@@ -72,22 +72,23 @@ def value_table(suite: Suite, outcomes: Mapping[str, Outcome]) -> str:
 
 
 def published_table(suite: Suite, outcomes: Mapping[str, Outcome]) -> str:
-    """What was published, ours, the error, and where there can be no verdict the reason."""
+    """What was published, ours, the error, the verdict, and where there can be none the reason."""
     rows = compare_with_published(suite, _values(suite, outcomes))
     agreement, mean = agreement_of(suite, rows), mean_error(rows)
-    words = {"reservation": agreement is not None, "assumed": bool(suite.assumptions)}
+    words = {"reservation": bool(suite.reservations), "assumed": bool(suite.assumptions)}
     more = [name for name, shown in words.items() if shown]
-    header = ["", suite.published_as or "published", "ours", "error", *more]
+    header = ["", suite.published_as or "published", "ours", "error", "verdict", *more]
     lines = [(*_against(row), *(getattr(row, name) for name in more)) for row in rows]
+    text = f"{table(header, lines)}\n{verdicts_in_words(rows)}"
     if agreement:
-        return f"{table(header, lines)}\n{agreement.words}"
-    return table(header, lines) + ("" if mean is None else f"\nmean error {mean:.2%}")
+        return f"{text}\n{agreement.words}"
+    return text + ("" if mean is None else f"\nmean error {mean:.2%}")
 
 
 def _against(row: Against) -> tuple[str, ...]:
     ours = "-" if row.ours is None else significant(row.ours)
     error = "-" if row.error is None else f"{row.error:+.2%}"
-    return row.title, significant(row.published), ours, error
+    return row.title, significant(row.published), ours, error, row.verdict
 
 
 def _values(suite: Suite, outcomes: Mapping[str, Outcome]) -> dict[str, float]:

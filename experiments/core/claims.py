@@ -5,17 +5,26 @@ Shared by the command line, which carries the runs out, and the web, which submi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from experiments.core import registry
 from experiments.core.errors import BadInput
-from experiments.core.paper import Claim, Paper, Verdict, evaluate, judge
+from experiments.core.figures import REPEATS, Figure, evaluate, names_in, repeated
+from experiments.core.metrics import is_noisy
+from experiments.core.paper import MEMORY, Claim, Paper
 from experiments.core.policy import Policy
 from experiments.core.spec import CLOCKS, Outcome, RunSpec, load_spec
+from experiments.core.verdicts import NOT_REPRODUCED, Verdict, is_met, judge
 
 #: Closed forms by name (``experiments.estimates.CLOSED_FORMS``, a layer above this one).
 Forms = Mapping[str, Callable[..., float]]
+
+
+#: What the runs of one trial gave, by run and metric.
+TrialFigures = Mapping[str, Mapping[str, float]]
 
 
 class OwnedClaim(NamedTuple):
@@ -27,6 +36,20 @@ class OwnedClaim(NamedTuple):
     policy: type[Policy]
     paper: Paper | None
     claim: Claim
+
+
+@dataclass(frozen=True)
+class ClaimTrial:
+    """The runs of a claim carried out once: with a seed, and with its free parameter times ``factor``."""
+
+    seed: int
+    factor: float
+    specs: Mapping[str, RunSpec]
+
+    @property
+    def label(self) -> str:
+        """Return what stands behind a run's name: nothing, ``#1`` for a repeat, ``@0.5`` for half."""
+        return (f"#{self.seed}" if self.seed else "") + (f"@{self.factor:g}" if self.factor != 1 else "")
 
 
 def chosen_claims(family: str | None, policy: str | None) -> list[OwnedClaim]:
@@ -51,8 +74,76 @@ def chosen_claims(family: str | None, policy: str | None) -> list[OwnedClaim]:
 
 def claim_specs(policy: type[Policy], claim: Claim) -> dict[str, RunSpec]:
     """The RunSpecs of a claim's runs; family and policy are the claim's own unless a run names others."""
-    own = {"family": policy.family, "policy": policy.name}
-    return {name: load_spec({**own, **row}) for name, row in claim.runs.items()}
+    return _specs(policy, claim.runs)
+
+
+def _specs(policy: type[Policy], runs: Mapping[str, Mapping[str, Any]], seed: int = 0) -> dict[str, RunSpec]:
+    own = {"family": policy.family, "policy": policy.name, "seed": seed}
+    return {name: load_spec({**own, **row}) for name, row in runs.items()}
+
+
+def claim_trials(policy: type[Policy], claim: Claim) -> list[ClaimTrial]:
+    """Return everything that the verdict on a claim may need, what is judged first in front.
+
+    A figure with noise is repeated with other seeds; a stand-in stands at half and double of its free
+    parameter as well.
+    """
+    first = [ClaimTrial(0, 1.0, claim_specs(policy, claim))]
+    if is_measured_with_noise(claim):
+        first += [ClaimTrial(seed, 1.0, _specs(policy, claim.runs, seed)) for seed in range(1, REPEATS)]
+    return first + [
+        ClaimTrial(0, factor, _specs(policy, scaled_runs(claim, factor))) for factor in factors(claim)
+    ]
+
+
+def factors(claim: Claim) -> tuple[float, ...]:
+    """Return by what a stand-in's free parameter is multiplied for its second and third figure."""
+    return (0.5, 2.0) if claim.proxy and claim.free else ()
+
+
+def is_measured_with_noise(claim: Claim) -> bool:
+    """Return whether the claim's figure names what a clock of this host gave."""
+    modes = {name: str(row.get("mode", "simulated")) for name, row in claim.runs.items()}
+    return any(is_noisy(name, modes[run]) for run, name in names_in(claim.figure) if run in modes)
+
+
+def scaled_runs(claim: Claim, factor: float) -> dict[str, dict[str, Any]]:
+    """Return the claim's runs with its free parameters multiplied.
+
+    ``BadInput`` for an option that a run lacks or that has no half, and for memory that no run names.
+    """
+    scaled = {name: copy.deepcopy(dict(row)) for name, row in claim.runs.items()}
+    for parameter in claim.free:
+        if parameter == MEMORY:
+            _scale_memory(claim, scaled, factor)
+            continue
+        for row in scaled.values():
+            options = row["workload"].get("options", {})
+            options[parameter] = _multiplied(claim, parameter, options.get(parameter), factor)
+    return scaled
+
+
+def _multiplied(claim: Claim, parameter: str, value: Any, factor: float) -> int:
+    if not isinstance(value, int) or value * factor != int(value * factor):
+        raise BadInput(f"{parameter} {value} has no half", f"claim {claim.id}", "an even number")
+    return int(value * factor)
+
+
+def _scale_memory(claim: Claim, scaled: Mapping[str, dict[str, Any]], factor: float) -> None:
+    """Multiply the devices' memory in the runs that name it; the others have enough, or all of a device."""
+    named = [_overrides(row.get("hardware")) for row in scaled.values()]
+    if not any("memory_bytes" in overrides for overrides in named):
+        raise BadInput("no run names memory_bytes", f"claim {claim.id}", "a capacity to vary")
+    for overrides in named:
+        if "memory_bytes" in overrides:
+            overrides["memory_bytes"] *= factor
+
+
+def _overrides(hardware: Any) -> dict[str, Any]:
+    if not isinstance(hardware, dict):
+        return {}
+    overrides = hardware.get("cluster", hardware).get("overrides", {})
+    return overrides if isinstance(overrides, dict) else {}
 
 
 def figure_metrics(outcome: Outcome) -> dict[str, float]:
@@ -87,17 +178,34 @@ def closed_forms(claim: Claim, known: Forms) -> dict[str, dict[str, float]]:
     return found
 
 
-def judge_runs(claim: Claim, metrics: Mapping[str, Mapping[str, float]], known: Forms) -> Verdict:
-    """The verdict on what the claim's runs gave, by run name; a metric that a run lacks means it did not fit.
+def judge_trials(claim: Claim, found: Sequence[TrialFigures | None], known: Forms) -> Verdict:
+    """Return the verdict on what a claim's trials gave, in the order of ``claim_trials``.
 
-    ``known`` are the closed forms that a claim may name.
+    ``None`` for a trial that was not carried out; a metric that a run lacks means it did not fit. ``known``
+    are the closed forms that a claim may name.
     """
+    count = len(found) - len(factors(claim))
+    figures = [None if metrics is None else _figure_of(claim, metrics, known) for metrics in found]
+    for figure in figures[:count]:
+        if isinstance(figure, str):
+            return Verdict(NOT_REPRODUCED, figure)
+    ours = repeated([figure for figure in figures[:count] if isinstance(figure, float)])
+    varied = [Figure(one) if isinstance(one, float) else None for one in figures[count:] if one is not None]
+    return judge(claim, ours, varied, is_measured_with_noise(claim))
+
+
+def needs_variation(claim: Claim, found: Sequence[TrialFigures], known: Forms) -> bool:
+    """Return whether the verdict depends on half and double: the figure itself is within the tolerance."""
+    figures = [_figure_of(claim, metrics, known) for metrics in found]
+    numbers = [figure for figure in figures if isinstance(figure, float)]
+    return bool(factors(claim)) and len(numbers) == len(found) and is_met(claim, repeated(numbers))
+
+
+def _figure_of(claim: Claim, metrics: TrialFigures, known: Forms) -> float | str:
+    """Return the figure of a trial, or why there is none."""
     try:
-        ours = evaluate(claim.figure, {**metrics, **closed_forms(claim, known)})
+        return evaluate(claim.figure, {**metrics, **closed_forms(claim, known)})
     except KeyError as error:
-        return Verdict(
-            "not reproduced", f"a run gave no {error.args[0]}: does not fit on the paper's hardware"
-        )
+        return f"a run gave no {error.args[0]}: does not fit on the paper's hardware"
     except ZeroDivisionError:
-        return Verdict("not reproduced", "the figure divides by zero")
-    return judge(claim, ours)
+        return "the figure divides by zero"

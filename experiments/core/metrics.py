@@ -155,3 +155,16 @@ def metric(name: str) -> Metric:
     if name not in METRICS:
         raise BadInput(f"unknown metric {name!r}", "metrics", f"one of {', '.join(sorted(METRICS))}")
     return METRICS[name]
+
+
+#: What planning took on the host of the run: measured in every mode.
+CLOCKED = ("compile_time", "compile_cpu_time")
+#: Units of figures that a clock of this host gives in a measured run; those of others are counted.
+OF_A_CLOCK = ("s", "1/s", "FLOP/s")
+
+
+def is_noisy(name: str, mode: str) -> bool:
+    """Return whether a figure of a run in ``mode`` is read off a clock, so that repeats differ."""
+    found = METRICS.get(name)
+    by_clock = found is not None and (found.unit in OF_A_CLOCK or name == "speedup")
+    return name in CLOCKED or (mode == "measured" and by_clock)

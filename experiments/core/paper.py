@@ -1,4 +1,4 @@
-"""Papers and their claims as data, and the verdict: a claim is compared with runs, never judged by hand.
+"""Papers and their claims as data; ``core.verdicts`` compares a claim with its runs.
 
 A policy's ``.toml`` holds one ``[paper]`` and any number of ``[[claim]]``::
 
@@ -9,32 +9,47 @@ A policy's ``.toml`` holds one ``[paper]`` and any number of ``[[claim]]``::
     where = "abstract"
     value = 0.18
     unit = "fraction"
-    tolerance = 0.25                       # relative
-    neutral = 0.0                          # the value that would mean "no effect" (for "direction only")
+    tolerance = 0.1                        # relative; more only with a reason: wider = "..."
+    neutral = 0.0                          # the value that would mean "no effect"
     figure = "1 - ideal.step_time / ours.step_time"
     [claim.runs.ours]                      # RunSpecs without seed and mode: filled with defaults
     ...
     [claim.forms.theirs]                   # closed forms of ``estimates``, in the figure as theirs.value
     form = "layer_activation_bytes"        # the rest are its arguments
     ...
-    # or, instead of figure and runs or forms:
-    not_run = "needs sparsity data of the authors' checkpoints"
+
+What else a claim says of itself, and the verdict that follows (``docs/verdicts.md``)::
+
+    bound = "at least"                     # or "at most": the source gives no figure but a limit
+    no_effect = true                       # the source says that nothing, or next to nothing, changes
+    proxy = "ResNet-152 for ResNet-101"    # what stands in for the paper's workload ...
+    free = ["batch"]                       # ... and what is halved and doubled with it (``FREE``)
+    fitted = true                          # constants were fitted on this row
+    identity = "states over 8 devices"     # why it follows from the definition
+    cannot = "needs the authors' weights"  # instead of figure and runs: cannot be carried out here
 """
 
 from __future__ import annotations
 
-import ast
 import math
-import operator
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from experiments.core import jsonio
 from experiments.core.errors import BadInput
+from experiments.core.figures import names_in
 
-VERDICTS = ("reproduced", "direction only", "not reproduced", "not run")
+#: What is published exactly is met within this; more needs a reason.
+WIDEST = 0.1
+#: What a figure on the edge of its band may lose to rounding.
+ROUNDING = 1e-9
+BOUNDS = ("", "at least", "at most")
+#: What can be halved and doubled in a stand-in: options of workloads, and the memory of devices.
+MEMORY = "memory"
+FREE = ("batch", "sequence", "image", MEMORY)
 
 
 @dataclass(frozen=True)
@@ -68,7 +83,11 @@ class Paper:
 class Claim:
     """One published figure and how ours is computed: ``figure`` is arithmetic over ``run.metric`` names.
 
-    ``forms`` are closed forms with their arguments, named in the figure as ``form.value``.
+    - ``forms``: closed forms with their arguments, named in the figure as ``form.value``.
+    - ``wider``: why the tolerance is more than 10 %.
+    - ``neutral``: the value that would mean "no effect".
+    - ``proxy``, ``free``: what stands in for the paper's workload, and its free parameters.
+    - ``cannot``: why it cannot be carried out here.
     """
 
     id: str
@@ -77,12 +96,47 @@ class Claim:
     policy: str = ""
     value: float | None = None
     unit: str = ""
-    tolerance: float = 0.1
+    tolerance: float = WIDEST
+    wider: str = ""
+    bound: str = ""
     neutral: float | None = None
+    no_effect: bool = False
     figure: str = ""
     runs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     forms: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    not_run: str = ""
+    proxy: str = ""
+    free: tuple[str, ...] = ()
+    fitted: bool = False
+    identity: str = ""
+    cannot: str = ""
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Return the least and the most that meet the claim."""
+        assert self.value is not None
+        slack = (self.tolerance + ROUNDING) * (abs(self.value) or 1.0)
+        low = -math.inf if self.bound == "at most" else self.value - slack
+        high = math.inf if self.bound == "at least" else self.value + slack
+        return low, high
+
+    @property
+    def asks_only_whether_it_fits(self) -> bool:
+        return bool(self.figure) and all(metric == "feasible" for _, metric in names_in(self.figure))
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether it follows from the definition: as the sheet says, or by closed forms alone."""
+        return bool(self.identity) or (bool(self.forms) and not self.runs)
+
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256 of all that its verdict depends on: not of its text."""
+        said = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in _PROSE}
+        return jsonio.digest(said)
+
+
+#: What of a claim is only read.
+_PROSE = ("text", "where", "wider", "unit")
 
 
 @dataclass(frozen=True)
@@ -91,21 +145,6 @@ class PolicySheet:
 
     paper: Paper | None
     claims: tuple[Claim, ...]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The outcome of comparing a claim with our figure.
-
-    ``verdict`` is one of ``VERDICTS``; ``reason`` states the rule with its figures.
-    """
-
-    verdict: str
-    reason: str
-    ours: float | None = None
-
-    def __post_init__(self) -> None:
-        assert self.verdict in VERDICTS, self.verdict
 
 
 def load_sheet(path: Path, policy: str) -> PolicySheet:
@@ -133,12 +172,13 @@ def _build(cls: Any, row: Mapping[str, Any], where: str) -> Any:
 def _claim(row: Mapping[str, Any], where: str) -> Claim:
     claim: Claim = _build(Claim, row, where)
     place = f"{where}: claim {claim.id}"
-    if claim.not_run:
+    _check_words(claim, place)
+    if claim.cannot:
         return claim
     known = {**claim.runs, **claim.forms}
     if claim.value is None or not claim.figure or not known:
         raise BadInput(
-            "needs value, figure and runs, or not_run with the reason", place, "forms count as runs"
+            "needs value, figure and runs, or cannot with the reason", place, "forms count as runs"
         )
     for run_name, _ in names_in(claim.figure, place):
         if run_name not in known:
@@ -146,65 +186,9 @@ def _claim(row: Mapping[str, Any], where: str) -> Claim:
     return claim
 
 
-_OPERATORS: dict[type, Callable[[float, float], float]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
-}
-
-
-def names_in(figure: str, where: str = "figure") -> list[tuple[str, str]]:
-    """Return the ``(run, metric)`` pairs that a figure mentions.
-
-    ``BadInput`` where it is no arithmetic.
-    """
-    try:
-        tree = ast.parse(figure, mode="eval")
-    except SyntaxError as error:
-        raise BadInput(f"{figure!r}: {error.msg}", where, "arithmetic over run.metric") from None
-    return [
-        (n.value.id, n.attr)
-        for n in ast.walk(tree)
-        if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)
-    ]
-
-
-def evaluate(figure: str, metrics: Mapping[str, Mapping[str, float]]) -> float:
-    """Return the value of a figure with the metrics of its runs.
-
-    A figure is numbers, ``run.metric``, + - * / ** and parentheses. ``KeyError`` names a missing metric.
-    """
-
-    def value(node: ast.AST) -> float:
-        if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-            return float(node.value)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            return metrics[node.value.id][node.attr]
-        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-            return _OPERATORS[type(node.op)](value(node.left), value(node.right))
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return -value(node.operand)
-        raise BadInput(f"{ast.unparse(node)!r} is not allowed", figure, "numbers, run.metric, + - * / **")
-
-    return value(ast.parse(figure, mode="eval").body)
-
-
-def judge(claim: Claim, ours: float) -> Verdict:
-    """Return the verdict on a claim whose figure is ``ours`` here.
-
-    Within the relative tolerance it is reproduced; else, on the claim's side of ``neutral``, its
-    direction only.
-    """
-    assert claim.value is not None
-    if not math.isfinite(ours):
-        return Verdict("not reproduced", f"our figure is {ours}")
-    error = abs(ours - claim.value) / abs(claim.value) if claim.value else abs(ours)
-    if error <= claim.tolerance:
-        return Verdict("reproduced", f"{error:.1%} from the claim, tolerance {claim.tolerance:.0%}", ours)
-    if claim.neutral is not None and (ours - claim.neutral) * (claim.value - claim.neutral) > 0:
-        return Verdict(
-            "direction only", f"same side of {claim.neutral:g}, but {error:.1%} from the claim", ours
-        )
-    return Verdict("not reproduced", f"{error:.1%} from the claim, tolerance {claim.tolerance:.0%}", ours)
+def _check_words(claim: Claim, place: str) -> None:
+    if claim.bound not in BOUNDS:
+        raise BadInput(f"unknown bound {claim.bound!r}", place, "at least, at most, or none")
+    for name in claim.free:
+        if name not in FREE:
+            raise BadInput(f"unknown free parameter {name!r}", place, "of " + ", ".join(FREE))

@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TextIO, TypeVar
 
 Answer = TypeVar("Answer")
@@ -30,6 +30,14 @@ def part(progress: Progress, start: float, end: float) -> Progress:
         progress(start + (end - start) * min(max(fraction, 0.0), 1.0), step)
 
     return report
+
+
+def weighted_parts(progress: Progress, weights: Sequence[float]) -> Iterator[Progress]:
+    """Yield a progress for each of several works, as wide as its weight: how long it is thought to take."""
+    total, before = sum(weights) or 1.0, 0.0
+    for weight in weights:
+        yield part(progress, before / total, min((before + weight) / total, 1.0))
+        before += weight
 
 
 def forward_only(progress: Progress) -> Progress:
@@ -83,18 +91,30 @@ def run_reporting(work: Callable[[], Answer], report: Callable[[], None]) -> Ans
     return answers[0]
 
 
+def seconds_left(fraction: float, spent: float) -> float | None:
+    """Return how long work still takes that ``spent`` so long on a fraction; ``None`` where unknown."""
+    return spent / fraction - spent if 0.02 < fraction < 1 else None
+
+
 class JsonLines:
-    """One JSON line per report on ``stream``, at most ten a second, the last always."""
+    """One JSON line per report on ``stream``, at most ten a second, the last always.
+
+    It has the fraction done, the step and, once that can be said, the seconds ``left``.
+    """
 
     def __init__(self, stream: TextIO = sys.stderr, interval: float = 0.1) -> None:
         self.stream, self.interval, self._last = stream, interval, float("-inf")
+        self._start = time.monotonic()
 
     def __call__(self, fraction: float, step: str) -> None:
         now = time.monotonic()
         if now - self._last < self.interval and fraction < 1:
             return
         self._last = now
-        print(json.dumps({"progress": round(fraction, 4), "step": step}), file=self.stream, flush=True)
+        left = seconds_left(fraction, now - self._start)
+        more = {} if left is None else {"left": round(left, 1)}
+        line = {"progress": round(fraction, 4), "step": step, **more}
+        print(json.dumps(line), file=self.stream, flush=True)
 
 
 class Bar:
@@ -106,7 +126,8 @@ class Bar:
     def __call__(self, fraction: float, step: str) -> None:
         filled = round(self.width * min(fraction, 1.0))
         spent = time.monotonic() - self._start
-        left = f"{spent / fraction - spent:5.1f} s left" if 0.02 < fraction < 1 else ""
+        seconds = seconds_left(fraction, spent)
+        left = "" if seconds is None else f"{seconds:5.1f} s left"
         bar = "█" * filled + "·" * (self.width - filled)
         end = "\n" if fraction >= 1 else ""
         print(

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from experiments.core.paper import ROUNDING, WIDEST
+from experiments.core.verdicts import FITTED, NOT_REPRODUCED, REPRODUCED
 
 
 @dataclass(frozen=True)
@@ -12,7 +16,8 @@ class Against:
     """A published figure next to ours; ``error`` is relative to it.
 
     A ``reservation`` says why there can be no verdict: what the source leaves open, or does otherwise;
-    ``assumed`` what our run takes for granted where the source says nothing.
+    ``assumed`` what our run takes for granted where the source says nothing; ``fitted`` marks rows that
+    constants were fitted on.
     """
 
     title: str
@@ -20,6 +25,16 @@ class Against:
     ours: float | None
     reservation: str = ""
     assumed: str = ""
+    fitted: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """Return the word of the one rule (``docs/verdicts.md``); none where there is a reservation."""
+        if self.reservation:
+            return ""
+        if self.fitted:
+            return FITTED
+        return REPRODUCED if self.size <= WIDEST + ROUNDING else NOT_REPRODUCED
 
     @property
     def error(self) -> float | None:
@@ -42,7 +57,10 @@ def mean_error(rows: Sequence[Against]) -> float | None:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How well rows without a reservation agree: a ``share`` ``within`` an error, the ``median`` as well."""
+    """How well rows agree: a ``share`` ``within`` an error, the ``median`` as well.
+
+    Rows with a reservation, and those that constants were fitted on, do not count.
+    """
 
     rows: tuple[Against, ...]
     within: float
@@ -51,7 +69,7 @@ class Agreement:
 
     @property
     def with_verdict(self) -> list[Against]:
-        return [row for row in self.rows if not row.reservation]
+        return [row for row in self.rows if row.verdict not in ("", FITTED)]
 
     @property
     def near(self) -> int:
@@ -76,3 +94,10 @@ class Agreement:
             f"{self.near} of {len(self.with_verdict)} within {self.within:.0%}{share}, "
             f"median {found} (asked: {self.median:.0%})"
         )
+
+
+def verdicts_in_words(rows: Sequence[Against]) -> str:
+    """``9 fitted, 88 reproduced, 54 not reproduced, 23 without a verdict``; empty where there are none."""
+    counts = Counter(row.verdict for row in rows)
+    words = [f"{counts[word]} {word}" for word in (FITTED, REPRODUCED, NOT_REPRODUCED) if counts[word]]
+    return ", ".join([*words, *([f"{counts['']} without a verdict"] if counts[""] else [])])

@@ -20,10 +20,11 @@
 ``value`` names the metric of the table that such a grid makes. Where runs say what was published (``published
 = 0.2727`` in a run, and on top ``published = "closed form"`` what that is), the table has it next to ours
 with the error. Where ``within`` and ``median`` say what errors were asked for (``within`` of a ``share`` of
-the rows), it has a verdict for each run without a ``reservation``, and ``[[cited]]`` figures (title,
-published, reservation) that no run can be set against. ``assumed`` is what a run takes for granted where its
-source says nothing, and ``fitted`` marks rows that rates of hardware were fitted on. A run's own ``value``
-is the metric that its published figure is, where that is another than the suite's.
+the rows), it says how many met them, and may have ``[[cited]]`` figures (title, published, reservation) that
+no run can be set against. Each run without a ``reservation`` has a verdict by the one rule
+(``docs/verdicts.md``). ``assumed`` is what a run takes for granted where its source says nothing, and
+``fitted`` marks rows that rates of hardware were fitted on. A run's own ``value`` is the metric that its
+published figure is, where that is another than the suite's.
 """
 
 from __future__ import annotations
@@ -184,7 +185,8 @@ def compare_with_published(suite: Suite, values: Mapping[str, float]) -> list[Ag
             figure,
             values.get(title),
             suite.reservations.get(title, ""),
-            ("fitted on; " if title in suite.fitted else "") + suite.assumptions.get(title, ""),
+            suite.assumptions.get(title, ""),
+            title in suite.fitted,
         )
         for title, figure in suite.published.items()
     ]

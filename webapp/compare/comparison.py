@@ -139,6 +139,12 @@ class Comparison:
         return families.pop() if len(families) == 1 else ""
 
     @property
+    def hardware(self) -> str:
+        """The hardware of all lines, empty where there are several."""
+        labels = {line.entry.run.hardware for line in self.lines}
+        return labels.pop() if len(labels) == 1 else ""
+
+    @property
     def shown_columns(self) -> tuple[Column, ...]:
         return tuple(column for column in self.columns if column.shown)
 

@@ -14,7 +14,7 @@ from webapp.compare.choice import Choice
 from webapp.compare.comparison import Comparison, Entry, Line
 from webapp.compare.parameters import WORKLOAD, label_of, shown_value
 from webapp.compare.statistics import pareto_front
-from webapp.hosts.evidence import SimulatorErrors
+from webapp.hosts.evidence import NOT_VALIDATED, SimulatorErrors
 from webapp.navigation import project_url
 
 #: So many points have their names next to them; of more only the front's, and every name is on hover.
@@ -164,8 +164,10 @@ def _describe(entry: Entry, errors: SimulatorErrors) -> str:
         for key, value in entry.parameters.items()
         if key.startswith("knob.")
     ]
-    error = errors.of(entry.run.family, entry.run.hardware) if entry.mode == "simulated" else None
-    mode = f"{entry.mode} ({error.words})" if error else entry.mode
+    mode = entry.mode
+    if mode == "simulated":
+        error = errors.of(entry.run.family, entry.run.hardware)
+        mode = f"{mode} ({error.words if error else NOT_VALIDATED})"
     return ", ".join([entry.name, *knobs, mode])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from statistics import median
 from typing import Any
 
@@ -117,15 +118,26 @@ class SimulatorErrors:
 
     by_family: Mapping[str, tuple[tuple[str, SimulatorError], ...]]
 
-    def of(self, family: str, hardware: str = "") -> SimulatorError | None:
-        """That of the device that is simulated where it was validated, else the newest; ``None`` without
-        evidence.
+    def of(self, family: str, hardware: str) -> SimulatorError | None:
+        """That of the device that is simulated; ``None`` where the simulator was not validated on it.
 
-        ``hardware`` is a run's: a sheet's name, possibly with overrides behind it.
+        ``hardware`` is a run's label. Of several devices it is the largest error, and all must have one.
         """
-        known = self.by_family.get(family, ())
-        own = (error for sheet, error in known if sheet and sheet == hardware.split(" ")[0])
-        return next(own, known[0][1] if known else None)
+        known = dict(reversed(self.by_family.get(family, ())))
+        found = [known.get(sheet) for sheet in device_sheets(hardware)]
+        errors = [error for error in found if error is not None]
+        return max(errors, key=lambda error: error.fraction) if errors and len(errors) == len(found) else None
+
+
+#: What a simulated figure says that stands on a device without evidence.
+NOT_VALIDATED = "not validated on this device"
+
+
+@cache
+def device_sheets(hardware: str) -> tuple[str, ...]:
+    """The devices' sheets behind a run's label of its hardware: ``2x8 a100-80g + 1x dgx-a100 with ...``."""
+    names = (group.split(" with ")[0].split(" ")[-1] for group in hardware.split(" + "))
+    return tuple(dict.fromkeys(_sheet(name) or name for name in names if name))
 
 
 def simulator_errors() -> SimulatorErrors:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,27 +11,54 @@ from django.db.models import Count
 from django.http import Http404
 
 from experiments.core import knobs, registry
-from experiments.core.claims import chosen_claims
+from experiments.core.claim_evidence import Key, key_of
+from experiments.core.claims import OwnedClaim, chosen_claims
 from experiments.core.errors import BadInput
 from experiments.core.knobs import Knob
-from experiments.core.paper import Claim, Paper, Verdict
+from experiments.core.paper import Claim, Paper
 from experiments.core.policy import Policy
+from experiments.core.verdicts import CANNOT, NOT_RUN, VERDICTS, Verdict
 from webapp.accounts.models import Project
-from webapp.papers.models import ClaimCheck
+from webapp.papers.models import ClaimCheck, ShippedVerdict
 from webapp.runs.models import Run
+from webapp.runs.services import hardware_label
 
-NOT_CHECKED = Verdict("not run", "nobody has checked it in this project yet")
+NOT_CHECKED = Verdict(NOT_RUN, "nobody has checked it in this project yet")
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What is known of claims: the newest verdict of the project, and what shipped with the release."""
+
+    own: Mapping[Key, ClaimCheck]
+    shipped: Mapping[Key, ShippedVerdict]
+
+    def of(self, owned: OwnedClaim) -> ClaimCheck | ShippedVerdict | None:
+        """The project's own before what shipped, and that only of the claim as it now is."""
+        family, _, claim = key = key_of(owned)
+        check = self.own.get((family, owned.policy.name, claim))
+        shipped = self.shipped.get(key)
+        return check or (shipped if shipped and shipped.digest == owned.claim.digest else None)
 
 
 @dataclass(frozen=True)
 class ClaimRow:
-    """A claim beside our figure. ``check`` is the newest stored verdict, ``None`` where there is none."""
+    """A claim beside our figure.
+
+    ``check`` is the project's newest verdict, ``shipped`` the release's where the project has none.
+    """
 
     claim: Claim
     verdict: Verdict
     modes: tuple[str, ...]
     hardware: tuple[str, ...]
     check: ClaimCheck | None = None
+    shipped: ShippedVerdict | None = None
+
+    @property
+    def simulated_on(self) -> str:
+        """The hardware of all its runs as one label, for the badge of its mode."""
+        return " + ".join(self.hardware)
 
     @property
     def ratio(self) -> float | None:
@@ -43,14 +70,30 @@ class ClaimRow:
     @property
     def rule(self) -> str:
         """What makes the verdict, before any figure is known."""
-        if self.claim.not_run:
+        claim = self.claim
+        if claim.cannot:
             return ""
-        direction = (
-            ""
-            if self.claim.neutral is None
-            else f"; direction only on the same side of {self.claim.neutral:g}"
-        )
-        return f"reproduced within {self.claim.tolerance:.0%} of the paper's figure{direction}"
+        return "; ".join((_band(claim), *_conditions(claim, self.verdict.reason)))
+
+
+def _band(claim: Claim) -> str:
+    if claim.bound:
+        return f"met {claim.bound} {claim.value:.4g}, within {100 * claim.tolerance:g} %"
+    reason = f" ({claim.wider})" if claim.wider else ""
+    return f"met within {100 * claim.tolerance:g} % of the paper's figure{reason}"
+
+
+def _conditions(claim: Claim, reason: str) -> Iterator[str]:
+    """What else makes the verdict, where its reason does not say so."""
+    if claim.proxy and claim.proxy not in reason:
+        varied = f", at half and double of its {', '.join(claim.free)} too" if claim.free else ""
+        yield f"stand-in: {claim.proxy}{varied}"
+    if claim.fitted and not reason:
+        yield "constants were fitted on this row"
+    if claim.no_effect:
+        yield "claims that nothing, or next to nothing, changes"
+    elif claim.neutral is not None:
+        yield f"direction only from a third of the effect, none being {claim.neutral:g}"
 
 
 @dataclass(frozen=True)
@@ -73,20 +116,35 @@ class System:
 
     @property
     def can_be_checked(self) -> bool:
-        return any(not row.claim.not_run for row in self.rows)
+        return any(not row.claim.cannot for row in self.rows)
 
     @property
     def verdicts(self) -> Mapping[str, int]:
-        """How many claims have which verdict."""
-        return Counter(row.verdict.verdict for row in self.rows)
+        """How many claims have which verdict, in the order of the rule."""
+        return in_order(Counter(row.verdict.verdict for row in self.rows))
+
+
+def in_order(counts: Mapping[str, int]) -> dict[str, int]:
+    """Counts by verdict in the order of the rule, without those that are none."""
+    return {word: counts[word] for word in VERDICTS if counts.get(word)}
+
+
+def count_claims(found: Iterable[System]) -> dict[str, int]:
+    """How many claims of all these systems have which verdict; one that two policies share counts once."""
+    rows = {
+        (system.policy.__module__, row.claim.id): row.verdict.verdict
+        for system in found
+        for row in system.rows
+    }
+    return in_order(Counter(rows.values()))
 
 
 def systems(project: Project) -> list[System]:
-    checks = _newest_checks(project)
+    known = _verdicts(project)
     counted = Run.objects.filter(project__team=project.team, kind=Run.Kind.POLICY).order_by()
     counts = {(f, p): n for f, p, n in counted.values_list("family", "policy").annotate(Count("id"))}
     return [
-        _system(policy, checks, counts.get((policy.family, policy.name), 0))
+        _system(policy, known, counts.get((policy.family, policy.name), 0))
         for policy in registry.all_policies()
     ]
 
@@ -100,37 +158,34 @@ def system(project: Project, family: str, name: str) -> System:
     runs = Run.objects.filter(
         project__team=project.team, kind=Run.Kind.POLICY, family=family, policy=policy.name
     )
-    return _system(policy, _newest_checks(project), runs.count())
+    return _system(policy, _verdicts(project), runs.count())
 
 
-def _newest_checks(project: Project) -> dict[tuple[str, str, str], ClaimCheck]:
-    """The newest verdict of each claim in the project."""
-    found: dict[tuple[str, str, str], ClaimCheck] = {}
+def _verdicts(project: Project) -> Verdicts:
+    """The newest verdict of each claim in the project, and the shipped ones."""
+    own: dict[Key, ClaimCheck] = {}
     checks = ClaimCheck.objects.filter(experiment__project=project).select_related("experiment")
     for check in checks.order_by("checked_at", "pk"):
-        found[check.family, check.policy, check.claim] = check
-    return found
+        own[check.family, check.policy, check.claim] = check
+    shipped = {(row.family, row.policy, row.claim): row for row in ShippedVerdict.objects.all()}
+    return Verdicts(own, shipped)
 
 
-def _system(policy: type[Policy], checks: Mapping[tuple[str, str, str], ClaimCheck], runs: int) -> System:
+def _system(policy: type[Policy], known: Verdicts, runs: int) -> System:
     owned, paper = chosen_claims(policy.family, policy.name), registry.sheet(policy).paper
-    rows = [_row(one.claim, checks.get((policy.family, policy.name, one.claim.id))) for one in owned]
-    return System(policy, paper, tuple(rows), runs, knobs.describe(policy))
+    rows = tuple(_row(one.claim, known.of(one)) for one in owned)
+    return System(policy, paper, rows, runs, knobs.describe(policy))
 
 
-def _row(claim: Claim, check: ClaimCheck | None) -> ClaimRow:
-    if claim.not_run:
-        return ClaimRow(claim, Verdict("not run", claim.not_run), (), ())
-    verdict = Verdict(check.verdict, check.reason, check.ours) if check else NOT_CHECKED
+def _row(claim: Claim, found: ClaimCheck | ShippedVerdict | None) -> ClaimRow:
+    if claim.cannot:
+        return ClaimRow(claim, Verdict(CANNOT, claim.cannot), (), ())
+    verdict = (
+        Verdict(found.verdict, found.reason, found.ours, found.low, found.high) if found else NOT_CHECKED
+    )
     rows: Sequence[Mapping[str, Any]] = list(claim.runs.values())
     modes = tuple(dict.fromkeys(str(row.get("mode", "simulated")) for row in rows))
-    hardware = tuple(dict.fromkeys(_device(row.get("hardware")) for row in rows))
-    return ClaimRow(claim, verdict, modes, hardware, check)
-
-
-def _device(hardware: Any) -> str:
-    if isinstance(hardware, Mapping):
-        row = hardware.get("cluster", hardware)
-        device = str(row.get("node") or row.get("device", ""))
-        return f"{row['nodes']} nodes of {device}" if "nodes" in row else device
-    return str(hardware)
+    hardware = tuple(dict.fromkeys(hardware_label(row.get("hardware", "")) for row in rows))
+    check = found if isinstance(found, ClaimCheck) else None
+    shipped = found if isinstance(found, ShippedVerdict) else None
+    return ClaimRow(claim, verdict, modes, hardware, check, shipped)

@@ -7,8 +7,8 @@ from typing import Any
 
 from django import forms
 
-from experiments.core.paper import VERDICTS
 from experiments.core.policy import FAMILIES
+from experiments.core.verdicts import VERDICTS
 from webapp.papers.catalog import System
 
 

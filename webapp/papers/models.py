@@ -1,4 +1,4 @@
-"""Verdicts on claims: what the runs of a claim gave, at which revision."""
+"""Verdicts on claims: what the runs of a claim gave in a project, and what shipped with the release."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from webapp.runs.models import Experiment
 
 
 class ClaimCheck(models.Model):
-    """One computed verdict. Never typed in: made by ``experiments.core.paper.judge`` from an experiment's
-    runs.
+    """One computed verdict. Never typed in: made by ``experiments.core.verdicts`` from an experiment's runs.
+
+    ``low`` and ``high`` are the ends of our figure's interval where it was measured with noise.
     """
 
     family = models.CharField(max_length=20)
@@ -17,9 +18,35 @@ class ClaimCheck(models.Model):
     claim = models.CharField(max_length=80)
     experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="claim_checks")
     ours = models.FloatField(null=True, blank=True)
-    verdict = models.CharField(max_length=20)
+    low = models.FloatField(null=True, blank=True)
+    high = models.FloatField(null=True, blank=True)
+    verdict = models.CharField(max_length=30)
     reason = models.TextField(blank=True)
     checked_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         indexes = [models.Index(fields=["family", "policy", "claim", "-checked_at"])]
+
+
+class ShippedVerdict(models.Model):
+    """A verdict that came with the release (``docs/evidence/claims-*.json``), for every project.
+
+    ``digest`` names the claim as it was then: one whose figure, runs or rule changed since has no verdict.
+    """
+
+    family = models.CharField(max_length=20)
+    policy = models.CharField(max_length=80)
+    claim = models.CharField(max_length=80)
+    digest = models.CharField(max_length=64)
+    ours = models.FloatField(null=True, blank=True)
+    low = models.FloatField(null=True, blank=True)
+    high = models.FloatField(null=True, blank=True)
+    verdict = models.CharField(max_length=30)
+    reason = models.TextField(blank=True)
+    revision = models.CharField(max_length=64, blank=True)
+    checked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["family", "policy", "claim"], name="one_shipped_verdict_a_claim")
+        ]

@@ -35,7 +35,7 @@ def pairs(system: System) -> tuple[Pair, ...]:
         return ()
     found: dict[str, dict[str, ClaimRow]] = {}
     for row in system.rows:
-        if not row.claim.not_run:
+        if not row.claim.cannot:
             found.setdefault(row.claim.id.removesuffix(SUFFIX), {})[_preset(row)] = row
     return tuple(Pair(rows.get("paper"), rows.get("artifact")) for rows in found.values())
 

@@ -11,10 +11,18 @@ from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
 from experiments.core import registry
-from experiments.core.claims import chosen_claims, claim_specs, clocks_of, judge_runs
+from experiments.core.claims import (
+    ClaimTrial,
+    OwnedClaim,
+    TrialFigures,
+    chosen_claims,
+    claim_trials,
+    clocks_of,
+    judge_trials,
+)
 from experiments.core.errors import BadInput
-from experiments.core.paper import Claim, Verdict
 from experiments.core.suites import Suite
+from experiments.core.verdicts import NOT_RUN, Verdict
 from experiments.estimates import CLOSED_FORMS
 from webapp.accounts.models import Project, User
 from webapp.nightly.suites import submit
@@ -37,12 +45,12 @@ def check_claims(project: Project, user: User, family: str, policy: str) -> Expe
     named: dict[str, dict[str, str]] = {}
     trials: dict[str, Trial] = {}
     submission = Submission(project, user)
-    for _, _, claim in chosen_claims(family, policy):
-        if claim.not_run:
+    for owned in chosen_claims(family, policy):
+        if owned.claim.cannot:
             continue
-        found = _trials(submission, family, policy, claim)
+        found = _trials(submission, family, policy, owned)
         trials |= {identity(spec_of(trial)): trial for trial in found.values()}
-        named[claim.id] = {name: identity(spec_of(trial)) for name, trial in found.items()}
+        named[owned.claim.id] = {name: identity(spec_of(trial)) for name, trial in found.items()}
     if not trials:
         raise BadInput(f"no claim of {policy} can be run", "policy", "a claim with runs")
     request = {CHECKS: {"family": family, "policy": policy, "claims": named}}
@@ -55,9 +63,13 @@ def run_suite(project: Project, user: User, suite: Suite) -> Experiment:
     return submit(suite, project, user, f"{suite.title}, {timezone.now():%d %b %Y %H:%M}")
 
 
-def _trials(submission: Submission, family: str, policy: str, claim: Claim) -> dict[str, Trial]:
-    specs = claim_specs(registry.policy_class(family, policy), claim)
-    return {name: submission.trial(_with_given_options(spec.to_json())) for name, spec in specs.items()}
+def _trials(submission: Submission, family: str, policy: str, owned: OwnedClaim) -> dict[str, Trial]:
+    """Every run that the verdict may need, repeats and half and double included, by name and label."""
+    return {
+        f"{name}{trial.label}": submission.trial(_with_given_options(spec.to_json()))
+        for trial in claim_trials(registry.policy_class(family, policy), owned.claim)
+        for name, spec in trial.specs.items()
+    }
 
 
 def _with_given_options(spec: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +103,7 @@ def _judge(experiment: Experiment, runs: Mapping[str, Run]) -> None:
         owned = chosen_claims(check["family"], check["policy"])
     except BadInput:
         return
-    claims = {one.claim.id: one.claim for one in owned}
+    claims = {one.claim.id: one for one in owned}
     for claim_id, names in check["claims"].items():
         if claim_id not in claims:
             continue
@@ -102,21 +114,41 @@ def _judge(experiment: Experiment, runs: Mapping[str, Run]) -> None:
             claim=claim_id,
             experiment=experiment,
             ours=verdict.ours,
+            low=verdict.low,
+            high=verdict.high,
             verdict=verdict.verdict,
             reason=verdict.reason,
         )
 
 
-def verdict_of(claim: Claim, runs: Mapping[str, Run | None]) -> Verdict:
-    """The verdict on stored runs. A run that failed or was cancelled says nothing about the claim."""
-    found: dict[str, Run] = {}
-    for name, run in runs.items():
-        if run is None:
-            return Verdict("not run", f"the policy of the run {name!r} has changed since: check again")
-        found[name] = run
-        if run.state != Run.State.SUCCEEDED:
-            return Verdict("not run", f"the run {name!r} ended {run.state}: {run.reason}".rstrip(": "))
-    return judge_runs(claim, {name: _figures(run) for name, run in found.items()}, CLOSED_FORMS)
+def verdict_of(owned: OwnedClaim, runs: Mapping[str, Run | None]) -> Verdict:
+    """The verdict on stored runs, by name and label; one that failed says nothing about the claim."""
+    try:
+        trials = claim_trials(owned.policy, owned.claim)
+    except BadInput as error:
+        return Verdict(NOT_RUN, str(error))
+    found: list[TrialFigures | None] = []
+    for trial in trials:
+        reason = next(filter(None, (_unusable(name, trial, runs) for name in trial.specs)), "")
+        if reason and trial.factor == 1:
+            return Verdict(NOT_RUN, reason)
+        found.append(None if reason else _trial_figures(trial, runs))
+    return judge_trials(owned.claim, found, CLOSED_FORMS)
+
+
+def _unusable(name: str, trial: ClaimTrial, runs: Mapping[str, Run | None]) -> str:
+    """Why a run of a trial has no figures; nothing where it has."""
+    run = runs.get(name + trial.label)
+    if run is None:
+        return f"the policy of the run {name!r} or its claim has changed since: check again"
+    if run.state != Run.State.SUCCEEDED:
+        return f"the run {name!r} ended {run.state}: {run.reason}".rstrip(": ")
+    return ""
+
+
+def _trial_figures(trial: ClaimTrial, runs: Mapping[str, Run | None]) -> TrialFigures:
+    found = {name: runs[name + trial.label] for name in trial.specs}
+    return {name: _figures(run) for name, run in found.items() if run is not None}
 
 
 def _figures(run: Run) -> dict[str, float]:

@@ -11,7 +11,7 @@ from uuid import UUID
 from django.http import Http404
 
 from experiments.core.errors import BadInput
-from experiments.core.published_figures import Against, Agreement, mean_error
+from experiments.core.published_figures import Against, Agreement, mean_error, verdicts_in_words
 from experiments.core.suites import (
     Suite,
     agreement_of,
@@ -103,17 +103,23 @@ def _values(suite: Suite, comparison: Comparison) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Published:
-    """The suite's figures next to what was published, the mean of the errors, and what was asked of them."""
+    """The suite's figures next to what was published, the mean of the errors, and what was asked of them.
+
+    ``counts`` says how many have which verdict.
+    """
 
     rows: tuple[Against, ...]
     mean: float | None
     agreement: Agreement | None
+    counts: str
 
 
 def published_of(suite: Suite, comparison: Comparison) -> Published | None:
     """``None`` for a suite that names no published figures."""
     rows = tuple(compare_with_published(suite, _values(suite, comparison)))
-    return Published(rows, mean_error(rows), agreement_of(suite, rows)) if rows else None
+    if not rows:
+        return None
+    return Published(rows, mean_error(rows), agreement_of(suite, rows), verdicts_in_words(rows))
 
 
 def titled_runs(found: SuiteState, project: Project) -> TitledRuns:

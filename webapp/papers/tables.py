@@ -63,6 +63,8 @@ def exported_claims(system: System) -> Table:
         Column("unit"),
         Column("paper", is_figure=True),
         Column("ours", is_figure=True),
+        Column("low", is_figure=True),
+        Column("high", is_figure=True),
         Column("ours / paper", is_figure=True),
         Column("mode"),
         Column("verdict"),
@@ -71,7 +73,7 @@ def exported_claims(system: System) -> Table:
     rows = []
     for row in system.rows:
         claim, verdict = row.claim, row.verdict
-        figures = (claim.unit, claim.value, verdict.ours, row.ratio)
+        figures = (claim.unit, claim.value, verdict.ours, verdict.low, verdict.high, row.ratio)
         rows.append(
             (claim.text, claim.where, *figures, ", ".join(row.modes), verdict.verdict, verdict.reason)
         )

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from experiments.core import registry
 from experiments.core.errors import BadInput
+from experiments.core.verdicts import MEANINGS
 from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare import plots
 from webapp.compare.choice import choice_of
@@ -44,7 +45,14 @@ def systems(request: ProjectRequest) -> HttpResponse:
     family = form.cleaned_data.get("family") if form.is_valid() else ""
     command = f"python -m experiments list{f' --family {family}' if family else ''}"
     table = SystemTable(form.chosen(found), request, fields=form, command=command, per_page=MOST_SYSTEMS)
-    page = {"table": table, "broken": registry.broken_modules(family or None)}
+    verdicts = catalog.count_claims(found)
+    page = {
+        "table": table,
+        "broken": registry.broken_modules(family or None),
+        "verdicts": verdicts,
+        "claims": sum(verdicts.values()),
+        "meanings": MEANINGS,
+    }
     return asked_export(request, table) or render(request, "papers/systems.html", page)
 
 

@@ -130,7 +130,7 @@ def test_a_bad_sheet_harms_its_own_policy_alone(
 def test_a_system_may_have_a_folder_with_its_sheet_and_its_algorithm(tmp_path: Path) -> None:
     folder = tmp_path / "planted"
     folder.mkdir()
-    (folder / "planted.toml").write_text("[[claim]]\nid = 'one'\ntext = 't'\nwhere = 'w'\nnot_run = 'no'\n")
+    (folder / "planted.toml").write_text("[[claim]]\nid = 'one'\ntext = 't'\nwhere = 'w'\ncannot = 'no'\n")
     (folder / "plans.py").write_text("AHEAD = 3\n")
     text = SWAP_NOTHING + "\nfrom experiments.memory.policies.planted.plans import AHEAD\n"
     (folder / "__init__.py").write_text(text)

@@ -13,7 +13,7 @@ from experiments.__main__ import main
 from experiments.commands.suite import published_table
 from experiments.core import suites
 from experiments.core.errors import BadInput
-from experiments.core.published_figures import mean_error
+from experiments.core.published_figures import mean_error, verdicts_in_words
 from experiments.core.suites import (
     agreement_of,
     compare_with_published,
@@ -164,6 +164,8 @@ def test_figures_with_a_reservation_have_no_verdict_and_the_others_are_held_to_w
     assert agreement.words == "1 of 2 within 15%, median 15.0% (asked: 6%)"
     better = agreement_of(suite, compare_with_published(suite, {"near": 10.0, "far": 10.5}))
     assert better is not None and better.holds
+    assert [row.verdict for row in found] == ["reproduced", "not reproduced", "", ""]
+    assert verdicts_in_words(found) == "1 reproduced, 1 not reproduced, 2 without a verdict"
     without = agreement_of(suite, compare_with_published(suite, {"near": 10.0}))
     assert without is not None and not without.holds and without.near == 1
 
@@ -185,6 +187,21 @@ def test_a_share_of_the_rows_may_be_asked_for_and_what_runs_assume_is_printed(
     assert agreement.words == "9 of 10 within 15% (asked: 90% of them), median 0.0% (asked: 6%)"
     assert not replace(agreement, share=1.0).holds
     assert published_table(suite, {}).splitlines()[0].split()[-1] == "ASSUMED"
+
+
+def test_a_row_that_constants_were_fitted_on_counts_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fitted row is met to the digit; of the rows that say something none is."""
+    fitted = ROW.format(title="fitted", published=10, more="fitted = true")
+    text = "within = 0.2\nmedian = 0.1\n" + fitted + ROW.format(title="far", published=10, more="")
+    (tmp_path / "one.toml").write_text(text)
+    monkeypatch.setattr(suites, "FOLDER", tmp_path)
+    suite = load_suite("one")
+    found = compare_with_published(suite, {"fitted": 10.0, "far": 15.0})
+    assert [row.verdict for row in found] == ["fitted", "not reproduced"]
+    agreement = agreement_of(suite, found)
+    assert agreement is not None and agreement.words == "0 of 1 within 20%, median 50.0% (asked: 10%)"
 
 
 def test_the_bubbles_of_the_schedules_are_their_closed_forms(capsys: pytest.CaptureFixture[str]) -> None:

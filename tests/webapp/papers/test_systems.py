@@ -5,14 +5,18 @@ from pathlib import Path
 import pytest
 from django.test import Client
 
-from experiments.core.claims import chosen_claims
+from experiments.core.claim_evidence import ClaimEvidence, claim_row, key_of
+from experiments.core.claims import OwnedClaim, chosen_claims
 from experiments.core.errors import BadInput
 from experiments.core.paper import Claim
+from experiments.core.registry import policy_class
+from experiments.core.verdicts import Verdict
 from tests.planted import planted
 from tests.webapp import cast
 from tests.webapp.cast import Place
 from webapp.papers import catalog, presets, services
-from webapp.papers.models import ClaimCheck
+from webapp.papers.models import ClaimCheck, ShippedVerdict
+from webapp.papers.shipped import import_verdicts
 from webapp.runs.models import Experiment, Run, RunDocument, RunMetric
 
 pytestmark = pytest.mark.django_db
@@ -91,10 +95,12 @@ def test_a_policy_that_changed_since_is_to_be_checked_again(ada: Place) -> None:
 
 
 def test_a_run_that_does_not_fit_is_an_answer_of_its_own() -> None:
-    claim = Claim("c", "fits", "abstract", value=1.0, figure="ours.feasible", runs={"ours": {}})
+    runs = {"ours": {"workload": {"source": "zoo:mlp"}, "hardware": "titan-x-12g"}}
+    claim = Claim("c", "fits", "abstract", value=1.0, figure="ours.feasible", runs=runs)
     run = Run(state=Run.State.SUCCEEDED, outcome_status="infeasible")
     run._prefetched_objects_cache = {"metrics": RunMetric.objects.none()}  # type: ignore[attr-defined]
-    assert services.verdict_of(claim, {"ours": run}).verdict == "not reproduced"
+    owned = OwnedClaim(policy_class("memory", "vdnn-dyn"), None, claim)
+    assert services.verdict_of(owned, {"ours": run}).verdict == "not reproduced"
 
 
 def test_the_page_stands_beside_the_paper(client: Client, ada: Place) -> None:
@@ -158,6 +164,62 @@ def test_verdicts_belong_to_the_project(client: Client, ada: Place) -> None:
         family="memory", policy="vdnn-dyn", claim=claim, experiment=theirs, ours=6.66, verdict="reproduced"
     )
     assert "state-reproduced" not in client.get(ada.url("systems/memory/vdnn-dyn/")).content.decode()
+
+
+def test_a_stand_in_is_submitted_at_half_and_double_too_and_judged_by_all_three(ada: Place) -> None:
+    """VGG-16 at batches 50, 100 and 200; where the step at 200 is slower with swapping, nothing is left."""
+    made = services.check_claims(ada.project, ada.user, "memory", "autoswap")
+    names = made.request["checks"]["claims"]["swap-without-overhead"]
+    assert sorted(names) == sorted(f"{run}{at}" for run in ("ours", "base") for at in ("", "@0.5", "@2"))
+    for run in made.runs.all():
+        swaps = run.policy == "autoswap"
+        RunMetric.objects.create(run=run, name="peak_memory", value=65.8 if swaps else 100)
+        late = swaps and run.spec["workload"]["options"]["batch"] == 200
+        RunMetric.objects.create(run=run, name="step_time", value=1.2 if late else 1.0)
+    made.runs.update(state=Run.State.SUCCEEDED, outcome_status="ok")
+    services.judge_ended(ada.project)
+    found = {check.claim: check.verdict for check in ClaimCheck.objects.all()}
+    assert found == {
+        "swap-without-overhead": "reproduced by proxy",
+        "swap-without-overhead-costs-no-time": "not reproduced",
+    }
+
+
+def shipped(ours: float, digest: str = "") -> ClaimEvidence:
+    """Evidence of vDNN's claim of 28 GB with a figure of ours."""
+    owned = next(one for one in chosen_claims("memory", "vdnn-dyn") if "28-gb" in one.claim.id)
+    row = claim_row(owned, Verdict("reproduced", "near", ours)) | {"at": "2026-11-23T10:00:00+00:00"}
+    row |= {"digest": digest or owned.claim.digest, "revision": "abc"}
+    return ClaimEvidence({key_of(owned): row})
+
+
+def test_what_ships_is_in_every_catalog_until_the_project_has_its_own(client: Client, ada: Place) -> None:
+    url = ada.url("systems/memory/vdnn-dyn/")
+    assert import_verdicts(shipped(27e9).to_json(), "claims.json")
+    assert not import_verdicts(shipped(27e9).to_json(), "claims.json")
+    page = client.get(url).content.decode()
+    assert "shipped with the lab" in page and "state-reproduced" in page
+    assert "1 reproduced" in client.get(ada.url("systems/")).content.decode()
+    made = services.check_claims(ada.project, ada.user, "memory", "vdnn-dyn")
+    end(made, ORACLE, 0.82)
+    end(made, OURS, 1.0)
+    assert "shipped with the lab" not in client.get(url).content.decode()
+
+
+def test_what_ships_says_nothing_of_a_claim_that_changed_since(client: Client, ada: Place) -> None:
+    import_verdicts(shipped(27e9, digest="of another figure").to_json(), "claims.json")
+    assert ShippedVerdict.objects.count() == 1
+    assert "shipped with the lab" not in client.get(ada.url("systems/memory/vdnn-dyn/")).content.decode()
+
+
+def test_the_catalog_counts_claims_by_the_words_of_the_rule(client: Client, ada: Place) -> None:
+    import_verdicts(shipped(27e9).to_json(), "claims.json")
+    page = client.get(ada.url("systems/")).content.decode()
+    assert f"{len(chosen_claims(None, None))} claims" in page
+    cannot = sum(bool(owned.claim.cannot) for owned in chosen_claims(None, None))
+    assert f"{cannot} cannot be carried out" in page
+    assert ">vdnn-dyn<" in client.get(ada.url("systems/?verdict=reproduced")).content.decode()
+    assert ">vdnn-all<" not in client.get(ada.url("systems/?verdict=reproduced")).content.decode()
 
 
 def test_every_system_has_a_page_and_exports(client: Client, ada: Place) -> None:

@@ -11,8 +11,6 @@ import secrets
 from argparse import ArgumentParser
 from typing import Any
 
-from django.conf import settings
-from django.core.management import call_command
 from django.core.management.base import BaseCommand
 from django.db import transaction
 
@@ -39,7 +37,4 @@ class Command(BaseCommand):
             start = services.start(username, password, "First team", "Demo")
             if not no_demo:
                 demo.load(start.project, start.user)
-        evidence = sorted((settings.ROOT / "docs" / "evidence").glob("*.json"))
-        if evidence:
-            call_command("import_evidence", *evidence, stdout=self.stderr)
         self.stdout.write(json.dumps({"username": username, "password": password}))

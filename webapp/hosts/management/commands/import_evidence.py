@@ -1,5 +1,6 @@
-"""``manage.py import_evidence FILE...``: puts evidence files of ``experiments.validate`` on the
-Hosts page.
+"""``manage.py import_evidence [FILE...]``: puts evidence where pages show it; without a file, all that ships.
+
+Files of ``experiments.validate`` stand on the Hosts page, those of ``claims --run --out`` in the catalog.
 """
 
 from __future__ import annotations
@@ -9,31 +10,34 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from experiments.core import jsonio
+from experiments.core.claim_evidence import FORMAT
 from experiments.core.errors import BadInput
 from webapp.hosts.models import Validation
+from webapp.papers.shipped import import_verdicts
 
 
 class Command(BaseCommand):
-    help = (
-        "Puts evidence files of experiments.validate on the Hosts page; a file already there is left alone."
-    )
+    help = "Loads evidence of devices and of claims; what is already there is left alone."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("files", nargs="+", type=Path)
+        parser.add_argument("files", nargs="*", type=Path, help="all of docs/evidence where none is named")
 
     def handle(self, *args: Any, files: list[Path], **options: Any) -> None:
-        for path in files:
+        for path in files or sorted((settings.ROOT / "docs" / "evidence").glob("*.json")):
             self.stdout.write(f"{path.name}: {'imported' if self._import(path) else 'already there'}")
 
     def _import(self, path: Path) -> bool:
         try:
             content = path.read_bytes()
             evidence = jsonio.loads(content, path.name)
+            if isinstance(evidence, dict) and evidence.get("format") == FORMAT:
+                return import_verdicts(evidence, path.name)
             device, moment = evidence["device"], evidence["started"]
         except (OSError, BadInput) as error:
             raise CommandError(str(error)) from None

@@ -1,0 +1,91 @@
+"""A claim's figure: arithmetic over the metrics of runs, and the interval that repeats leave it."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from experiments.core.errors import BadInput
+
+#: What a figure can name: metrics by run.
+Metrics = Mapping[str, Mapping[str, float]]
+#: How often what is measured with noise is repeated, with a seed of its own each time, ...
+REPEATS = 3
+#: ... and Student's t of as many, two-sided 95 %.
+STUDENT = 4.303
+
+
+class Figure(NamedTuple):
+    """Our figure for a claim, with the ends of its interval where noise was measured.
+
+    They are both ``None`` for a figure without noise, and for one whose noise nobody measured.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Return the ends of the interval; twice the value where there is none."""
+        if self.low is None or self.high is None:
+            return self.value, self.value
+        return self.low, self.high
+
+
+_OPERATORS: dict[type, Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+
+
+def names_in(figure: str, where: str = "figure") -> list[tuple[str, str]]:
+    """Return the ``(run, metric)`` pairs that a figure mentions.
+
+    ``BadInput`` where it is no arithmetic.
+    """
+    try:
+        tree = ast.parse(figure, mode="eval")
+    except SyntaxError as error:
+        raise BadInput(f"{figure!r}: {error.msg}", where, "arithmetic over run.metric") from None
+    return [
+        (n.value.id, n.attr)
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)
+    ]
+
+
+def evaluate(figure: str, metrics: Metrics) -> float:
+    """Return the value of a figure with the metrics of its runs.
+
+    A figure is numbers, ``run.metric``, + - * / ** and parentheses. ``KeyError`` names a missing metric.
+    """
+
+    def value(node: ast.AST) -> float:
+        if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+            return float(node.value)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            return metrics[node.value.id][node.attr]
+        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+            return _OPERATORS[type(node.op)](value(node.left), value(node.right))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return -value(node.operand)
+        raise BadInput(f"{ast.unparse(node)!r} is not allowed", figure, "numbers, run.metric, + - * / **")
+
+    return value(ast.parse(figure, mode="eval").body)
+
+
+def repeated(values: Sequence[float]) -> Figure:
+    """Return the mean of a figure over repeats, with its 95 % interval where there are ``REPEATS``."""
+    mean = statistics.fmean(values)
+    if len(values) != REPEATS:
+        return Figure(mean)
+    half = STUDENT * statistics.stdev(values) / math.sqrt(REPEATS)
+    return Figure(mean, mean - half, mean + half)

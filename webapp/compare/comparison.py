@@ -12,6 +12,7 @@ from experiments.core.metrics import METRICS
 from webapp.compare.choice import METRIC, Choice
 from webapp.compare.parameters import SEED, STATES, label_of, parameters_of, shown_value
 from webapp.compare.statistics import Estimate, difference, estimate, is_better
+from webapp.hosts.evidence import device_sheets
 from webapp.runs.models import Run
 
 #: So many metrics are shown until the reader chooses; the catalog's order says which come first.
@@ -140,9 +141,9 @@ class Comparison:
 
     @property
     def hardware(self) -> str:
-        """The hardware of all lines, empty where there are several."""
-        labels = {line.entry.run.hardware for line in self.lines}
-        return labels.pop() if len(labels) == 1 else ""
+        """The hardware of all lines, however many of its devices; empty where these are of several kinds."""
+        labels = [line.entry.run.hardware for line in self.lines]
+        return labels[0] if len({device_sheets(label) for label in labels}) == 1 else ""
 
     @property
     def shown_columns(self) -> tuple[Column, ...]:

@@ -118,6 +118,17 @@ def test_the_badge_says_where_a_device_was_not_validated(cast: Cast) -> None:
     assert "not validated on this device" in run_page and "err. 3.21 %" not in run_page
 
 
+def test_a_comparison_of_one_device_has_its_badge_once_however_many_there_are(cast: Cast) -> None:
+    """One, eight and thirty-two of an H200 are one kind of device: the heading has its error."""
+    validated("NVIDIA H200", "memory", 3, 0.25)
+    made = experiment_with(cast.project, ready(cast.project))
+    for hardware in ("h200-141g", "1x8 h200-141g", "4x8 h200-141g"):
+        run(made, metrics={"step_time": 1.0, "peak_memory": 2.0}, hardware=hardware)
+    page = signed_in(cast.vera).get(cast.url(f"compare/{made.pk}/")).content.decode()
+    assert "err. 25 %" in page.split("</h1>")[1].split("</thead>")[0]
+    assert "err. 25 %" not in page.split("</thead>")[1].split("</table>")[0]
+
+
 def test_a_file_that_is_no_evidence_is_refused_by_name(db: None, tmp_path: Path) -> None:
     file = tmp_path / "other.json"
     file.write_text("[]")

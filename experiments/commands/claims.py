@@ -69,7 +69,7 @@ def call(arguments: argparse.Namespace) -> int:
 def _rows(arguments: argparse.Namespace, chosen: Sequence[OwnedClaim]) -> Iterator[dict[str, Any]]:
     """Yield each claim's row, once the evidence file has it."""
     if not arguments.run:
-        yield from (claim_row(owned, _without_runs(owned)) for owned in chosen)
+        yield from (claim_row(owned, _without_runs(owned, "pass --run to carry it out")) for owned in chosen)
         return
     before, evidence = _evidence(arguments, chosen)
     if arguments.out:
@@ -86,10 +86,9 @@ def _rows(arguments: argparse.Namespace, chosen: Sequence[OwnedClaim]) -> Iterat
         yield {name: row[name] for name in claim_row(owned, Verdict(NOT_RUN, ""))}
 
 
-def _without_runs(owned: OwnedClaim) -> Verdict:
-    if owned.claim.cannot:
-        return Verdict(CANNOT, owned.claim.cannot)
-    return Verdict(NOT_RUN, "pass --run to carry it out")
+def _without_runs(owned: OwnedClaim, why: str) -> Verdict:
+    """Return what is known of a claim before anything is carried out."""
+    return Verdict(CANNOT, owned.claim.cannot) if owned.claim.cannot else Verdict(NOT_RUN, why)
 
 
 def _evidence(
@@ -106,7 +105,7 @@ def _evidence(
     evidence = ClaimEvidence(dict(before.rows) if partly else {}, {"host": host(), "versions": versions()})
     for owned in chosen:
         if not (arguments.resume and evidence.row(owned)):
-            first = claim_row(owned, Verdict(NOT_RUN, "the command was stopped before it"))
+            first = claim_row(owned, _without_runs(owned, "the command was stopped before it"))
             evidence.rows[key_of(owned)] = {**first, "digest": owned.claim.digest}
     return before, evidence
 

@@ -181,8 +181,8 @@ def closed_forms(claim: Claim, known: Forms) -> dict[str, dict[str, float]]:
 def judge_trials(claim: Claim, found: Sequence[TrialFigures | None], known: Forms) -> Verdict:
     """Return the verdict on what a claim's trials gave, in the order of ``claim_trials``.
 
-    ``None`` for a trial that was not carried out; a metric that a run lacks means it did not fit. ``known``
-    are the closed forms that a claim may name.
+    ``None`` for a trial that was not carried out, so that a stand-in counts as not varied; a metric that a
+    run lacks means it did not fit. ``known`` are the closed forms that a claim may name.
     """
     count = len(found) - len(factors(claim))
     figures = [None if metrics is None else _figure_of(claim, metrics, known) for metrics in found]
@@ -190,7 +190,8 @@ def judge_trials(claim: Claim, found: Sequence[TrialFigures | None], known: Form
         if isinstance(figure, str):
             return Verdict(NOT_REPRODUCED, figure)
     ours = repeated([figure for figure in figures[:count] if isinstance(figure, float)])
-    varied = [Figure(one) if isinstance(one, float) else None for one in figures[count:] if one is not None]
+    complete = all(figure is not None for figure in figures[count:])
+    varied = [Figure(one) if isinstance(one, float) else None for one in figures[count:]] if complete else []
     return judge(claim, ours, varied, is_measured_with_noise(claim))
 
 

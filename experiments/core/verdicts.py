@@ -91,7 +91,10 @@ def _met(claim: Claim, varied: Sequence[Figure | None]) -> tuple[str, str]:
     if not claim.proxy:
         return REPRODUCED, ""
     if not varied:
-        return "", f"; no parameter of the stand-in ({claim.proxy}) was varied"
+        what = (
+            f"half and double of its {', '.join(claim.free)} are missing" if claim.free else "nothing varied"
+        )
+        return "", f"; stand-in: {claim.proxy}, {what}"
     shown = " and ".join("no answer" if one is None else f"{one.value:.4g}" for one in varied)
     varied_text = f"at half and double of its {', '.join(claim.free)} {shown}"
     if all(one is not None and is_met(claim, one) for one in varied):

@@ -66,6 +66,9 @@ def test_only_a_stand_in_that_meets_its_claim_needs_half_and_double() -> None:
     assert judge_trials(stand_in, met, {}).verdict == "not reproduced"
     assert judge_trials(stand_in, [*met[:2], figures(2.0)], {}).verdict == "reproduced by proxy"
     assert judge_trials(stand_in, [figures(1.7), None, None], {}).verdict == "direction only"
+    half_missing = judge_trials(stand_in, [figures(2.0), None, figures(2.0)], {})
+    assert half_missing.verdict == "direction only"
+    assert "half and double of its batch are missing" in half_missing.reason
 
 
 def test_what_a_clock_gives_is_repeated_with_other_seeds_and_carries_its_interval() -> None:

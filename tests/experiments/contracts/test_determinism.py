@@ -25,6 +25,7 @@ MAY_READ_A_CLOCK = {
     "run.py": "provenance: when a run began and how long it took",
     "core/progress.py": "how often progress is written",
     "commands/advise.py": "how long the answer took, printed beside it",
+    "commands/claim_checks.py": "provenance: how long a claim took, for the time left of the next run",
     "compilation/simulator/tiles.py": "provenance: what constructing kernels took",
     "compilation/planning/tuning/session.py": "the budget of a measured run; a replay has none",
 }

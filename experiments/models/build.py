@@ -113,7 +113,7 @@ def _build(source: ModelSource, geometry: Geometry, weights: bool) -> Model:
     if source.program is not None:
         from experiments.models.from_program import from_program
 
-        return from_program(source.program, geometry, weights)
+        return from_program(source.program, geometry, weights, source.options.training)
     if not source.zoo:
         from experiments.models.from_config import from_config
 

@@ -58,11 +58,15 @@ class Call:
 
 @dataclass(frozen=True)
 class Planned:
-    """The calls of a graph at given shapes, the constants that they read, and the shape of what comes out."""
+    """The calls of a graph at given shapes and the constants that they read.
+
+    ``outputs`` are what comes out by name, ``output_shape`` is that of what the loss is made of.
+    """
 
     calls: tuple[Call, ...]
     constants: Mapping[str, Weight]
     output_shape: tuple[int, ...]
+    outputs: tuple[str, ...]
 
 
 class Scope(nn.Module):
@@ -78,19 +82,17 @@ class Scope(nn.Module):
 class Exported(Scope):
     """A graph as a module tree: tensors at their paths, each node run inside the module that it came from.
 
-    ``weights=False`` leaves the tensors uninitialized (for fake ones). ``forward(*batch)`` is the graph's
-    output.
+    ``weights=False`` leaves the tensors uninitialized (for fake ones). ``forward(*batch)`` is the output of
+    the plan, or all of them where it has several.
     """
 
-    def __init__(
-        self, program: GraphProgram, calls: Sequence[Call], constants: Mapping[str, Weight], weights: bool
-    ) -> None:
+    def __init__(self, program: GraphProgram, plan: Planned, weights: bool) -> None:
         super().__init__()
-        self._calls, self._program_inputs = tuple(calls), program.inputs
-        self._output, self._file_dtype = program.output, program.dtype
+        self._calls, self._program_inputs = plan.calls, program.inputs
+        self._outputs, self._file_dtype = plan.outputs, program.dtype
         self._paths: dict[str, tuple[str, ...]] = {}
         self._scopes = {call.scope: self._scope(call.scope.split(".")) for call in self._calls}
-        groups = (program.parameters, program.buffers, constants)
+        groups = (program.parameters, program.buffers, plan.constants)
         for group in groups:
             for name, weight in group.items():
                 trains = group is program.parameters and "float" in weight.dtype
@@ -133,7 +135,7 @@ class Exported(Scope):
         """Parameters, buffers and constants by the file's names, as they are now."""
         return {name: _at(self, path) for name, path in self._paths.items()}
 
-    def forward(self, *batch: Any, **_: Any) -> Tensor:
+    def forward(self, *batch: Any, **_: Any) -> Any:
         mode = self.mode()
         stored, held = self.stored_tensors(), self._inputs(batch)
         for call in self._calls:
@@ -144,8 +146,8 @@ class Exported(Scope):
             result = inside(call.function, *arguments, **keywords)
             several = result if isinstance(result, tuple | list) else (result,)
             held.update(pair for pair in zip(call.outputs, several, strict=False) if pair[0])
-        out: Tensor = held[self._output] if self._output in held else stored[self._output]
-        return out
+        found = tuple(held[name] if name in held else stored[name] for name in self._outputs)
+        return found if len(found) > 1 else found[0]
 
     def _inputs(self, batch: Sequence[Tensor]) -> dict[str, Any]:
         """A batch has real numbers and int64 only; the graph may want other whole numbers or truth values."""

@@ -58,7 +58,7 @@ class _Graph:
     calls: list[Call]
     shapes: Mapping[str, tuple[int, ...]]
     constants: Mapping[str, Weight]
-    output: str
+    outputs: frozenset[str]
 
     def __post_init__(self) -> None:
         self.maker = {name: index for index, call in enumerate(self.calls) for name in call.outputs if name}
@@ -76,20 +76,23 @@ class _Graph:
     def only_reader(self, name: str) -> int | None:
         """The one call that reads the value once.
 
-        ``None`` where there are others or it is the model's output.
+        ``None`` where there are others or it is an output of the model.
         """
         found = self.readers.get(name, [])
-        return found[0] if len(found) == 1 and name != self.output else None
+        return found[0] if len(found) == 1 and name not in self.outputs else None
 
     def shape(self, argument: Any) -> tuple[int, ...]:
         return self.shapes.get(argument.name, ()) if isinstance(argument, Value) else ()
 
 
 def fuse(
-    calls: Sequence[Call], shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Weight], output: str
+    calls: Sequence[Call],
+    shapes: Mapping[str, tuple[int, ...]],
+    constants: Mapping[str, Weight],
+    outputs: frozenset[str],
 ) -> tuple[Call, ...]:
     """``calls`` with written-out operators put together, and without what nobody reads any more."""
-    graph = _Graph(list(calls), shapes, constants, output)
+    graph = _Graph(list(calls), shapes, constants, outputs)
     changed: dict[int, Call] = {}
     for index, call in enumerate(graph.calls):
         found = None
@@ -99,11 +102,11 @@ def fuse(
             found = _attention(graph, index)
         if found is not None:
             changed[found[0]] = found[1]
-    return _living([changed.get(index, call) for index, call in enumerate(graph.calls)], output)
+    return _living([changed.get(index, call) for index, call in enumerate(graph.calls)], outputs)
 
 
-def _living(calls: Sequence[Call], output: str) -> tuple[Call, ...]:
-    wanted, kept = {output}, []
+def _living(calls: Sequence[Call], outputs: frozenset[str]) -> tuple[Call, ...]:
+    wanted, kept = set(outputs), []
     for call in reversed(calls):
         if wanted.intersection(call.outputs):
             kept.append(call)

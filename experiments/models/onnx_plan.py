@@ -32,10 +32,10 @@ Array = npt.NDArray[Any]
 MOST_KNOWN = 1 << 24
 
 
-def plan_calls(program: GraphProgram, shapes: Sequence[tuple[int, ...]]) -> Planned:
+def plan_calls(program: GraphProgram, shapes: Sequence[tuple[int, ...]], outputs: tuple[str, ...]) -> Planned:
     """The plan for inputs of ``shapes``; ``BadInput`` names the node that cannot be carried out."""
     with _disable_current_modes(), FakeTensorMode(), torch.no_grad():
-        needed, wanted = _find_needed(program)
+        needed, wanted = _find_needed(program, (program.output, *outputs))
         plan = _Plan(program, wanted)
         for entry, shape in zip(program.inputs, shapes, strict=True):
             plan.values[entry.name] = torch.empty(shape, dtype=getattr(torch, entry.dtype))
@@ -47,13 +47,14 @@ def plan_calls(program: GraphProgram, shapes: Sequence[tuple[int, ...]]) -> Plan
                 "the output does not depend on the input", f"output {program.output!r:.80}", "a model"
             )
         shapes_of = {name: tuple(value.shape) for name, value in plan.values.items()}
-        calls = fuse(plan.calls, shapes_of, plan.constants, program.output)
-        return Planned(calls, plan.constants, tuple(out.shape))
+        given = tuple(plan.output_name(name) for name in outputs)
+        calls = fuse(plan.calls, shapes_of, plan.constants, frozenset(given))
+        return Planned(calls, plan.constants, tuple(out.shape), given)
 
 
-def _find_needed(program: GraphProgram) -> tuple[list[int], frozenset[str]]:
-    """Indices of the nodes that the output is made of, in order, and the values that are read."""
-    wanted, kept = {program.output}, []
+def _find_needed(program: GraphProgram, outputs: Sequence[str]) -> tuple[list[int], frozenset[str]]:
+    """Indices of the nodes that the outputs are made of, in order, and the values that are read."""
+    wanted, kept = set(outputs), []
     for index in range(len(program.nodes) - 1, -1, -1):
         node = program.nodes[index]
         if wanted.intersection(node.outputs):
@@ -89,6 +90,13 @@ class _Plan:
             weight = {**self.program.parameters, **self.program.buffers}[argument.name]
             self.stored[argument.name] = torch.empty(weight.shape, dtype=getattr(torch, weight.dtype))
         return self.stored[argument.name]
+
+    def output_name(self, name: str) -> str:
+        """The name of an output, or that of the constant which holds what does not depend on the input."""
+        found = self.values.get(name)
+        if name in self.program.constants:
+            found = array_of(self.program.constants[name])
+        return self._keep(found).name if isinstance(found, np.ndarray) else name
 
     def add(self, node: Node, index: int) -> None:
         where = f"node {index} ({node.op} {node.name!r:.80})"

@@ -35,25 +35,26 @@ DROPPING = {
 }
 
 
-def plan_calls(program: GraphProgram, shapes: Sequence[tuple[int, ...]]) -> Planned:
+def plan_calls(program: GraphProgram, shapes: Sequence[tuple[int, ...]], outputs: tuple[str, ...]) -> Planned:
     """The plan for inputs of ``shapes``, tried once on tensors without memory.
 
     ``BadInput`` names the failing node.
     """
     calls = tuple(_call(node) for node in program.nodes)
+    plan = Planned(calls, program.constants, (), outputs)
     with _disable_current_modes(), FakeTensorMode(), torch.no_grad():
-        out = _try_shapes(program, calls, shapes)
-    return Planned(calls, program.constants, tuple(out.shape))
+        out = _try_shapes(program, plan, shapes)
+    return replace(plan, output_shape=tuple(out.shape))
 
 
-def _try_shapes(program: GraphProgram, calls: Sequence[Call], shapes: Sequence[tuple[int, ...]]) -> Tensor:
-    module = Exported(program, calls, program.constants, weights=False).eval()
+def _try_shapes(program: GraphProgram, plan: Planned, shapes: Sequence[tuple[int, ...]]) -> Tensor:
+    module = Exported(program, plan, weights=False).eval()
     mode, stored = module.mode(), module.stored_tensors()
     held: dict[str, Any] = {
         entry.name: torch.empty(shape, dtype=getattr(torch, entry.dtype))
         for entry, shape in zip(program.inputs, shapes, strict=True)
     }
-    for index, call in enumerate(calls):
+    for index, call in enumerate(plan.calls):
         where = f"node {index} ({program.nodes[index].op} {call.name!r:.80})"
         arguments = [fill(argument, held, stored, mode) for argument in call.arguments]
         keywords = {name: fill(value, held, stored, mode) for name, value in call.keywords.items()}

@@ -106,6 +106,7 @@ def program_of(model: Any, sha256: str, name: str) -> tuple[GraphProgram, tuple[
         nodes=tuple(_nodes(graph, same)),
         inputs=inputs,
         output=output,
+        outputs=tuple(str(item.name) for item in model.graph.output),
         parameters=of("parameter"),
         buffers=of("buffer"),
         constants=of("constant"),
@@ -129,8 +130,8 @@ def _assumptions(graph: _Graph, program: GraphProgram) -> Iterator[str]:
         yield "batch normalizations use the batch's own statistics in training, whatever mode was exported"
     if "Dropout" in operators:
         yield "dropout built as 0, so that a step is repeatable"
-    if len(graph.model.graph.output) > 1:
-        yield f"{len(graph.model.graph.output) - 1} other outputs are left out"
+    if len(program.outputs) > 1:
+        yield f"{len(program.outputs) - 1} other outputs have no part in the loss; inference gives all"
 
 
 def _stored_weights(model: Any, name: str) -> Iterator[tuple[str, Weight]]:

@@ -88,6 +88,7 @@ def program_of(
         nodes=tuple(nodes),
         inputs=inputs,
         output=_output(graph, signature, metas),
+        outputs=tuple(_outputs(graph, signature)),
         parameters=of("parameter"),
         buffers=of("buffer"),
         constants=of("constant"),
@@ -347,6 +348,17 @@ def _updates(graph: _Graph, signature: Mapping[str, Any]) -> Iterator[Node]:
             yield Node(UPDATE, f"update of {name}"[:80], "", (Stored(name), value), {}, ())
         elif kind != "user_output":
             raise BadInput(f"a result of kind {kind!r:.40}", graph.where, "outputs and updated buffers")
+
+
+def _outputs(graph: _Graph, signature: Mapping[str, Any]) -> Iterator[str]:
+    """The tensors that the program gives its caller, by name."""
+    for spec in _list(signature, "output_specs", graph.where):
+        what, body = _one(spec, graph.where)
+        kind, inner = _one(body.get("arg"), graph.where)
+        if what == "user_output" and kind == "as_tensor":
+            known = graph.names.get(_name(inner, graph.where))
+            if known is not None:
+                yield known.name
 
 
 def _output(graph: _Graph, signature: Mapping[str, Any], metas: Mapping[str, Any]) -> str:

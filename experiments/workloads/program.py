@@ -105,7 +105,8 @@ class Input:
 class GraphProgram:
     """A model as the graph that a file exports.
 
-    ``sha256`` is the file's. ``output`` is what the loss is made of. ``usual`` gives open sizes their values
+    ``sha256`` is the file's. ``output`` is what the loss is made of, ``outputs`` are all (it alone where the
+    file names no others). ``usual`` gives open sizes their values
     at export, ``operators`` the versions of the operator sets. Parameters that share their values are one.
     """
 
@@ -119,6 +120,11 @@ class GraphProgram:
     constants: Mapping[str, Weight] = field(default_factory=dict)
     usual: Mapping[str, int] = field(default_factory=dict)
     operators: Mapping[str, int] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
+
+    def given(self, training: bool) -> tuple[str, ...]:
+        """Return what a call gives: in training what the loss is made of, else all outputs in their order."""
+        return (self.output,) if training or not self.outputs else self.outputs
 
     @property
     def dtype(self) -> str:

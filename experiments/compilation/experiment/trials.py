@@ -9,6 +9,7 @@ from experiments.core.spec import CLOCKS, Result
 
 if TYPE_CHECKING:
     from experiments.compilation.live.runner import CompiledRun
+    from experiments.compilation.live.verify import Verification
 
 
 def result_of(trial: CompiledRun, sha256: str, live: Any) -> Result:
@@ -22,13 +23,22 @@ def result_of(trial: CompiledRun, sha256: str, live: Any) -> Result:
         series=trial.compiled.series,
         plan=live.plan_of(trial),
         status="ok" if check.ok else "rejected",
-        reason=None if check.ok else f"the result differs from eager: {check.counterexample}",
+        reason=_reason(check),
         workload_sha256=sha256,
         notes={
             "device": trial.task.device,
             "compilation": _notes(trial),
             **({CLOCKS: clocks} if trial.priced else {}),
         },
+    )
+
+
+def _reason(check: Verification) -> str | None:
+    """Return why a trial is rejected; what could not be compared was not found wrong."""
+    if check.ok:
+        return None
+    return (
+        f"the result differs from eager: {check.counterexample}" if check.comparable else check.counterexample
     )
 
 

@@ -25,12 +25,13 @@ from experiments.compilation.live.kept_weights import KeptWeight, channel_sqnr, 
 from experiments.compilation.live.lower import lower, parameters_of
 from experiments.compilation.live.output_agreement import compare_outputs, tensors
 from experiments.compilation.live.training_curve import trained_beside
-from experiments.compilation.live.verify import Verification, unfriendly, verify
+from experiments.compilation.live.unfriendly import DRAWN_ANEW, GIVEN, unfriendly
+from experiments.compilation.live.verify import Verification, verify
 from experiments.compilation.live.widening import widened
 from experiments.compilation.planning.numerics.quantization import Scheme, quantize
 
 #: Unfriendly inputs that are distributed as calibration's were.
-LIKE_CALIBRATION = ("as given", "shuffled")
+LIKE_CALIBRATION = (GIVEN, DRAWN_ANEW)
 
 
 def verify_rewrite(

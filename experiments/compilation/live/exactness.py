@@ -7,33 +7,45 @@ node that stayed reads something else than before, the two things read must be e
 stayed give; so each such place is checked by itself, with random whole numbers for what stayed. If all places
 agree, the graphs do, by induction along the order of the ops; and a deep network's numbers never grow beyond
 what floats hold exactly.
+
+Constants are never drawn: whole ones (a mask, a table of indices, what an op without inputs gives) are what
+they are, others become whole numbers by their values, so that equal ones stay equal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from experiments.compilation.interface import Graph, GraphNode, Ref, TensorType, map_refs
-from experiments.compilation.interface.graph import OP, reachable_from
+from experiments.compilation.interface import CONSTANT, OP, Graph, GraphNode, Ref, TensorType, map_refs
+from experiments.compilation.interface.graph import reachable_from
 from experiments.compilation.live.lower import call
 from experiments.core.progress import Progress, accompany, silent
 
 #: Largest whole number drawn, and the types that sum products of such numbers without rounding.
 LARGEST = 3
 EXACT = ("float32", "float64")
+#: Constants up to this are what they are where they are whole.
+LARGEST_CONSTANT = 256
 
 #: What a reader read before and what it reads after the rewrite, each with its graph.
 Sides = tuple[tuple[Graph, Ref], tuple[Graph, Ref]]
 
 
 def exact_places(
-    before: Graph, after: Graph, device: str, seed: int, progress: Progress = silent
+    before: Graph,
+    after: Graph,
+    device: str,
+    seed: int,
+    progress: Progress = silent,
+    constants: Mapping[str, Tensor] | None = None,
 ) -> tuple[int, str]:
     """Return how many places were compared, and the first at which the graphs differ ("" for none).
+
+    ``constants`` are the model's, by path; those that calls write to are drawn like any other value.
 
     Places behind which another type than float32 or float64 is computed are left out: whole numbers round
     there.
@@ -43,8 +55,9 @@ def exact_places(
     for reader, old, new in accompany(places(before, after, stayed), progress, 1):
         sides = (before, old), (after, new)
         try:
-            agree = _agree(sides, stayed, _Draws(before, device, seed)) or _agree(
-                sides, _independent(sides, stayed), _Draws(before, device, seed)
+            agree = any(
+                _agree(sides, drawn, _Draws(before, device, seed, constants or {}))
+                for drawn in (stayed, _independent(sides, stayed))
             )
         except _Rounds:
             continue
@@ -126,17 +139,31 @@ class _Rounds(Exception):
 
 
 class _Draws:
-    """Random whole numbers for the results of nodes that stayed, the same for both graphs."""
+    """Whole numbers for the results of nodes that stayed, the same for both graphs; constants have theirs."""
 
-    def __init__(self, graph: Graph, device: str, seed: int) -> None:
-        self._graph = graph
+    def __init__(self, graph: Graph, device: str, seed: int, constants: Mapping[str, Tensor]) -> None:
+        self._graph, self._constants = graph, constants
         self._generator = torch.Generator(device).manual_seed(seed)
         self._known: dict[Ref, Tensor] = {}
 
     def __call__(self, ref: Ref) -> Tensor:
         if ref not in self._known:
-            self._known[ref] = self._draw(self._graph.type(ref))
+            found = self._constant(ref)
+            self._known[ref] = self._draw(self._graph.type(ref)) if found is None else _whole(found)
         return self._known[ref]
+
+    def _constant(self, ref: Ref) -> Tensor | None:
+        """Return what does not depend on the inputs: an unwritten constant, the result of a factory."""
+        node = self._graph.by_name[ref.node]
+        if node.kind == CONSTANT and node.name in self._graph.unwritten_constants:
+            found = self._constants.get(node.target)
+            return None if found is None else found.detach()
+        if not _is_fixed(self._graph, node.name):
+            return None
+        values: dict[Ref, Any] = {}
+        call(node, values)
+        made: Tensor = values[ref]
+        return made
 
     def _draw(self, kind: TensorType) -> Tensor:
         if kind.dtype not in EXACT and "float" in kind.dtype:
@@ -148,20 +175,34 @@ class _Draws:
         return made.zero_() if 0 in kind.stride else made.copy_(drawn)
 
 
+def _whole(constant: Tensor) -> Tensor:
+    """Return a constant whose broken and large numbers are small whole ones, by their values."""
+    if not constant.is_floating_point():
+        return constant
+    if str(constant.dtype).removeprefix("torch.") not in EXACT:
+        raise _Rounds
+    kept = ((constant == constant.round()) & (constant.abs() <= LARGEST_CONSTANT)) | ~constant.isfinite()
+    bits = constant.double().contiguous().view(torch.int64)
+    mixed = ((bits ^ (bits >> 29)) * 0x2545F4914F6CDD1D >> 40) % (2 * LARGEST)
+    drawn = torch.where(mixed < LARGEST, mixed + 1, LARGEST - 1 - mixed)
+    return torch.where(kept, constant, drawn.to(constant.dtype))
+
+
 @torch.no_grad()
 def _value(graph: Graph, ref: Ref, stayed: Set[str], draws: _Draws) -> Tensor:
     """Return ``ref`` from what stayed: the ops between are carried out."""
+    given = {node.name for node in graph.nodes if node.kind != OP} | stayed
     needed, waiting = set(), [ref.node]
     values: dict[Ref, Any] = {}
     while waiting:
         name = waiting.pop()
-        if name not in stayed and name not in needed:
+        if name not in given and name not in needed:
             needed.add(name)
             waiting += graph.by_name[name].inputs
     for node in graph.nodes:
         if node.name in needed:
             for read in node.refs:
-                if read.node in stayed:
+                if read.node in given:
                     values[read] = draws(read)
             call(node, values)
     found: Tensor = values[ref] if ref in values else draws(ref)

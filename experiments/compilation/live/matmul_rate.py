@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import torch
 
+from experiments.compilation.live.agreement import TOLERANCE
 from experiments.compilation.live.backends.base import unsupported_backend
 from experiments.compilation.live.triton_kernels.interpreter import is_installed
-from experiments.compilation.live.verify import TOLERANCE
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from experiments.compilation.interface import (
+    CONSTANT,
     Graph,
     IllTyped,
     Recipe,
@@ -24,7 +25,7 @@ from experiments.compilation.live.backends.base import Compiled, Task, clock_com
 from experiments.compilation.live.calibration import Calibrator
 from experiments.compilation.live.costs import Bench, MeasuredPrices, Prices, Roofline
 from experiments.compilation.live.exactness import exact_places
-from experiments.compilation.live.lower import lower, parameters_of
+from experiments.compilation.live.lower import attribute, lower, parameters_of
 from experiments.compilation.live.timing import Comparison, compare
 from experiments.compilation.live.types import Inference
 from experiments.compilation.live.verify import Verification, verify
@@ -148,7 +149,9 @@ def _verify(
     checked = verify(task, compiled, seed)
     if rewritten.exactness != "exact" or not checked.ok:
         return checked, compiled
-    places, complaint = exact_places(task.graph, rewritten.graph, task.device, seed, task.progress)
+    paths = [node.target for node in task.graph.nodes if node.kind == CONSTANT]
+    constants = {path: attribute(task.origin, path) for path in paths}
+    places, complaint = exact_places(task.graph, rewritten.graph, task.device, seed, task.progress, constants)
     return replace(checked, exact_places=places, counterexample=complaint), compiled
 
 

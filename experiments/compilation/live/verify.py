@@ -1,29 +1,36 @@
-"""Whether a rewritten model still computes what eager does, judged in float64 on unfriendly inputs."""
+"""Whether a rewritten model still does what eager does, judged in float64 on unfriendly inputs.
+
+What a call gives, what it leaves in buffers and inputs, and in training the gradients are compared
+(``agreement``). Every call starts from the same state (``sides``), which moves on from input to input as
+eager moves it.
+"""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping, Sequence
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
+from experiments.compilation.live.agreement import (
+    EAGER_ALLOWANCE,
+    Triple,
+    disagreement,
+    largest,
+    mismatch,
+    real,
+)
 from experiments.compilation.live.backends.base import Compiled, Inputs, Task
-from experiments.compilation.live.module_hooks import report_modules
+from experiments.compilation.live.calls import CallResults
+from experiments.compilation.live.sides import CaseResults, Sides
+from experiments.compilation.live.unfriendly import unfriendly
 
-#: Relative difference allowed for reordered arithmetic, by dtype of the candidate (2e-2: 8 bits of bfloat16).
-TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 2e-2}
-#: The candidate may also be this many times as far from float64 as eager itself is.
-EAGER_ALLOWANCE = 4.0
-#: Part of an allowed difference that the float64 truth may itself be off by: a gradient that cancels to zero
-#: is 1e-18 there, and a candidate exactly so many times as far as eager would be refused for it.
-SLACK = 1e-6
-
-#: Tensors by what they are called in a counterexample.
-Results = Mapping[str, Tensor]
+#: What is said where the model draws random numbers and the candidate draws others.
+RANDOM = "not comparable: random"
 
 
 @dataclass(frozen=True)
@@ -32,9 +39,9 @@ class Verification:
 
     ``counterexample`` is "" when nothing is wrong.
 
-    Only places where eager itself, in the model's own dtype, gives a finite number are compared:
+    Only places where eager itself, in the model's own dtype, gives a finite number have errors:
     ``places_compared``. ``exact_places`` counts the places at which a rewrite that claims to be exact was
-    found so on whole numbers.
+    found so on whole numbers. ``inputs_compared`` leaves out inputs that eager itself refuses.
     """
 
     inputs_compared: int
@@ -50,29 +57,10 @@ class Verification:
     def ok(self) -> bool:
         return not self.counterexample
 
-
-def unfriendly(inputs: Inputs, seed: int) -> list[tuple[str, Inputs]]:
-    """Return the inputs as given, fresh draws, negated, large and zero ones.
-
-    Integer inputs stay in their range.
-    """
-    generator = torch.Generator().manual_seed(seed)
-
-    def real(change: Callable[[Tensor], Tensor]) -> Inputs:
-        return tuple(change(x) if x.is_floating_point() else x for x in inputs)
-
-    def shuffled(x: Tensor) -> Tensor:
-        order = torch.randperm(x.numel(), generator=generator).to(x.device)
-        return x.flatten()[order].reshape(x.shape)
-
-    cases = [("as given", inputs), ("shuffled", tuple(shuffled(x) for x in inputs))]
-    if any(x.is_floating_point() for x in inputs):
-        cases += [
-            ("negated", real(torch.neg)),
-            ("times 100", real(lambda x: x * 100)),
-            ("zero", real(torch.zeros_like)),
-        ]
-    return cases
+    @property
+    def comparable(self) -> bool:
+        """Whether the candidate could be judged at all."""
+        return self.counterexample != RANDOM
 
 
 def verify(
@@ -90,135 +78,135 @@ def verify(
     approximates by the same means, and may be missed by as much as eager otherwise.
     """
     task.progress(0.0, "")
-    reference = replace(task, module=copy.deepcopy(task.module).double())
     cases = [*unfriendly(task.inputs, seed), *ours.others.items()] if cases is None else cases
-    found = Verification(len(cases), 0.0, 0.0, True)
-    for title, case in cases:
-        wide = tuple(x.double() if x.is_floating_point() else x for x in case)
-        with report_modules(task.progress):
-            exact = results(reference, reference.module, None, wide, seed)
-            plain = results(task, task.module, None, case, seed)
-        other = plain if peer is None else results(task, peer, None, case, seed)
-        candidate = results(task, ours.call, ours.parameters, case, seed)
-        task.progress(0.0, "")
-        found = _compare_input(found, f"input {title}", exact, plain, other, candidate, bound)
-        if not found.ok:
-            return found
+    sides = Sides(task, ours, peer, seed)
+    found = Verification(0, 0.0, 0.0, True)
+    try:
+        for title, case in cases:
+            seen = sides.call(title, case)
+            if seen is None:
+                continue
+            found = _judge(replace(found, inputs_compared=found.inputs_compared + 1), seen, bound)
+            if not found.ok:
+                return found
+            sides.go_on(seen)
+    finally:
+        sides.put_back()
     if not found.places_compared:
         return replace(found, counterexample="eager gives no finite number on any input: nothing to compare")
     return found
 
 
-def results(
-    task: Task,
-    call: Callable[..., Any],
-    parameters: Mapping[str, Tensor] | None,
-    case: Inputs,
-    seed: int,
-) -> Results:
-    """Return the outputs by number and, in training, the gradients by parameter.
-
-    Random ops draw from ``seed``. The task's ``progress`` gets a sign of life first.
-    """
-    torch.manual_seed(seed)
-    task.progress(0.0, "")
-    if not task.training:
-        with torch.no_grad():
-            return {f"output {number}": leaf for number, leaf in enumerate(_leaves(call(*case)))}
-    owned = dict(task.module.named_parameters()) if parameters is None else parameters
-    for value in owned.values():
-        value.grad = None
-    loss = call(*case)
-    loss.backward()
-    gradients = {f"gradient of {k}": v.grad for k, v in owned.items() if v.grad is not None}
-    return {"loss": loss.detach(), **{name: value.clone() for name, value in gradients.items()}}
-
-
-def _compare_input(
-    so_far: Verification,
-    title: str,
-    exact: Results,
-    plain: Results,
-    other: Results,
-    ours: Results,
-    bound: float,
-) -> Verification:
-    """Return ``so_far`` with one more input compared.
-
-    ``other`` is what may be missed as far as ``EAGER_ALLOWANCE`` says.
-    """
-    complaint = _mismatch(exact, ours)
+def _judge(so_far: Verification, seen: CaseResults, bound: float) -> Verification:
+    """Return ``so_far`` with one more input compared."""
+    complaint = _other_kind(seen.plain, seen.own)
     if complaint:
-        return replace(
-            so_far, max_abs_error=float("inf"), bit_equal=False, counterexample=f"{title}: {complaint}"
-        )
-    for name, truth in exact.items():
-        bit_equal = so_far.bit_equal and bool(torch.equal(ours[name], plain[name]))
-        finite = torch.isfinite(plain[name])
-        own, truth, base, rival = (
-            value.masked_fill(~finite, 0) for value in (ours[name], truth, plain[name], other[name])
-        )
-        error, eager_error = _distance(own, truth), _distance(base, truth)
-        so_far = replace(
-            so_far,
-            places_compared=so_far.places_compared + int(finite.sum()),
-            max_abs_error=max(so_far.max_abs_error, error),
-            max_relative_error=max(so_far.max_relative_error, _relative(own, truth)),
-            eager_max_abs_error=max(so_far.eager_max_abs_error, eager_error),
-            bit_equal=bit_equal,
-        )
-        complaint = _beyond_bound(own, truth, rival, bound) if bound else _beyond(own, truth, base)
+        return _rejected(so_far, seen, complaint)
+    magnitude = largest(seen.case)
+    for of in _triples(seen):
+        complaint = mismatch(of.plain, of.own)
         if complaint:
-            return replace(so_far, counterexample=f"{title}, {name}: {complaint}")
-    return so_far
+            return _rejected(so_far, seen, f"{of.name} {complaint}")
+        so_far = _measured(so_far, of)
+        if bound and of.plain.is_floating_point():
+            complaint = _beyond_bound(of, _named(seen.other, of.name, of.plain), bound)
+        else:
+            complaint = disagreement(of, magnitude, functools.partial(_moved, seen, of.name))
+        if complaint:
+            return _rejected(so_far, seen, f"{of.name}: {complaint}")
+    return _rejected(so_far, seen, "") if _draws_apart(seen) else so_far
 
 
-def _beyond(own: Tensor, truth: Tensor, plain: Tensor) -> str:
-    """Return how ``own`` is further from the truth than reordered arithmetic may be; empty when it is not."""
-    if not own.numel():
-        return ""
-    allowed = TOLERANCE.get(own.dtype, 0.0) * float(truth.abs().max())
-    allowed += EAGER_ALLOWANCE * _distance(plain, truth) * (1 + SLACK)
-    return (
-        "" if _distance(own, truth) <= allowed else f"{_where(own, truth)}, allowed difference {allowed:.3g}"
+def _rejected(so_far: Verification, seen: CaseResults, complaint: str) -> Verification:
+    """Return the verdict on a difference; where the sides drew other numbers, it says nothing."""
+    said = RANDOM if _draws_apart(seen) else f"input {seen.title}, {complaint}"
+    return replace(so_far, max_abs_error=math.inf, bit_equal=False, counterexample=said)
+
+
+def _draws_apart(seen: CaseResults) -> bool:
+    """Whether eager draws random numbers and the candidate draws others, which shows in the generator."""
+    plain, own = seen.plain.generator, seen.own.generator
+    assert plain is not None
+    assert own is not None
+    return seen.plain.drew and not torch.equal(plain, own)
+
+
+def _other_kind(plain: CallResults, own: CallResults) -> str:
+    """Return what is wrong with a candidate's results before any number is compared."""
+    if own.error:
+        return own.error
+    if own.structure != plain.structure:
+        return f"gives {own.structure} instead of {plain.structure}"
+    for name, value in plain.others.items():
+        if type(own.others[name]) is not type(value) or own.others[name] != value:
+            return f"{name} is {own.others[name]!r:.80} instead of {value!r:.80}"
+    return ""
+
+
+def _triples(seen: CaseResults) -> Iterator[Triple]:
+    """Return all results, what was written first.
+
+    One that a side lacks is what it left as it was, or a gradient of 0. Where float64 takes another way (as
+    many results as there are positive numbers, say), eager is the truth.
+    """
+    sides = seen.plain, seen.own, seen.exact
+    names = dict.fromkeys(name for side in sides for name in (*side.written, *side.given))
+    for name in names:
+        known = next(value for side in sides if (value := _find(side, name)) is not None)
+        otherwise = seen.standing[name] if name in seen.standing else torch.zeros_like(known)
+        plain, own = (_named(side, name, otherwise) for side in (seen.plain, seen.own))
+        truth = _named(seen.exact, name, otherwise)
+        yield Triple(name, truth if truth.shape == plain.shape else plain, plain, own)
+
+
+def _find(side: CallResults, name: str) -> Tensor | None:
+    return side.given.get(name, side.written.get(name))
+
+
+def _named(side: CallResults, name: str, otherwise: Tensor) -> Tensor:
+    found = _find(side, name)
+    return otherwise if found is None else found
+
+
+def _moved(seen: CaseResults, name: str) -> Iterator[Tensor]:
+    """Return the result of that name as rounding moves it, where it keeps its shape."""
+    shape = _named(seen.exact, name, seen.standing.get(name, torch.empty(0))).shape
+    draws = (_find(side, name) for side in seen.moved)
+    return (draw for draw in draws if draw is not None and draw.shape == shape)
+
+
+def _measured(so_far: Verification, of: Triple) -> Verification:
+    """Return ``so_far`` with the distances of one result."""
+    plain, own, truth = (real(value).double() for value in (of.plain, of.own, of.truth))
+    finite = plain.isfinite()
+    own, truth, plain = (value.masked_fill(~finite, 0) for value in (own, truth, plain))
+    return replace(
+        so_far,
+        places_compared=so_far.places_compared + int(finite.sum()),
+        max_abs_error=max(so_far.max_abs_error, _distance(own, truth)),
+        max_relative_error=max(so_far.max_relative_error, _relative(own, truth, plain)),
+        eager_max_abs_error=max(so_far.eager_max_abs_error, _distance(plain, truth)),
+        bit_equal=so_far.bit_equal and bool(torch.equal(of.own, of.plain)),
     )
 
 
-def _beyond_bound(own: Tensor, truth: Tensor, other: Tensor, bound: float) -> str:
-    """Return the same of an approximation, in norm."""
+def _beyond_bound(of: Triple, other: Tensor, bound: float) -> str:
+    """Return how far an approximation is beyond what it may be off, in norm; empty when it is not."""
+    finite = of.plain.isfinite()
+    own, truth, rival = (value.double().masked_fill(~finite, 0) for value in (of.own, of.truth, other))
     size = float(truth.norm())
-    allowed = bound * size + EAGER_ALLOWANCE * float((other.double() - truth).norm())
-    error = float((own.double() - truth).norm())
+    allowed = bound * size + EAGER_ALLOWANCE * float((rival - truth).norm())
+    error = float((own - truth).norm())
     if error <= allowed:
         return ""
     return f"{error / (size or 1.0):.3g} of the result's norm away, {allowed / (size or 1.0):.3g} allowed"
 
 
-def _leaves(value: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
-
-
-def _mismatch(exact: Results, ours: Results) -> str:
-    if exact.keys() != ours.keys():
-        return f"gives {', '.join(ours)} instead of {', '.join(exact)}"
-    for name, truth in exact.items():
-        if truth.shape != ours[name].shape:
-            return f"{name} has shape {tuple(ours[name].shape)} instead of {tuple(truth.shape)}"
-    return ""
-
-
 def _distance(own: Tensor, truth: Tensor) -> float:
-    return float((own.double() - truth).abs().max()) if own.numel() else 0.0
+    return float((own - truth).abs().max()) if own.numel() else 0.0
 
 
-def _relative(own: Tensor, truth: Tensor) -> float:
-    """Error over the truth, both in norm; 0 of 0 is 0."""
-    error = float((own.double() - truth).norm())
-    return error / float(truth.norm()) if error else 0.0
-
-
-def _where(own: Tensor, truth: Tensor) -> str:
-    worst = int((own.double() - truth).abs().nan_to_num(torch.inf).argmax())
-    return (
-        f"element {worst} is {own.flatten()[worst].item():.6g} instead of {truth.flatten()[worst].item():.6g}"
-    )
+def _relative(own: Tensor, truth: Tensor, plain: Tensor) -> float:
+    """Error over the truth, both in norm; where eager's own error is as large, that says nothing."""
+    size = float(truth.norm())
+    return float((own - truth).norm()) / size if size > float((plain - truth).norm()) else 0.0

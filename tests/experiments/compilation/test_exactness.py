@@ -57,3 +57,36 @@ def test_ones_are_ones_where_a_duplicate_gives_way() -> None:
     once = Cse().rewrite(graph, Bench(Inference(), MeasuredPrices("cpu"))).graph
     assert len(once.nodes) < len(graph.nodes)
     assert exact_places(graph, once, "cpu", 0) == (1, "")
+
+
+class Tables(torch.nn.Module):
+    """Two buffers of the same broken values, ones that change nothing, and indices beyond any draw."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Buffer(torch.randn(4)), torch.nn.Buffer(torch.zeros(4))
+        self.second.copy_(self.first)
+        self.ones, self.rows = torch.nn.Buffer(torch.ones(4)), torch.nn.Buffer(torch.tensor([5, 3]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x * self.ones + self.first).index_select(0, self.rows) * self.second
+
+
+def test_constants_are_what_they_are() -> None:
+    """One of two equal buffers may give way, a product with ones may go, another buffer may not be read."""
+    module = Tables()
+    origin = export(module, (torch.randn(6, 4),))
+    graph, values = records(origin), dict(module.named_buffers())
+    read = {node.target: Ref(node.name) for node in graph.nodes if node.kind == "constant"}
+    product = next(node for node in graph.ops if node.target == "aten.mul.Tensor")
+    total = next(node for node in graph.ops if node.target == "aten.add.Tensor")
+
+    def compared(old: Ref, new: Ref) -> tuple[int, str]:
+        draft = Draft(graph, Inference())
+        draft.replace(old, new)
+        return exact_places(graph, draft.finish(), "cpu", 0, constants=values)
+
+    assert compared(read["second"], read["first"]) == (1, "")
+    assert compared(Ref(product.name), product.refs[0]) == (1, "")
+    assert compared(read["first"], read["ones"])[1] and compared(Ref(total.name), Ref(product.name))[1]
+    assert not exact_places(graph, graph, "cpu", 0, constants=values)[1]

@@ -182,7 +182,7 @@ def test_a_wrong_rewrite_ends_rejected_and_untimed(monkeypatch: pytest.MonkeyPat
 
 
 class Power(nn.Module):
-    """x to the 21st: for the inputs times 100, 1e42 overflows float32 and not float64."""
+    """x to the 21st: for the inputs times 10,000, 1e84 overflows float32 and not float64."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x**21
@@ -191,7 +191,7 @@ class Power(nn.Module):
 def test_what_overflows_in_eager_too_is_no_counterexample_and_what_overflows_alone_is() -> None:
     task = Task(Power(), (torch.tensor([0.5, 1.0]),), "cpu")
     found = verify(task, Compiled(lambda x: x**20 * x, 0.0, 0.0), 0)
-    assert found.ok and found.places_compared == 9  # of five inputs one place overflows: 100^21
+    assert found.ok and found.places_compared == 10  # of six inputs one overflows in both places
     wrong = verify(task, Compiled(lambda x: x**21 * 1.1, 0.0, 0.0), 0)
     assert "input as given, output 0: element 1" in wrong.counterexample
     early = verify(task, Compiled(lambda x: (x * 1e3) ** 21 / 1e3**21, 0.0, 0.0), 0)
@@ -200,8 +200,9 @@ def test_what_overflows_in_eager_too_is_no_counterexample_and_what_overflows_alo
 
 def test_a_model_that_gives_no_number_cannot_be_verified() -> None:
     nothing = Task(module_of(lambda x: x / 0 - x / 0), (torch.ones(2),), "cpu")
-    found = verify(nothing, Compiled(lambda x: x, 0.0, 0.0), 0)
+    found = verify(nothing, Compiled(lambda x: x / 0 - x / 0, 0.0, 0.0), 0)
     assert found.counterexample == "eager gives no finite number on any input: nothing to compare"
+    assert "is 1 instead of nan" in verify(nothing, Compiled(lambda x: x, 0.0, 0.0), 0).counterexample
 
 
 def test_a_rewrite_of_the_training_step_is_judged_by_its_gradients(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,7 @@ def test_gradients_reach_the_float32_parameters() -> None:
     checked, _ = approximation.verify_rewrite(task, ours, untrained(done), 0)
     assert checked.ok, checked.counterexample
     assert ours.parameters is not None
+    ours.call(*task.inputs).backward()
     assert {value.grad.dtype for value in ours.parameters.values() if value.grad is not None} == {
         torch.float32
     }

@@ -64,8 +64,8 @@ def by_us(model: Any, feeds: Mapping[str, Array], output: str, training: bool = 
     known = {name for place, name in enumerate(node.input) if place in host and name}
     filled.graph.initializer.extend(onnx.numpy_helper.from_array(feeds[name], name) for name in known)
     program = program_for(filled, {n: value for n, value in feeds.items() if n not in known}, output)
-    plan = plan_calls(program, [entry.shape for entry in program.inputs])  # type: ignore[misc]
-    module = Exported(program, plan.calls, plan.constants, weights=True).train(training)
+    plan = plan_calls(program, [entry.shape for entry in program.inputs], (program.output,))  # type: ignore[misc]
+    module = Exported(program, plan, weights=True).train(training)
     batch = [torch.from_numpy(np.array(feeds[entry.name])) for entry in program.inputs]
     with torch.no_grad():
         out = module(*batch)

@@ -23,7 +23,7 @@ from experiments.compilation.live.backends.base import (
     clock_compilation,
     unsupported_backend,
 )
-from experiments.compilation.live.verify import unfriendly
+from experiments.compilation.live.unfriendly import unfriendly
 from experiments.core.errors import BadInput, Infeasible
 
 #: What tells inputs apart that need a graph of their own.

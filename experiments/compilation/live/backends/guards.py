@@ -18,6 +18,7 @@ from experiments.compilation.live.backends import dynamo
 from experiments.compilation.live.backends.base import CompilationClock, Compiled, Task, clock_compilation
 from experiments.compilation.live.backends.piecewise import pieces
 from experiments.compilation.live.backends.sizes import Sampler, latencies, others, sampler
+from experiments.compilation.live.calls import in_structure
 from experiments.core.errors import BadInput
 from experiments.core.spec import Series
 
@@ -48,6 +49,7 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
     task.progress(0.5, "compiling as sizes come")
     with fresh_cache():
         call, grown, clock, extra = run_sizes(task, batch, axes, sizes, variant, "inductor", limit)
+    call = in_structure(call, task) if variant == PIECEWISE else call
     counts = dynamo.read_counts()
     counted[variant] = counts.graphs
     series = {"graphs": Series("graphs", sizes, grown, "entries")}

@@ -28,6 +28,7 @@ from experiments.compilation.live.backends.base import (
     clock_compilation,
     unsupported_backend,
 )
+from experiments.compilation.live.calls import in_structure
 from experiments.compilation.live.export import DATA_DECIDE, NoOneGraph
 from experiments.core.errors import BadInput, LabError
 
@@ -63,6 +64,7 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
             "exported": count_nodes(file),
             "levels": levels,
         }
+    call = in_structure(call, task)
     return Compiled(call, clock.wall, clock.cpu, {"onnx_nodes": levels[level]["nodes"]}, report)
 
 
@@ -165,7 +167,7 @@ def _caller(session: Any, task: Task) -> Callable[..., list[Tensor]]:
     wanted = {entry.name: entry.type for entry in session.get_inputs()}
     program = task.source.program if task.source and _uploaded_graph(task) else None
     names = [entry.name for entry in program.inputs] if program else list(wanted)
-    outputs = [program.output] if program else None
+    outputs = list(program.given(training=False)) if program else None
 
     def call(*inputs: Tensor) -> list[Tensor]:
         feed = {

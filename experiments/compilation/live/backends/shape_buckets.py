@@ -15,6 +15,7 @@ from torch._inductor.utils import fresh_cache
 from torch.utils._pytree import tree_leaves
 
 from experiments.compilation.interface.buckets import powers_of_two, waste
+from experiments.compilation.live.agreement import TOLERANCE
 from experiments.compilation.live.backends import dynamo
 from experiments.compilation.live.backends.base import CompilationFailed, Compiled, Task, clock_compilation
 from experiments.compilation.live.backends.padding import Bucketed, Masker
@@ -28,10 +29,10 @@ from experiments.compilation.live.backends.sizes import (
     probes,
     sampler,
 )
+from experiments.compilation.live.calls import in_structure
 from experiments.compilation.live.export import export, records
 from experiments.compilation.live.padding.padding import Padding, padding
 from experiments.compilation.live.padding.padding_rules import RULES
-from experiments.compilation.live.verify import TOLERANCE
 from experiments.core.errors import BadInput
 from experiments.core.spec import Series
 
@@ -76,7 +77,8 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
         "recompiles": float(len(counts.recompiles)),
         "padding_waste": spent.of_useful,
     }
-    return Compiled(call, clock.wall, clock.cpu, figures, report, series, others=others(batch, sizes))
+    whole = in_structure(call, task)
+    return Compiled(whole, clock.wall, clock.cpu, figures, report, series, others=others(batch, sizes))
 
 
 def plan_padding(task: Task, batch: Sampler) -> Padding:

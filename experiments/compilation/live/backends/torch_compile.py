@@ -31,7 +31,7 @@ from experiments.compilation.live.backends.base import (
 )
 from experiments.compilation.live.backends.kernels import FALLBACK, LIBRARY, KernelTable, watch_kernels
 from experiments.compilation.live.backends.sizes import other_batches
-from experiments.compilation.live.verify import unfriendly
+from experiments.compilation.live.unfriendly import unfriendly
 from experiments.core.errors import BadInput, Infeasible
 
 #: Options of a mode that are about Triton's kernels and CUDA graphs.

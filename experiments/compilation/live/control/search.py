@@ -37,7 +37,8 @@ from experiments.compilation.live.control.program import (
     program_of,
 )
 from experiments.compilation.live.timing import compare
-from experiments.compilation.live.verify import unfriendly, verify
+from experiments.compilation.live.unfriendly import unfriendly
+from experiments.compilation.live.verify import verify
 from experiments.core.errors import BadInput, LabError
 from experiments.core.progress import Progress
 

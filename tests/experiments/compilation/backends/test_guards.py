@@ -99,4 +99,4 @@ def test_a_model_compiled_as_sizes_come_from_spec_to_outcome() -> None:
     }
     assert found.metrics["recompiles"]["value"] == 0
     assert found.series["graphs"]["y"] == [1, 1, 1]
-    assert found.provenance["compilation"]["inputs_compared"] == 5 + 3
+    assert found.provenance["compilation"]["inputs_compared"] == 6 + 3

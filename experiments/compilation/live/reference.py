@@ -1,0 +1,141 @@
+"""Eager in float64, whatever types the model's own lines name, and how far its own rounding would move it.
+
+A dispatch mode below autograd computes in float64 where eager computes in fewer bits: casts and factories
+that name float32 give float64, and what is float32 all the same is widened before it is read. Numbers are
+drawn in the type that eager draws them in, so that both draw alike.
+
+With ``roundoff`` what an op reads and what it gives is moved by a random multiple of it, as rounding would
+(Monte Carlo arithmetic: Parker, Pierce and Eggert, "Monte Carlo arithmetic: how to gamble with floating point
+and win", Computing in Science and Engineering 2000). How far that moves a result is what any order of the
+same arithmetic may be off by: little where nothing cancels, much where much does. Ops that choose, compare or
+copy do not round.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+from experiments.compilation.live.backends.base import Inputs, Task
+
+#: Types of fewer bits, and what the reference computes in instead.
+WIDER = {
+    torch.float32: torch.float64,
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.complex32: torch.complex128,
+    torch.complex64: torch.complex128,
+}
+#: Ops that choose, compare, copy or make whole numbers.
+WITHOUT_ROUNDING = frozenset(
+    (
+        *("abs", "ceil", "clamp", "clamp_max", "clamp_min", "floor", "neg", "relu", "round", "sign", "trunc"),
+        *("amax", "amin", "argmax", "argmin", "max", "maximum", "min", "minimum", "sort", "topk", "where"),
+        *("eq", "ge", "gt", "isinf", "isnan", "le", "lt", "ne", "nonzero", "threshold_backward"),
+        *("bitwise_and", "bitwise_not", "bitwise_or", "logical_and", "logical_not", "logical_or"),
+        *("_to_copy", "cat", "clone", "constant_pad_nd", "copy", "flip", "repeat", "roll", "stack"),
+        *("embedding", "gather", "index", "index_put", "index_select", "masked_fill", "scatter"),
+        *("max_pool2d_with_indices", "select_scatter", "slice_scatter", "tril", "triu"),
+        *("arange", "empty", "empty_like", "fill", "full", "full_like", "ones", "ones_like"),
+        *("scalar_tensor", "zeros", "zeros_like"),
+    )
+)
+#: Normal numbers that are drawn once; what is larger meets them several times.
+NOISE = 65_537
+
+
+def reference_task(task: Task) -> Task:
+    """Return the task with a copy of its module, and its batch, in float64."""
+    return replace(task, module=copy.deepcopy(task.module).double(), inputs=widened(task.inputs))
+
+
+def widened(case: Inputs) -> Inputs:
+    """Return the real and complex numbers of an input in twice the usual bits."""
+    return tuple(x.to(WIDER.get(x.dtype, x.dtype)) for x in case)
+
+
+def own_dtype(task: Task) -> torch.dtype:
+    """Return the type that the model computes in: that of its parameters, else of its batch."""
+    held = (*task.module.parameters(), *task.module.buffers(), *task.inputs)
+    return next((x.dtype for x in held if x.is_floating_point()), torch.float32)
+
+
+class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Computes in float64 what the model would compute in fewer bits, moved by ``roundoff``."""
+
+    def __init__(self, own: torch.dtype, device: str, roundoff: float = 0.0, seed: int = 0) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._own, self._device, self._roundoff = own, device, roundoff
+        self._offsets = random.Random(seed)
+        if roundoff:
+            generator = torch.Generator().manual_seed(seed)
+            noise = torch.randn(NOISE, generator=generator, dtype=torch.float64) * roundoff
+            self._noise = noise.repeat(2).to(device)
+
+    def __torch_dispatch__(
+        self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        keywords = kwargs or {}
+        if torch.Tag.nondeterministic_seeded not in op.tags:
+            return self._computed(op, args, keywords)
+        before = generator_state(self._device)
+        found = self._computed(op, args, keywords)
+        if torch.equal(before, generator_state(self._device)):
+            return found
+        set_generator_state(self._device, before)
+        return self._drawn(op, args, keywords)
+
+    def _computed(self, op: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        if any(
+            result.alias_info is not None and not result.alias_info.is_write for result in op._schema.returns
+        ):
+            return op(*args, **keywords)
+        if "dtype" in keywords:
+            keywords = {**keywords, "dtype": WIDER.get(keywords["dtype"], keywords["dtype"])}
+        written = args[:1] if op._schema.is_mutable else ()
+        read, keywords = tree_map(_widen, (args[len(written) :], keywords))
+        if not self._roundoff or op._schema.name.removeprefix("aten::").rstrip("_") in WITHOUT_ROUNDING:
+            return op(*written, *read, **keywords)
+        found = op(*written, *tree_map(self._moved, read), **keywords)
+        return found if written else tree_map(self._moved, found)
+
+    def _drawn(self, op: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Draw numbers in the type that eager draws them in."""
+        narrow = op(*tree_map(self._narrow, args), **tree_map(self._narrow, keywords))
+        return args[0].copy_(narrow) if op._schema.is_mutable else tree_map(_widen, narrow)
+
+    def _narrow(self, value: Any) -> Any:
+        wide = isinstance(value, Tensor) and value.dtype == torch.float64
+        return value.to(self._own) if wide else value
+
+    def _moved(self, value: Any) -> Any:
+        if not isinstance(value, Tensor) or value.dtype != torch.float64:
+            return value
+        offset, size = self._offsets.randrange(NOISE), value.numel()
+        steps = self._noise[offset : offset + NOISE]
+        whole = steps[:size] if size <= NOISE else steps.repeat(-(-size // NOISE))[:size]
+        return value.addcmul(value, whole.view(value.shape))
+
+
+def _widen(value: Any) -> Any:
+    return value.to(WIDER[value.dtype]) if isinstance(value, Tensor) and value.dtype in WIDER else value
+
+
+def generator_state(device: str) -> Tensor:
+    """Return the state of the generator that random ops on ``device`` draw from."""
+    return torch.cuda.get_rng_state() if device == "cuda" else torch.get_rng_state()
+
+
+def set_generator_state(device: str, state: Tensor) -> None:
+    """Put the generator of ``device`` back to ``state``."""
+    if device == "cuda":
+        torch.cuda.set_rng_state(state)
+    else:
+        torch.set_rng_state(state)

@@ -94,7 +94,8 @@ def averaged_wrongly(parts: Parts, x: Tensor) -> Tensor:
 
 
 def one_channel_off(parts: Parts, x: Tensor) -> Tensor:
-    return x * parts.scale * torch.tensor([1.0, 1.0, 1.0, 1.005], dtype=x.dtype)
+    off: Tensor = torch.tensor([1.0, 1.0, 1.0, 1.005], dtype=x.dtype)
+    return x * parts.scale * off
 
 
 def halves(parts: Parts, x: Tensor, layer: Any) -> Tensor:
@@ -143,7 +144,7 @@ STEPS: dict[str, Step] = {
 RIGHT: dict[str, list[Step]] = {
     "layer": [lambda p, x, y, n: halves(p, x, p.layers[n]), lambda p, x, y, n: joined(p, x, p.layers[n])],
     "norm": [lambda p, x, y, n: norm(x)],
-    "scale": [lambda p, x, y, n: (p.scale[:, None] * x.t()).t(), lambda p, x, y, n: x / (1 / p.scale)],
+    "scale": [lambda p, x, y, n: (p.scale[:, None] * x.t()).t(), lambda p, x, y, n: (2 * x) * (p.scale / 2)],
     "relu": [lambda p, x, y, n: x.clamp(min=0), lambda p, x, y, n: torch.where(x > 0, x, 0)],
     "add": [lambda p, x, y, n: y + x, lambda p, x, y, n: (y * 3 + x * 3) / 3],
     "sub": [lambda p, x, y, n: -(y - x), lambda p, x, y, n: x + -1 * y],
@@ -251,7 +252,7 @@ def everything(program: Program, x: Tensor, training: bool, dtype: Any) -> list[
         if training:
             program.zero_grad()
             given.backward()
-            found += [p.grad for p in program.parameters() if p.grad is not None]
+            found += [torch.zeros_like(p) if p.grad is None else p.grad for p in program.parameters()]
             given = {"values": [given.detach()]}
         found += [value.detach() for value in given["values"]]
     return [*found, *program.buffers(), torch.get_rng_state()]

@@ -32,7 +32,12 @@ from experiments.workloads.requests import RequestTrace
 from experiments.workloads.samples import check_documents, refuse_images
 from experiments.workloads.step import Step
 from experiments.workloads.transformer import from_config, has_closed_form
-from experiments.workloads.transformer_layers import CAPTURED, FLASH_1, at_granularity, transformer_layers
+from experiments.workloads.transformer_layers import (
+    ATTENTION_RATES,
+    CAPTURED,
+    at_granularity,
+    transformer_layers,
+)
 
 
 @dataclass(frozen=True)
@@ -194,7 +199,7 @@ def _transformer(source: ModelSource, config: Mapping[str, Any]) -> LayerGraph:
         loss_chunks=options.loss_chunks if options.loss in ("chunked", "fused") else 0,
         keeps_logits=options.loss != "fused",
         loss=options.loss if options.loss in PLANNED_LOSSES else "whole",
-        attention_rate=FLASH_1 if options.attention == "flash1" else 1.0,
+        attention_rate=ATTENTION_RATES.get(options.attention, 1.0),
         copies_keys=options.attention == "flash-copied",
     )
 

@@ -17,7 +17,7 @@ OPTIMIZERS = (
 )
 
 #: Attention that closed forms know.
-PLANNED_ATTENTION = ("flash1", "flash-copied")
+PLANNED_ATTENTION = ("flash1", "flash3", "flash-copied")
 #: Losses of all logits that parallel plans in closed form know (``workloads.transformer_rows``).
 PLANNED_LOSSES = ("compiled", "divided")
 
@@ -119,8 +119,8 @@ class WorkloadOptions(FineTuning):
     training: bool = knob(True, "a training step; false: one forward pass")
     attention: str = knob(
         "auto",
-        "attention backend; of transformers in closed form flash1: the fused kernels of 2022, flash-copied: "
-        "keys and values copied next to one another behind a product that makes all three",
+        "attention backend; of transformers in closed form flash1, flash3: fused kernels of 2022, of 2024; "
+        "flash-copied: keys and values copied next to one another behind a product that makes all three",
         choices=("auto", "math", "flash", *PLANNED_ATTENTION),
     )
     steps: int | None = knob(None, "steps of the whole training job, for jct", low=1, high=10**9)

@@ -23,7 +23,7 @@ from experiments.core.options import PLANNED_ATTENTION, WorkloadOptions
 from experiments.readers.base import Reader, Reading
 from experiments.workloads.samples import check_documents, refuse_images
 from experiments.workloads.transformer import Transformer
-from experiments.workloads.transformer_layers import FLASH_1, transformer_layers
+from experiments.workloads.transformer_layers import ATTENTION_RATES, transformer_layers
 
 #: Field of the sheet: its largest value.
 LIMITS = {
@@ -57,7 +57,7 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
         optimizer=options.optimizer or "adam",
         kernels="fused" if options.kernels == "auto" else options.kernels,
         fused_attention=options.attention in ("flash", *PLANNED_ATTENTION),
-        attention_rate=FLASH_1 if options.attention == "flash1" else 1.0,
+        attention_rate=ATTENTION_RATES.get(options.attention, 1.0),
         copies_keys=options.attention == "flash-copied",
     )
     assumed = [

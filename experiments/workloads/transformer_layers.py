@@ -21,9 +21,12 @@ from experiments.workloads.transformer_rows import TRAFFIC, Rows, Ways
 CAPTURED, OPERATORS, BLOCKS = "captured", "operators", "blocks"
 #: The kind of a layer that is a whole block.
 BLOCK = "transformer_block"
-#: What fused attention kernels of 2022 (FlashAttention 1, Triton's of its time) reach of the rate of
-#: FlashAttention 2: about 95 of 190 TFLOP/s on an A100, causal, heads of 128 (Dao, 2023, figure 4).
-FLASH_1 = 0.5
+#: What fused attention kernels of other years reach of the rate of FlashAttention 2. 2022 (FlashAttention 1,
+#: Triton's of its time): about 95 of 190 TFLOP/s on an A100, causal, heads of 128 (Dao, 2023, figure 4).
+#: 2024 (FlashAttention 3, on Hopper): forward 648 for 370 TFLOP/s with heads of 128 and 16,384 tokens,
+#: backward 1.5 to 1.75 times (Shah et al., 2024, section 4.1), weighed by FLOPs, of which that has 2.5 times
+#: as many.
+ATTENTION_RATES = {"flash1": 0.5, "flash3": 1.66}
 #: Of a block, the operators that selective recomputation runs again (Korthikanti et al., MLSys'23, section
 #: 5).
 ATTENTION_CORE = "attention"

@@ -147,3 +147,12 @@ def test_published_sizes_have_their_published_parameters() -> None:
     assert core.transformer is not None and core.transformer.parameters == 6_712_401_920
     llama, _ = layers_of(Workload("zoo:llama3.1-8b"), None, lambda *_: None, OPERATORS)
     assert llama.transformer is not None and llama.transformer.parameters == 8_030_261_248
+
+
+def test_fused_kernels_of_other_years_have_another_rate() -> None:
+    rates = {}
+    for attention in ("flash1", "flash", "flash3"):
+        workload = Workload("zoo:llama2-7b", options=WorkloadOptions(attention=attention))
+        graph, _ = layers_of(workload, None, granularity=OPERATORS)
+        (rates[attention],) = {work.rate for rows in graph.work for work in rows if work.fused}
+    assert rates == {"flash1": 0.5, "flash": 1.0, "flash3": 1.66}

@@ -40,7 +40,7 @@ class Operator:
 
     ``halo`` are elements needed beyond the own part of a dimension on each inner border. ``share`` is the
     part of its layer's time that it takes; ``stash_bytes`` is what of its output is kept for the backward
-    pass.
+    pass. ``function`` is what it computes, where the source tells (``relu``, ``mm``).
     """
 
     name: str
@@ -56,6 +56,7 @@ class Operator:
     statistics: tuple[str, ...] = ()
     whole: tuple[str, ...] = ()
     halo: tuple[tuple[str, int], ...] = ()
+    function: str = ""
 
     @functools.cached_property
     def size(self) -> Mapping[str, int]:

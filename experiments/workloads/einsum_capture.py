@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from experiments.workloads.einsum import Operand, Operator
 from experiments.workloads.einsum_axes import WEIGHTS, Axes, Axis, Loops, Tensors, Walk
-from experiments.workloads.einsum_rules import loops_of
+from experiments.workloads.einsum_rules import loops_of, op_name
 from experiments.workloads.step import KINDS, PHASES, Floats, Step
 
 FORWARD, BACKWARD = PHASES.index("forward"), PHASES.index("backward")
@@ -130,6 +130,7 @@ def _operator(
         statistics=tuple(names[axis] for axis in loops.statistics),
         whole=tuple(names[axis] for axis in loops.whole),
         halo=tuple((names[axis], size) for axis, size in loops.halo),
+        function=op_name(step, op),
     )
 
 

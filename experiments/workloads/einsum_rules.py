@@ -17,9 +17,14 @@ Rule = Callable[[Tensors, Sequence[int], int], Loops | None]
 ORDERED = ("cumsum", "cumprod", "sort", "argsort", "flip", "roll")
 
 
+def op_name(step: Step, op: int) -> str:
+    """Return what an op computes: ``relu`` of ``aten.relu_.default``."""
+    return step.ops.target[op].removeprefix("aten.").partition(".")[0].strip("_")
+
+
 def loops_of(tensors: Tensors, step: Step, op: int, result: int) -> Loops:
     """The loops of an op, by its rule."""
-    name = step.ops.target[op].removeprefix("aten.").partition(".")[0].strip("_")
+    name = op_name(step, op)
     inputs = list(dict.fromkeys(step.inputs[op].tolist()))
     rule = RULES.get(name, _element_wise)
     found = None if name in ORDERED else rule(tensors, inputs, result)

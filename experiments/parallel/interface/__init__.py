@@ -43,6 +43,7 @@ from experiments.parallel.interface.policy import (
     stage_bounds,
     whole_share,
 )
+from experiments.parallel.interface.rewritten import RewrittenLayer, rewritten_model
 from experiments.parallel.interface.training import Adaptation, Learning, Training, WeightRule
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "ParallelPolicy",
     "PipelineSchedule",
     "PlanningEstimate",
+    "RewrittenLayer",
     "Sharding",
     "Slice",
     "Slot",
@@ -81,6 +83,7 @@ __all__ = [
     "model_estimate",
     "replicated_pipelines",
     "replicated_stages",
+    "rewritten_model",
     "shardings_by_layer",
     "stage_bounds",
     "stage_parameters",

@@ -25,6 +25,7 @@ from experiments.parallel.interface.plan import (
     Slot,
     Worker,
 )
+from experiments.parallel.interface.rewritten import rewritten_violations
 from experiments.parallel.interface.slices import slice_order_violations, slice_violations
 from experiments.parallel.interface.versions import version_violations
 from experiments.workloads.layers import LayerGraph
@@ -39,6 +40,7 @@ def violations(plan: ParallelPlan, model: LayerGraph, cluster: Hardware) -> list
     """
     shape = [*_layers(plan, model), *_devices(plan, cluster), *_hosts(plan), *_figures(plan, model)]
     shape += [
+        *rewritten_violations(plan.rewritten, model),
         *slice_violations(plan),
         *joint_violations(plan),
         *exchange_violations(plan, cluster),

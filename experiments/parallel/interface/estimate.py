@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from experiments.core.progress import Progress, silent
 from experiments.core.units import DTYPE_BYTES
 from experiments.hardware import Device, Hardware
 from experiments.parallel.interface.plan import ParallelPlan, Sharding, Stage
+from experiments.parallel.interface.rewritten import rewritten_model
 from experiments.workloads.kernel_times import PassSeconds, layer_seconds
 from experiments.workloads.kernels import WHOLE, Cut, largest_matrix
 from experiments.workloads.layers import LayerGraph
@@ -78,6 +79,10 @@ class PlanningEstimate:
     def show_life(self) -> None:
         """Report in the midst of long work that it goes on; the report may raise to cancel."""
         self.progress(0.0, "")
+
+    def of_plan(self, plan: ParallelPlan) -> PlanningEstimate:
+        """Return the estimate of what ``plan`` computes: its rewritten layers in the place of the model's."""
+        return replace(self, model=rewritten_model(self.model, plan.rewritten)) if plan.rewritten else self
 
     @property
     def layer_seconds(self) -> Floats:

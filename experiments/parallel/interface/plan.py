@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from experiments.parallel.interface.engines import PLAIN
+from experiments.parallel.interface.rewritten import RewrittenLayer
 from experiments.parallel.interface.training import Training
 
 FORWARD, BACKWARD, WEIGHT = "F", "B", "W"
@@ -246,6 +247,7 @@ class ParallelPlan:
     - ``blocking``: a worker does nothing else until what it sends to another stage has arrived.
     - ``engine``: the library that carries the plan out, which holds buffers of its own (``engines``).
     - ``host_optimizer``: gradients go to the host, which has the optimizer's state and updates the weights.
+    - ``rewritten``: the layers that are computed otherwise than in the model that was planned for.
     - ``training``: how weights are updated where that is the method's point (rates, versions, adaptation).
     - ``notes``: what the policy wants to be read with the plan (JSON): predicted figures, what a search
       looked at.
@@ -273,6 +275,7 @@ class ParallelPlan:
     joined: tuple[int, ...] = ()
     engine: str = PLAIN
     host_optimizer: bool = False
+    rewritten: tuple[RewrittenLayer, ...] = ()
 
     @functools.cached_property
     def sequence(self) -> int:
@@ -387,6 +390,7 @@ class ParallelPlan:
             joined=tuple(data.get("joined", ())),
             engine=data.get("engine", PLAIN),
             host_optimizer=data.get("host_optimizer", False),
+            rewritten=tuple(RewrittenLayer.from_json(row) for row in data.get("rewritten", ())),
         )
 
 

@@ -58,6 +58,7 @@ def _carried_out(
     plan: ParallelPlan, estimate: PlanningEstimate
 ) -> tuple[StepSimulation, tuple[Builder, TaskTimes] | None]:
     _refuse_violations(plan, estimate)
+    estimate = estimate.of_plan(plan)
     estimate.show_life()
     if has_servers(plan):
         return simulate_servers(plan, estimate), None
@@ -75,6 +76,7 @@ def _carried_out(
 def refuse_impossible(plan: ParallelPlan, estimate: PlanningEstimate) -> None:
     """Raise ``ImpossiblePlan`` or ``Deadlock`` for a plan that no hardware carries out, fit or not."""
     _refuse_violations(plan, estimate)
+    estimate = estimate.of_plan(plan)
     if not has_servers(plan):  # a server answers whoever asks
         replay(Builder(plan, estimate).build().graph, progress=estimate.progress)
 

@@ -16,13 +16,9 @@ from experiments.parallel.interface import ParallelPlan, violations
 from experiments.parallel.planning.operators.divisions import axes_of, configurations
 from experiments.parallel.planning.operators.operator_costs import CostTables, OperatorCosts
 from experiments.parallel.policies.unity import Unity, _space
-from experiments.parallel.policies.unity.joint_search import (
-    GraphPiece,
-    JointSearchLimits,
-    JointSearchSpace,
-    cuts,
-    joint_search,
-)
+from experiments.parallel.policies.unity.algebra import Alternatives
+from experiments.parallel.policies.unity.graph_piece import GraphPiece
+from experiments.parallel.policies.unity.joint_search import cuts, joint_search
 from experiments.parallel.policies.unity.parallel_ops import (
     COMBINE,
     PARTITION,
@@ -35,6 +31,7 @@ from experiments.parallel.policies.unity.parallel_ops import (
     substitutions,
 )
 from experiments.parallel.policies.unity.placement import OperatorBranch, place_branches
+from experiments.parallel.policies.unity.search_space import JointSearchLimits, JointSearchSpace
 from experiments.parallel.simulator import simulate
 from experiments.workloads.layers import LayerGraph
 from tests.experiments.parallel.builders import cluster, estimate
@@ -143,7 +140,7 @@ class TestSearch:
         best = min(map(tables.total, itertools.product(*(range(len(c)) for c in tables.choices))))
         limits = JointSearchLimits(1e9, 10**6, threshold, 1000)
         found = joint_search(
-            _space(costs, tables, {e: costs.transfer_from_afar(*e) for e in tables.edges}),
+            _space(costs, tables, Alternatives.none(costs.operators)),
             limits,
         )
         assert found.seconds == pytest.approx(best)

@@ -107,6 +107,7 @@ def axes_of(operator: Operator, counted: bool = True, partial_sums: bool = False
     return Axes(names, sizes, len(sums))
 
 
+@functools.lru_cache(maxsize=1024)
 def configurations(axes: Axes, devices: int, most: int | None = None) -> tuple[Configuration, ...]:
     """Return all configurations that divide their axes evenly, fewer parts first.
 

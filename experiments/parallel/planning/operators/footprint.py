@@ -8,7 +8,7 @@ flight at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -40,9 +40,15 @@ class Footprint:
         """Of every configuration of operator ``number``. Shape: (configurations,)."""
         return np.array([self.bytes_of(number, choice) for choice in self._costs.choices[number]])
 
-    def by_device(self, placed: Iterable[tuple[Configuration, int]]) -> Floats:
-        """Bytes on every device, for a configuration and a first device of each operator in order."""
+    def by_device(
+        self, placed: Iterable[tuple[Configuration, int]], numbers: Sequence[int] | None = None
+    ) -> Floats:
+        """Return bytes on every device, for a configuration and a first device of each operator.
+
+        Of those with these ``numbers``; of all in order where nothing else is said.
+        """
         found = np.zeros(self._costs.devices)
-        for number, (choice, first) in enumerate(placed):
+        rows = enumerate(placed) if numbers is None else zip(numbers, placed, strict=True)
+        for number, (choice, first) in rows:
             found[first : first + math.prod(choice)] += self.bytes_of(number, choice)
         return found

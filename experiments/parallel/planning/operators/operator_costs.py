@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -34,9 +34,9 @@ from experiments.parallel.planning.operators.divisions import (
     counts_batch,
     overlap,
 )
-from experiments.parallel.planning.operators.operators import operators_of
+from experiments.parallel.planning.operators.operators import for_samples, operators_of
 from experiments.parallel.planning.operators.part_loss import PartLoss, share_parts
-from experiments.workloads.einsum import Operand
+from experiments.workloads.einsum import Operand, Operator
 from experiments.workloads.step import Floats
 
 Entry = TypeVar("Entry")
@@ -83,7 +83,8 @@ class OperatorCosts:
     A step has ``micro_batches`` of them; each is costed with its part of what is sent once a step.
 
     ``only`` keeps to some axes by name; ``partial_sums`` lets the loops be divided that an operator sums
-    over; ``most`` is how many axes may be divided at once.
+    over; ``most`` is how many axes may be divided at once. ``operators`` are those of the model on its own
+    batch where they are others than its source tells (rewritten ones).
     """
 
     def __init__(
@@ -94,12 +95,14 @@ class OperatorCosts:
         partial_sums: bool = False,
         most: int | None = None,
         micro_batches: int = 1,
+        operators: tuple[Operator, ...] = (),
     ) -> None:
         self.estimate, self.batch, self.model = estimate, batch, estimate.model
         self.micro_batches = micro_batches
         self.collectives = CollectiveCosts(estimate.cluster)
         self.devices = self.collectives.devices
-        self.operators = operators_of(self.model, batch)
+        own = operators or operators_of(self.model)
+        self.operators = for_samples(own, batch / self.model.batch)
         counted = counts_batch(self.model)
         self.axes = tuple(axes_of(o, counted, partial_sums) for o in self.operators)
         self.choices = tuple(_allowed_configurations(axes, self.devices, only, most) for axes in self.axes)
@@ -108,6 +111,7 @@ class OperatorCosts:
         self.edges = self._edges()
         gradients = float(self.model.parameter_bytes.sum()) * self._gradient
         self.bucket = min(Synchronization().bucket_bytes, gradients)
+        self._nodes: dict[Operator, Floats] = {}
         self._fractions: dict[object, tuple[Floats, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]] = {}
 
     @property
@@ -139,10 +143,22 @@ class OperatorCosts:
     # ------------------------------------------------------------------------------------------------
 
     def node(self, number: int) -> Floats:
-        """t_C + t_S, and the sum of partial results. Shape: (configurations,)."""
-        return np.array(
-            [self.compute(number, c) + self.exchange_seconds(number, c) for c in self.choices[number]]
+        """t_C + t_S, and the sum of partial results, of equal operators once. Shape: (configurations,)."""
+        key = self._cost_key(number)
+        if key not in self._nodes:
+            self._nodes[key] = np.array(
+                [self.compute(number, c) + self.exchange_seconds(number, c) for c in self.choices[number]]
+            )
+        return self._nodes[key]
+
+    def _cost_key(self, number: int) -> Operator:
+        """The operator without what its costs do not depend on: names, numbers, and how its time is told."""
+        operator = self.operators[number]
+        seconds = float(self.estimate.layer_seconds[operator.layer]) * operator.share
+        operands = tuple(
+            replace(o, source=min(o.source, 0), parameter=min(o.parameter, 0)) for o in operator.operands
         )
+        return replace(operator, name="", layer=0, share=seconds, operands=operands)
 
     def work_parts(self, number: int, choice: Configuration) -> float:
         """Return how many equal parts of the work take as long as one of these, whose tiles may be small."""

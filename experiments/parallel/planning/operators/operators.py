@@ -29,9 +29,12 @@ Shape = tuple[int, ...]
 def operators_of(model: LayerGraph, samples: int | None = None) -> tuple[Operator, ...]:
     """The operators of ``model`` on ``samples`` samples (its own batch if not given), in execution order."""
     found = model.einsums or (transformer_operators(model) if model.transformer else _layer_operators(model))
-    if samples is None or samples == model.batch:
-        return found
-    return tuple(_scaled(operator, samples / model.batch) for operator in found)
+    return found if samples is None else for_samples(found, samples / model.batch)
+
+
+def for_samples(operators: tuple[Operator, ...], scale: float) -> tuple[Operator, ...]:
+    """Return the operators for ``scale`` times as many samples."""
+    return operators if scale == 1 else tuple(_scaled(operator, scale) for operator in operators)
 
 
 def _scaled(operator: Operator, scale: float) -> Operator:
@@ -115,6 +118,7 @@ def _operator(
         flops=float(model.forward_flops[layer]),
         halo=_halo(model.kind[layer]) if kind == "convolution" else (),
         whole=output[1:2] if kind == "concatenation" else (),
+        function=model.kind[layer].partition("(")[0].lower(),
     )
 
 

@@ -53,7 +53,7 @@ class PartLoss:
     def __call__(self, operator: Operator, division: Division) -> float:
         """Return the seconds of a part over those of an equal share; 1 or more."""
         cut = {name: parts for name, parts in division.items() if parts > 1}
-        whole = _product(operator, DTYPE_BYTES[self._dtype]) if set(cut) - {BATCH} else None
+        whole = product_shape(operator, DTYPE_BYTES[self._dtype]) if set(cut) - {BATCH} else None
         if whole is None:
             return 1.0
         shape, dims = whole
@@ -81,8 +81,8 @@ class PartLoss:
 
 
 @functools.lru_cache(maxsize=4096)
-def _product(operator: Operator, size: int) -> tuple[PartShape, tuple[Collection[str], ...]] | None:
-    """The product that an operator is, and the dimensions of its rows, columns, inner loop, repetitions.
+def product_shape(operator: Operator, size: int) -> tuple[PartShape, tuple[Collection[str], ...]] | None:
+    """Return the product that an operator is, and the dimensions of its rows, columns, inner loop, repeats.
 
     Its inner loop is as long as the weight, of ``size`` bytes an element, has elements for a column: those of
     a convolution's window among them.

@@ -40,7 +40,8 @@ def placed_plan(
 
 def _blocks(costs: OperatorCosts, placements: Sequence[OperatorPlacement]) -> list[range] | None:
     """The devices of each layer, nothing where operators are divided by more than samples or one layer is on
-    several blocks. Operators that take no time follow the others of their layer.
+    several blocks. Operators that take no time follow the others of their layer, and a layer without
+    operators (what it did is done elsewhere) the one before.
     """
     found: dict[int, range] = {}
     for number, placement in enumerate(placements):
@@ -52,7 +53,12 @@ def _blocks(costs: OperatorCosts, placements: Sequence[OperatorPlacement]) -> li
             return None
     if costs.batch % _micro_batches(list(found.values())):
         return None
-    return [found.get(layer, range(1)) for layer in range(len(costs.model))]
+    occupied = {operator.layer for operator in costs.operators}
+    blocks: list[range] = []
+    for layer in range(len(costs.model)):
+        alone = range(1) if layer in occupied or not blocks else blocks[-1]
+        blocks.append(found.get(layer, alone))
+    return blocks
 
 
 def _micro_batches(blocks: Sequence[range]) -> int:

@@ -93,10 +93,18 @@ class Pricing:
                 low = middle
         return found
 
-    def peak_bytes(self, chosen: Sequence[Configuration], firsts: Sequence[int] | None = None) -> float:
-        """Bytes on the fullest device; parts begin at the first device if nothing else is said."""
+    def peak_bytes(
+        self,
+        chosen: Sequence[Configuration],
+        firsts: Sequence[int] | None = None,
+        numbers: Sequence[int] | None = None,
+    ) -> float:
+        """Return bytes on the fullest device; parts begin at the first device if nothing else is said.
+
+        ``numbers`` are the operators that compute, where they are not all.
+        """
         placed = zip(chosen, firsts or [0] * len(chosen), strict=True)
-        return float(self.footprint.by_device(placed).max())
+        return float(self.footprint.by_device(placed, numbers).max())
 
     def _fits(self, needed: float) -> bool:
         return needed <= self.footprint.capacity

@@ -1,0 +1,316 @@
+"""A piece of Unity's graph between two cuts, in all forms that algebraic substitutions give it, searched best
+first.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from experiments.core.budget import Budget
+from experiments.parallel.policies.unity.algebra import Rewriting
+from experiments.parallel.policies.unity.placement import OperatorBranch, PlacedBranches, place_branches
+from experiments.parallel.policies.unity.search_space import (
+    WHOLE_PIECE,
+    Graph,
+    JointSearchLimits,
+    JointSearchResult,
+    JointSearchSpace,
+    PlacedGraph,
+)
+
+
+class OperatorShare(NamedTuple):
+    """What one operator adds to the seconds of its branch.
+
+    - ``alone``: the operator with all transfers to and from it.
+    - ``twice``: transfers to readers of the piece, which count these too.
+    - ``more``: what transfers from and to the cuts cost more from afar.
+    """
+
+    alone: float
+    twice: float
+    more: float
+
+
+class GraphPiece:
+    """The operators between two cuts, in one of their forms.
+
+    ``inside`` are those that are computed; the model's own if nothing else is said. ``lists`` are the forms'
+    shared tables.
+    """
+
+    def __init__(
+        self,
+        space: JointSearchSpace,
+        begin: int,
+        end: int,
+        budget: Budget,
+        inside: Sequence[int] = (),
+        forms: PieceForms | None = None,
+    ) -> None:
+        self.space, self.begin, self.end, self._budget = space, begin, end, budget
+        self.inside = inside or range(begin + 1, end)
+        self._live = {begin, *self.inside}
+        self._forms = forms or PieceForms(space, begin, end)
+        self._forms.pieces[tuple(self.inside)] = self
+        self.branches = self._branches()
+        self._nodes = {number: self._forms.node(number) for number in self.inside}
+        self._into = {j: [i for i in space.into[j] if i in self._live] for j in (*self.inside, end)}
+        self._edges: dict[tuple[int, int], list[list[float]]] = {}
+        for j, sources in self._into.items():
+            self._edges |= {(i, j): self._forms.edge(i, j) for i in sources}
+            budget.report()
+        self._readers: dict[int, list[int]] = {number: [] for number in self.inside}
+        for i, j in self._edges:
+            if i != begin:
+                self._readers[i].append(j)
+        self._branch_of = {n: number for number, branch in enumerate(self.branches) for n in branch}
+        self._far = {pair: self._forms.far(*pair) for pair in self._edges}
+        self._parts = {number: self._forms.parts(number) for number in self.inside}
+
+    def _branches(self) -> list[list[int]]:
+        """Operators that are joined without the cuts."""
+        found: list[set[int]] = []
+        for number in self.inside:
+            around = {i for i in self.space.into[number] if i in self._live} - {self.begin} | {number}
+            joined = [branch for branch in found if branch & around]
+            found = [branch for branch in found if not branch & around] + [around.union(*joined)]
+        return sorted(sorted(branch) for branch in found)
+
+    def search(
+        self, before: int, after: int, limits: JointSearchLimits, result: JointSearchResult
+    ) -> PlacedGraph:
+        """Return the best form of the piece that was found, and its seconds without the cuts.
+
+        A piece that no operator cuts is searched in runs of ``threshold`` operators, the others as they are
+        by then; the budget is shared by the runs.
+        """
+        chosen = {number: self.space.start[number] for number in self.inside}
+        chosen |= {self.begin: before, self.end: after}
+        runs = [self.inside[i : i + limits.threshold] for i in range(0, len(self.inside), limits.threshold)]
+        if len(self.inside) <= WHOLE_PIECE * limits.threshold:
+            runs = [self.inside] if self.inside else []
+        if len(runs) > 1:
+            chosen |= self._seed(self.inside)
+        piece, shares = self, self.shares(chosen)
+        for run in runs:
+            most = max(2, limits.budget // len(runs))
+            form, best = piece._best_first(run, chosen, shares, limits, most, result)
+            chosen |= best
+            if form is piece:
+                shares |= {number: piece.share(number, chosen) for number in piece.touched_by(run)}
+            else:
+                piece, shares = form, form.shares(chosen)
+        return piece._result(chosen, shares)
+
+    def _seed(self, run: Sequence[int]) -> dict[int, int]:
+        """What the search begins with besides its start; only the model's operators have such choices."""
+        return {number: self.space.seed[number] for number in run if number < len(self.space.seed)}
+
+    def _result(self, chosen: Mapping[int, int], shares: Mapping[int, OperatorShare]) -> PlacedGraph:
+        """The piece with these choices, its branches placed."""
+        placement = self._place(self._branches_of(chosen, shares))
+        seconds = placement.seconds
+        if (self.begin, self.end) in self._edges:
+            seconds += self._edges[self.begin, self.end][chosen[self.begin]][chosen[self.end]]
+        choices = [chosen[number] for number in self.inside]
+        firsts = [placement.firsts[self._branch_of[number]] for number in self.inside]
+        return PlacedGraph(seconds, list(self.inside), choices, firsts)
+
+    def _best_first(
+        self,
+        run: Sequence[int],
+        fixed: Mapping[int, int],
+        shares: Mapping[int, OperatorShare],
+        limits: JointSearchLimits,
+        budget: int,
+        result: JointSearchResult,
+    ) -> tuple[GraphPiece, dict[int, int]]:
+        """The best form and choices of ``run`` that were found; ``shares`` are those of ``fixed``."""
+        graph, branches = tuple(fixed[number] for number in run), self._branches_of(fixed, shares)
+        best = PieceState(self._place(branches).seconds, graph, tuple(run), self, branches)
+        queue, seen = [best], {(best.run, graph)}
+        seed = {**fixed, **self._seed(run)}
+        if seed != fixed:
+            branches, graph = self._branches_of(seed, self.shares(seed)), tuple(seed[n] for n in run)
+            queue.append(PieceState(self._place(branches).seconds, graph, best.run, self, branches))
+            seen.add((best.run, graph))
+            heapq.heapify(queue)
+            best = queue[0]
+        for _ in range(budget):
+            if not queue or queue[0].seconds > limits.alpha * best.seconds or not self._budget.take(0):
+                break
+            state = heapq.heappop(queue)
+            result.popped += 1
+            for following in state.piece.following(state, fixed, seen):
+                self._budget.spend(1)
+                if following.seconds < limits.alpha * best.seconds:
+                    heapq.heappush(queue, following)
+                if following.seconds < best.seconds:
+                    best = following
+        result.seen += len(seen)
+        return best.piece, dict(zip(best.run, best.graph, strict=True))
+
+    def following(
+        self, state: PieceState, fixed: Mapping[int, int], seen: set[tuple[Graph, Graph]]
+    ) -> Iterator[PieceState]:
+        """Graphs that were not seen and that one substitution of either sort makes."""
+        for graph, branches in self._substitutions(state.run, state.graph, state.branches, fixed, seen):
+            yield PieceState(self._place(branches).seconds, graph, state.run, self, branches)
+        chosen = dict(zip(state.run, state.graph, strict=True))
+        for rewriting in self._forms.algebraic:
+            if rewriting.took <= chosen.keys():
+                kept = self._inheriting(rewriting, chosen)
+                run = tuple(sorted(kept))
+                graph = tuple(kept[number] for number in run)
+                if (run, graph) not in seen:
+                    seen.add((run, graph))
+                    yield self._rewritten(rewriting, run, graph, fixed)
+
+    def _inheriting(self, rewriting: Rewriting, chosen: Mapping[int, int]) -> dict[int, int]:
+        """The choices after an algebraic substitution; what it puts in inherits divisions."""
+        kept = {number: choice for number, choice in chosen.items() if number not in rewriting.took}
+        for made, heir in zip(rewriting.made, rewriting.heirs, strict=True):
+            kept[made] = self.space.inherited[heir, made][chosen[heir]]
+        return kept
+
+    def _rewritten(
+        self, rewriting: Rewriting, run: Graph, graph: Graph, fixed: Mapping[int, int]
+    ) -> PieceState:
+        """The graph that an algebraic substitution makes, with the choices of its run."""
+        self._budget.report()
+        piece = self._forms.piece(sorted({*self.inside} - rewriting.took | {*rewriting.made}), self._budget)
+        now = {**fixed, **dict(zip(run, graph, strict=True))}
+        branches = piece._branches_of(now, piece.shares(now))
+        return PieceState(piece._place(branches).seconds, graph, run, piece, branches)
+
+    def _substitutions(
+        self,
+        run: Graph,
+        graph: Graph,
+        branches: Sequence[OperatorBranch],
+        fixed: Mapping[int, int],
+        seen: set[tuple[Graph, Graph]],
+    ) -> Iterator[tuple[Graph, list[OperatorBranch]]]:
+        """Graphs that were not seen and that one parallel substitution makes, with their branches.
+
+        Of these one changes.
+        """
+        chosen = {**fixed, **dict(zip(run, graph, strict=True))}
+        for place, number in enumerate(run):
+            self._budget.report()
+            which = self._branch_of[number]
+            branch = branches[which]
+            near, extra = self._around(number, chosen[number], chosen)
+            others = self._widest(number, chosen)
+            for choice in self.space.rewrites[number][chosen[number]]:
+                following = (*graph[:place], choice, *graph[place + 1 :])
+                if (run, following) in seen:
+                    continue
+                seen.add((run, following))
+                now, more = self._around(number, choice, chosen)
+                moved = OperatorBranch(
+                    branch.near + now - near,
+                    branch.far + now + more - near - extra,
+                    max(self._parts[number][choice], others),
+                )
+                yield following, [*branches[:which], moved, *branches[which + 1 :]]
+
+    def _widest(self, number: int, chosen: Mapping[int, int]) -> int:
+        """Devices that the other operators of a branch need; nobody asks where there is one branch."""
+        if len(self.branches) == 1:
+            return 1
+        branch = self.branches[self._branch_of[number]]
+        return max((self._parts[n][chosen[n]] for n in branch if n != number), default=1)
+
+    def _place(self, branches: Sequence[OperatorBranch]) -> PlacedBranches:
+        return place_branches(branches, self.space.devices)
+
+    def _branches_of(
+        self, chosen: Mapping[int, int], shares: Mapping[int, OperatorShare]
+    ) -> list[OperatorBranch]:
+        return [self._branch(branch, chosen, shares) for branch in self.branches]
+
+    def _branch(
+        self, branch: Sequence[int], chosen: Mapping[int, int], shares: Mapping[int, OperatorShare]
+    ) -> OperatorBranch:
+        """Operators, transfers among them and from and to the cuts; from afar these two cost more."""
+        near = extra = 0.0
+        for number in branch:
+            alone, twice, more = shares[number]
+            near, extra = near + alone - twice, extra + more
+        parts = max(self._parts[number][chosen[number]] for number in branch)
+        return OperatorBranch(near, near + extra, parts)
+
+    def shares(self, chosen: Mapping[int, int]) -> dict[int, OperatorShare]:
+        """Return what every operator adds to its branch."""
+        return {number: self.share(number, chosen) for number in self.inside}
+
+    def share(self, number: int, chosen: Mapping[int, int]) -> OperatorShare:
+        """Return what operator ``number`` adds to its branch."""
+        alone, more = self._around(number, chosen[number], chosen)
+        twice = sum(
+            self._edges[number, reader][chosen[number]][chosen[reader]]
+            for reader in self._readers[number]
+            if reader != self.end
+        )
+        return OperatorShare(alone, twice, more)
+
+    def touched_by(self, run: Sequence[int]) -> set[int]:
+        """Return the operators whose shares a change of ``run`` changes: its own and their neighbors."""
+        around = {other for number in run for other in (*self._into[number], *self._readers[number])}
+        return {*run, *around} - {self.begin, self.end}
+
+    def _around(self, number: int, choice: int, chosen: Mapping[int, int]) -> tuple[float, float]:
+        """An operator with all transfers to and from it, and what those with the cuts cost more from afar."""
+        near, extra = self._nodes[number][choice], 0.0
+        for source in self._into[number]:
+            moved = self._edges[source, number][chosen[source]][choice]
+            near += moved
+            if source == self.begin:
+                extra += max(0.0, self._far[source, number][choice] - moved)
+        for reader in self._readers[number]:
+            moved = self._edges[number, reader][choice][chosen[reader]]
+            near += moved
+            if reader == self.end:
+                extra += max(0.0, self._far[number, reader][chosen[reader]] - moved)
+        return near, extra
+
+
+class PieceState(NamedTuple):
+    """A graph in the queue: ``graph`` has the choices of ``run``, operators of the form ``piece``.
+
+    Of equally fast graphs the first by its choices, then by its operators, leaves the queue first.
+    """
+
+    seconds: float
+    graph: Graph
+    run: Graph
+    piece: GraphPiece
+    branches: Sequence[OperatorBranch]
+
+
+class PieceForms:
+    """What the forms of a piece share: tables as lists, the algebraic substitutions inside it, the forms."""
+
+    def __init__(self, space: JointSearchSpace, begin: int, end: int) -> None:
+        self._space, self._begin, self._end = space, begin, end
+        self.pieces: dict[Graph, GraphPiece] = {}
+        self.algebraic = [
+            rewriting
+            for rewriting in space.algebraic
+            if all(begin < number < end for number in rewriting.covers)
+        ]
+        self.node = functools.cache(lambda number: space.tables.nodes[number].tolist())
+        self.parts = functools.cache(lambda number: [math.prod(c) for c in space.tables.choices[number]])
+        self.edge = functools.cache(lambda i, j: space.tables.edges[i, j].tolist())
+        self.far = functools.cache(lambda i, j: space.far[i, j].tolist())
+
+    def piece(self, inside: Sequence[int], budget: Budget) -> GraphPiece:
+        """Return the form with these operators."""
+        known = self.pieces.get(tuple(inside))
+        return known or GraphPiece(self._space, self._begin, self._end, budget, inside, self)

@@ -12,12 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.core.budget import Budget
 from experiments.hardware import Hardware, Link
 from experiments.parallel.interface import ParallelPlan, PlanningEstimate, violations
 from experiments.parallel.planning.operators.operator_costs import CostTables, OperatorCosts
 from experiments.parallel.policies.unity import PARALLEL, Draft, Unity, _space, siblings
 from experiments.parallel.policies.unity.algebra import Alternatives, Rewriting, alternatives
+from experiments.parallel.policies.unity.graph_piece import GraphPiece
 from experiments.parallel.policies.unity.joint_search import joint_search
+from experiments.parallel.policies.unity.piece_forms import PieceState
 from experiments.parallel.policies.unity.rewritten_times import RewrittenTimes
 from experiments.parallel.policies.unity.search_space import JointSearchLimits, JointSearchSpace
 from experiments.parallel.simulator import simulate
@@ -315,6 +318,24 @@ class TestSearch:
         assert together.seconds == pytest.approx(best)
         assert total(space.tables, together.numbers, together.choices) == pytest.approx(best)
 
+    def test_a_change_of_one_branch_costs_what_the_whole_graph_says(self) -> None:
+        """Products with relus one after another: each queued graph against the sum over all of it."""
+        first = pointwise(0, [], WIDTH, "identity")
+        layers = [product(1, 0, 2), pointwise(2, [1], 2, "relu"), product(3, 2, 4, inner=2)]
+        model = network(first, *layers, pointwise(4, [3], 4, "relu"), pointwise(5, [4], 4, "identity"))
+        space, _ = in_turn(estimate(model, cluster(1, 2, link=SLOW), optimizer="sgd"), model)
+        piece = GraphPiece(space, 0, 5, Budget(10**6))
+        fixed = dict(enumerate(space.start[:6]))
+        branches = piece._branches_of(fixed, piece.shares(fixed))
+        numbers = tuple(piece.inside)
+        state = PieceState(0.0, tuple(fixed[n] for n in numbers), numbers, numbers, branches)
+        rewritten = [found for found in piece.following(state, fixed, set()) if found.run != state.run]
+        assert (len(branches), len(rewritten)) == (1, 2)
+        ends = sum(float(space.tables.nodes[number][fixed[number]]) for number in (0, 5))
+        for found in rewritten:
+            live, choices = [0, *found.run, 5], [fixed[0], *found.graph, fixed[5]]
+            assert found.seconds + ends == pytest.approx(total(space.tables, live, choices))
+
     @settings(max_examples=12, deadline=None)
     @given(
         st.lists(st.sampled_from([1, 2, 3]), min_size=1, max_size=3),
@@ -375,6 +396,13 @@ def planned(model: LayerGraph, hardware: Hardware, **knobs: object) -> ParallelP
 
 
 class TestPlan:
+    def test_the_price_of_memory_is_no_part_of_predicted_seconds(self) -> None:
+        """Nothing fits: searches raise the price of a byte, and what they found keeps its seconds."""
+        model = siblings_of_three(bias=True)
+        tight = cluster(1, 2, memory=1)
+        notes = planned(model, tight).notes
+        assert max(notes["predicted_steps"].values()) <= len(model)
+
     def test_a_joined_product_takes_the_layers_of_what_it_replaces(self) -> None:
         """On one device: three products of 4 columns fill one tile each, joined one for all."""
         model = siblings_of_three()

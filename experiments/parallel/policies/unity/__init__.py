@@ -26,6 +26,7 @@ fastest simulated step is taken (``planning.operators.pricing``).
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -63,6 +64,7 @@ from experiments.parallel.policies.unity.search_space import (
     JointSearchLimits,
     JointSearchResult,
     JointSearchSpace,
+    in_turn_seconds,
 )
 from experiments.workloads.einsum import Operator
 from experiments.workloads.layers import LayerGraph
@@ -148,9 +150,9 @@ class Unity(ParallelPolicy):
         budget: Budget,
         layouts: int | None = None,
     ) -> JointSearchResult:
-        """The best graph that was found, among what fits if anything does."""
+        """The best graph that was found, among what fits if anything does; its seconds without a price."""
         limits = JointSearchLimits(self.alpha, self.budget, self.threshold, layouts or self.layouts)
-        return pricing.solve_within_memory(
+        found = pricing.solve_within_memory(
             lambda tables: joint_search(replace(space, tables=tables), limits, budget),
             lambda graph: pricing.peak_bytes(
                 [space.tables.choices[n][c] for n, c in zip(graph.numbers, graph.choices, strict=True)],
@@ -160,6 +162,9 @@ class Unity(ParallelPolicy):
             exposed,
             lambda: budget.take(0),
         )
+        seconds = in_turn_seconds(pricing.cost_tables(exposed, 0.0), found.numbers, found.choices)
+        priced = not found.side_by_side and not math.isclose(seconds, found.seconds)
+        return replace(found, seconds=seconds) if priced else found
 
 
 def _alternatives(model: LayerGraph, estimate: PlanningEstimate, substitutions: str) -> Alternatives:
@@ -251,10 +256,9 @@ def _inherited(costs: OperatorCosts, heir: int, made: int, start: int) -> list[i
 
 def _unchanged(space: JointSearchSpace, chosen: list[int]) -> JointSearchResult:
     """The model's own graph with these choices, in turn on all devices."""
-    tables, own = space.tables, space.own
-    edges = {edge: table for edge, table in tables.edges.items() if max(edge) < own}
-    seconds = CostTables(tables.choices[:own], tables.nodes[:own], edges).total(chosen)
-    return JointSearchResult(seconds, chosen, [0] * own, list(range(own)))
+    numbers = list(range(space.own))
+    seconds = in_turn_seconds(space.tables, numbers, chosen)
+    return JointSearchResult(seconds, chosen, [0] * space.own, numbers)
 
 
 def _notes(space: JointSearchSpace, found: JointSearchResult, draft: Draft) -> dict[str, Any]:

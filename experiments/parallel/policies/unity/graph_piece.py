@@ -4,14 +4,13 @@ first.
 
 from __future__ import annotations
 
-import functools
 import heapq
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import replace
 
 from experiments.core.budget import Budget
 from experiments.parallel.policies.unity.algebra import Rewriting
+from experiments.parallel.policies.unity.piece_forms import OperatorShare, PieceForms, PieceState
 from experiments.parallel.policies.unity.placement import OperatorBranch, PlacedBranches, place_branches
 from experiments.parallel.policies.unity.search_space import (
     WHOLE_PIECE,
@@ -23,24 +22,11 @@ from experiments.parallel.policies.unity.search_space import (
 )
 
 
-class OperatorShare(NamedTuple):
-    """What one operator adds to the seconds of its branch.
-
-    - ``alone``: the operator with all transfers to and from it.
-    - ``twice``: transfers to readers of the piece, which count these too.
-    - ``more``: what transfers from and to the cuts cost more from afar.
-    """
-
-    alone: float
-    twice: float
-    more: float
-
-
 class GraphPiece:
     """The operators between two cuts, in one of their forms.
 
-    ``inside`` are those that are computed; the model's own if nothing else is said. ``lists`` are the forms'
-    shared tables.
+    ``inside`` are those that are computed; the model's own if nothing else is said. ``forms`` is what all
+    forms share, ``known`` are those that there are.
     """
 
     def __init__(
@@ -51,12 +37,14 @@ class GraphPiece:
         budget: Budget,
         inside: Sequence[int] = (),
         forms: PieceForms | None = None,
+        known: dict[Graph, GraphPiece] | None = None,
     ) -> None:
         self.space, self.begin, self.end, self._budget = space, begin, end, budget
         self.inside = inside or range(begin + 1, end)
         self._live = {begin, *self.inside}
         self._forms = forms or PieceForms(space, begin, end)
-        self._forms.pieces[tuple(self.inside)] = self
+        self._known = {} if known is None else known
+        self._known[tuple(self.inside)] = self
         self.branches = self._branches()
         self._nodes = {number: self._forms.node(number) for number in self.inside}
         self._into = {j: [i for i in space.into[j] if i in self._live] for j in (*self.inside, end)}
@@ -111,6 +99,13 @@ class GraphPiece:
         """What the search begins with besides its start; only the model's operators have such choices."""
         return {number: self.space.seed[number] for number in run if number < len(self.space.seed)}
 
+    def _form(self, inside: Graph) -> GraphPiece:
+        """The form with these operators."""
+        known = self._known.get(inside)
+        return known or GraphPiece(
+            self.space, self.begin, self.end, self._budget, inside, self._forms, self._known
+        )
+
     def _result(self, chosen: Mapping[int, int], shares: Mapping[int, OperatorShare]) -> PlacedGraph:
         """The piece with these choices, its branches placed."""
         placement = self._place(self._branches_of(chosen, shares))
@@ -132,12 +127,12 @@ class GraphPiece:
     ) -> tuple[GraphPiece, dict[int, int]]:
         """The best form and choices of ``run`` that were found; ``shares`` are those of ``fixed``."""
         graph, branches = tuple(fixed[number] for number in run), self._branches_of(fixed, shares)
-        best = PieceState(self._place(branches).seconds, graph, tuple(run), self, branches)
+        best = PieceState(self._place(branches).seconds, graph, tuple(run), tuple(self.inside), branches)
         queue, seen = [best], {(best.run, graph)}
         seed = {**fixed, **self._seed(run)}
         if seed != fixed:
             branches, graph = self._branches_of(seed, self.shares(seed)), tuple(seed[n] for n in run)
-            queue.append(PieceState(self._place(branches).seconds, graph, best.run, self, branches))
+            queue.append(PieceState(self._place(branches).seconds, graph, best.run, best.inside, branches))
             seen.add((best.run, graph))
             heapq.heapify(queue)
             best = queue[0]
@@ -146,21 +141,22 @@ class GraphPiece:
                 break
             state = heapq.heappop(queue)
             result.popped += 1
-            for following in state.piece.following(state, fixed, seen):
+            piece = self._form(state.inside)
+            for following in piece.following(state, fixed, seen):
                 self._budget.spend(1)
                 if following.seconds < limits.alpha * best.seconds:
                     heapq.heappush(queue, following)
                 if following.seconds < best.seconds:
                     best = following
         result.seen += len(seen)
-        return best.piece, dict(zip(best.run, best.graph, strict=True))
+        return self._form(best.inside), dict(zip(best.run, best.graph, strict=True))
 
     def following(
         self, state: PieceState, fixed: Mapping[int, int], seen: set[tuple[Graph, Graph]]
     ) -> Iterator[PieceState]:
         """Graphs that were not seen and that one substitution of either sort makes."""
         for graph, branches in self._substitutions(state.run, state.graph, state.branches, fixed, seen):
-            yield PieceState(self._place(branches).seconds, graph, state.run, self, branches)
+            yield PieceState(self._place(branches).seconds, graph, state.run, state.inside, branches)
         chosen = dict(zip(state.run, state.graph, strict=True))
         for rewriting in self._forms.algebraic:
             if rewriting.took <= chosen.keys():
@@ -169,7 +165,7 @@ class GraphPiece:
                 graph = tuple(kept[number] for number in run)
                 if (run, graph) not in seen:
                     seen.add((run, graph))
-                    yield self._rewritten(rewriting, run, graph, fixed)
+                    yield self._rewritten(rewriting, state, run, graph, fixed)
 
     def _inheriting(self, rewriting: Rewriting, chosen: Mapping[int, int]) -> dict[int, int]:
         """The choices after an algebraic substitution; what it puts in inherits divisions."""
@@ -179,14 +175,27 @@ class GraphPiece:
         return kept
 
     def _rewritten(
-        self, rewriting: Rewriting, run: Graph, graph: Graph, fixed: Mapping[int, int]
+        self, rewriting: Rewriting, state: PieceState, run: Graph, graph: Graph, fixed: Mapping[int, int]
     ) -> PieceState:
-        """The graph that an algebraic substitution makes, with the choices of its run."""
+        """The graph that an algebraic substitution makes, with the choices of its run.
+
+        Where all operators are one branch, they stay one, and what changes is counted alone.
+        """
         self._budget.report()
-        piece = self._forms.piece(sorted({*self.inside} - rewriting.took | {*rewriting.made}), self._budget)
+        inside = tuple(sorted({*self.inside} - rewriting.took | {*rewriting.made}))
         now = {**fixed, **dict(zip(run, graph, strict=True))}
-        branches = piece._branches_of(now, piece.shares(now))
-        return PieceState(piece._place(branches).seconds, graph, run, piece, branches)
+        if len(self.branches) > 1:
+            piece = self._form(inside)
+            branches = piece._branches_of(now, piece.shares(now))
+        else:
+            chosen = {**fixed, **dict(zip(state.run, state.graph, strict=True))}
+            near, extra = self._forms.seconds(rewriting.took, self._live, chosen)
+            now_near, now_extra = self._forms.seconds(rewriting.made, {self.begin, *inside}, now)
+            (branch,) = state.branches
+            near = now_near - near
+            far = branch.far + near + now_extra - extra
+            branches = [replace(branch, near=branch.near + near, far=far)]
+        return PieceState(self._place(branches).seconds, graph, run, inside, branches)
 
     def _substitutions(
         self,
@@ -279,38 +288,3 @@ class GraphPiece:
             if reader == self.end:
                 extra += max(0.0, self._far[number, reader][chosen[reader]] - moved)
         return near, extra
-
-
-class PieceState(NamedTuple):
-    """A graph in the queue: ``graph`` has the choices of ``run``, operators of the form ``piece``.
-
-    Of equally fast graphs the first by its choices, then by its operators, leaves the queue first.
-    """
-
-    seconds: float
-    graph: Graph
-    run: Graph
-    piece: GraphPiece
-    branches: Sequence[OperatorBranch]
-
-
-class PieceForms:
-    """What the forms of a piece share: tables as lists, the algebraic substitutions inside it, the forms."""
-
-    def __init__(self, space: JointSearchSpace, begin: int, end: int) -> None:
-        self._space, self._begin, self._end = space, begin, end
-        self.pieces: dict[Graph, GraphPiece] = {}
-        self.algebraic = [
-            rewriting
-            for rewriting in space.algebraic
-            if all(begin < number < end for number in rewriting.covers)
-        ]
-        self.node = functools.cache(lambda number: space.tables.nodes[number].tolist())
-        self.parts = functools.cache(lambda number: [math.prod(c) for c in space.tables.choices[number]])
-        self.edge = functools.cache(lambda i, j: space.tables.edges[i, j].tolist())
-        self.far = functools.cache(lambda i, j: space.far[i, j].tolist())
-
-    def piece(self, inside: Sequence[int], budget: Budget) -> GraphPiece:
-        """Return the form with these operators."""
-        known = self.pieces.get(tuple(inside))
-        return known or GraphPiece(self._space, self._begin, self._end, budget, inside, self)

@@ -74,12 +74,15 @@ class JointSearchSpace:
     inherited: Mapping[tuple[int, int], Sequence[int]] = field(default_factory=dict)
     seed: Sequence[int] = ()
     into: dict[int, list[int]] = field(init=False)
+    out: dict[int, list[int]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.own = self.own or len(self.tables.nodes)
         self.into = {number: [] for number in range(len(self.tables.nodes))}
+        self.out = {number: [] for number in range(len(self.tables.nodes))}
         for source, reader in self.tables.edges:
             self.into[reader].append(source)
+            self.out[source].append(reader)
 
 
 class PlacedGraph(NamedTuple):
@@ -98,3 +101,11 @@ class PlacedGraph(NamedTuple):
             [*self.choices, *other.choices, layout],
             [*self.firsts, *other.firsts, 0],
         )
+
+
+def in_turn_seconds(tables: CostTables, numbers: Sequence[int], choices: Sequence[int]) -> float:
+    """Return what a graph costs whose operators follow each other: they, and the edges between them."""
+    chosen = dict(zip(numbers, choices, strict=True))
+    own = sum(float(tables.nodes[number][choice]) for number, choice in chosen.items())
+    edges = ((i, j) for i, j in tables.edges if i in chosen and j in chosen)
+    return own + sum(float(tables.edges[i, j][chosen[i], chosen[j]]) for i, j in edges)

@@ -42,7 +42,7 @@ STATE_MARKS: Mapping[str, str] = {
     "direction only": "≈",
     "not reproduced": "✗",
     "fitted": "=",
-    "identity": "≡",
+    "identity": "=",
     "fits": "✓",
     "cannot be carried out": "–",
     "not run": "○",

@@ -51,7 +51,7 @@ class GraphPiece:
         self._edges: dict[tuple[int, int], list[list[float]]] = {}
         for j, sources in self._into.items():
             self._edges |= {(i, j): self._forms.edge(i, j) for i in sources}
-            budget.report()
+        budget.report()
         self._readers: dict[int, list[int]] = {number: [] for number in self.inside}
         for i, j in self._edges:
             if i != begin:
@@ -62,12 +62,21 @@ class GraphPiece:
 
     def _branches(self) -> list[list[int]]:
         """Operators that are joined without the cuts."""
-        found: list[set[int]] = []
+        above = {number: number for number in self.inside}
+
+        def root(number: int) -> int:
+            while above[number] != number:
+                above[number] = number = above[above[number]]
+            return number
+
         for number in self.inside:
-            around = {i for i in self.space.into[number] if i in self._live} - {self.begin} | {number}
-            joined = [branch for branch in found if branch & around]
-            found = [branch for branch in found if not branch & around] + [around.union(*joined)]
-        return sorted(sorted(branch) for branch in found)
+            for source in self.space.into[number]:
+                if source in above:
+                    above[root(source)] = root(number)
+        found: dict[int, list[int]] = {}
+        for number in sorted(self.inside):
+            found.setdefault(root(number), []).append(number)
+        return sorted(found.values())
 
     def search(
         self, before: int, after: int, limits: JointSearchLimits, result: JointSearchResult

@@ -103,12 +103,12 @@ def _tests(layout: Layout, fast: bool, extra: Sequence[str]) -> Result:
 
 
 def in_processes(cores: int) -> list[str]:
-    """Options of pytest: two processes for each core, since tests also wait, for servers and browsers. A
+    """Options of pytest: three processes for two cores, since tests also wait, for servers and browsers. A
     file's tests stay together, for what they share; files begin in the order in which they were collected.
     """
     if cores == 1:
         return []
-    processes = min(2 * cores, MOST_PROCESSES)
+    processes = min(cores + cores // 2, MOST_PROCESSES)
     return ["-n", str(processes), "--dist", "loadfile", "--no-loadscope-reorder"]
 
 

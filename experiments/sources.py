@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from experiments.core import jsonio
-from experiments.core.options import PLANNED_LOSSES, WorkloadOptions
+from experiments.core.errors import BadInput
+from experiments.core.options import FLASH_3, PLANNED_LOSSES, WorkloadOptions
 from experiments.core.package_files import path_of
 from experiments.core.precision import dtype_for
 from experiments.core.progress import Progress, silent
@@ -157,6 +158,7 @@ def layers_of(
     config = _closed_form(value) if granularity != CAPTURED else {}
     answered = ("dropout", "loss", "loss_chunks") if config else ("dropout",)
     asked.refuse_changes(workload.source, "for steps on one device, not for parallel plans", answered)
+    _refuse_missing_kernel(asked, device)
     if config:
         value = _transformer(value, config)
     if isinstance(value, LayerGraph):
@@ -165,6 +167,13 @@ def layers_of(
 
     step, loaded = step_of(workload, device, progress)
     return layer_graph(step), loaded
+
+
+def _refuse_missing_kernel(options: WorkloadOptions, device: Device | None) -> None:
+    """FlashAttention 3 is for one generation of devices."""
+    if options.attention == FLASH_3 and device and not device.kernels.attention_of_2024:
+        what = f"attention {FLASH_3!r} on {device.name}, which has no such kernel"
+        raise BadInput(what, "options.attention", "a Hopper device, or attention flash")
 
 
 def _closed_form(value: Any) -> Mapping[str, Any]:

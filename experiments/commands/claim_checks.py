@@ -87,7 +87,7 @@ class ClaimChecks:
             figures: dict[str, Mapping[str, float]] = {}
             for name, spec in trial.specs.items():
                 span = part(progress, done / count, (done + 1) / count)
-                figures[name] = self._answer(spec, trial, _named(span, claim))
+                figures[name] = self._answer(spec, trial, _with_name(span, claim))
                 done += 1
             found.append(figures)
         return found
@@ -107,5 +107,5 @@ class ClaimChecks:
         return self._known[spec.spec_id]
 
 
-def _named(progress: Progress, claim: Claim) -> Progress:
+def _with_name(progress: Progress, claim: Claim) -> Progress:
     return lambda fraction, step: progress(fraction, f"{claim.id}: {step}")

@@ -59,7 +59,7 @@ def call(arguments: argparse.Namespace) -> int:
         for row in _rows(arguments, chosen):
             rows.add(row)
     except KeyboardInterrupt:
-        return _stopped(arguments.out)
+        return _say_stopped(arguments.out)
     finally:
         rows.end()
         print(counts_in_words(count_verdicts(rows.shown)), file=sys.stderr)
@@ -117,7 +117,7 @@ def _seconds(before: ClaimEvidence, owned: OwnedClaim) -> float:
     return float(before.rows.get(key_of(owned), {}).get("seconds") or TYPICAL_SECONDS)
 
 
-def _stopped(out: Path | None) -> int:
+def _say_stopped(out: Path | None) -> int:
     kept = f"{out} has every verdict so far: go on with --resume" if out else "nothing was kept (--out FILE)"
     print(f"\nstopped; {kept}", file=sys.stderr)
     return INTERRUPTED

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from experiments.core import registry
 from experiments.core.errors import BadInput
-from experiments.core.figures import REPEATS, Figure, evaluate, names_in, repeated
+from experiments.core.figures import REPEATS, Figure, evaluate, mean_of_repeats, names_in
 from experiments.core.metrics import is_noisy
 from experiments.core.paper import MEMORY, Claim, Paper
 from experiments.core.policy import Policy
@@ -119,11 +119,11 @@ def scaled_runs(claim: Claim, factor: float) -> dict[str, dict[str, Any]]:
             continue
         for row in scaled.values():
             options = row["workload"].get("options", {})
-            options[parameter] = _multiplied(claim, parameter, options.get(parameter), factor)
+            options[parameter] = _multiply(claim, parameter, options.get(parameter), factor)
     return scaled
 
 
-def _multiplied(claim: Claim, parameter: str, value: Any, factor: float) -> int:
+def _multiply(claim: Claim, parameter: str, value: Any, factor: float) -> int:
     if not isinstance(value, int) or value * factor != int(value * factor):
         raise BadInput(f"{parameter} {value} has no half", f"claim {claim.id}", "an even number")
     return int(value * factor)
@@ -189,7 +189,7 @@ def judge_trials(claim: Claim, found: Sequence[TrialFigures | None], known: Form
     for figure in figures[:count]:
         if isinstance(figure, str):
             return Verdict(NOT_REPRODUCED, figure)
-    ours = repeated([figure for figure in figures[:count] if isinstance(figure, float)])
+    ours = mean_of_repeats([figure for figure in figures[:count] if isinstance(figure, float)])
     complete = all(figure is not None for figure in figures[count:])
     varied = [Figure(one) if isinstance(one, float) else None for one in figures[count:]] if complete else []
     return judge(claim, ours, varied, is_measured_with_noise(claim))
@@ -199,7 +199,7 @@ def needs_variation(claim: Claim, found: Sequence[TrialFigures], known: Forms) -
     """Return whether the verdict depends on half and double: the figure itself is within the tolerance."""
     figures = [_figure_of(claim, metrics, known) for metrics in found]
     numbers = [figure for figure in figures if isinstance(figure, float)]
-    return bool(factors(claim)) and len(numbers) == len(found) and is_met(claim, repeated(numbers))
+    return bool(factors(claim)) and len(numbers) == len(found) and is_met(claim, mean_of_repeats(numbers))
 
 
 def _figure_of(claim: Claim, metrics: TrialFigures, known: Forms) -> float | str:

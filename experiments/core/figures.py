@@ -82,7 +82,7 @@ def evaluate(figure: str, metrics: Metrics) -> float:
     return value(ast.parse(figure, mode="eval").body)
 
 
-def repeated(values: Sequence[float]) -> Figure:
+def mean_of_repeats(values: Sequence[float]) -> Figure:
     """Return the mean of a figure over repeats, with its 95 % interval where there are ``REPEATS``."""
     mean = statistics.fmean(values)
     if len(values) != REPEATS:

@@ -124,6 +124,7 @@ class KernelRates:
     - ``fill``: the terms of the inner loop that a tile's start and end cost.
     - ``stream_efficiency``: the share of the memory bandwidth of element-wise kernels.
     - ``attention_efficiency``: the share of the peak of a fused attention kernel.
+    - ``attention_of_2024``: whether FlashAttention 3, which is written for Hopper, runs on it.
     - ``launch``: the seconds between kernels.
     - ``collective_efficiency``: the share of the peer link's bandwidth that collectives reach.
     - ``network_efficiency``: that of a network adapter.
@@ -148,6 +149,7 @@ class KernelRates:
     fragmentation: float
     fitted_on: str
     source: str
+    attention_of_2024: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

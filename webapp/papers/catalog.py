@@ -34,16 +34,21 @@ class Verdicts:
     shipped: Mapping[Key, ShippedVerdict]
 
     def of(self, owned: OwnedClaim) -> ClaimCheck | ShippedVerdict | None:
-        """The project's own before what shipped, and that only of the claim as it now is."""
+        """The project's own verdict before what shipped, and that only of the claim as it now is.
+
+        A check whose runs gave no verdict hides none.
+        """
         family, _, claim = key = key_of(owned)
         check = self.own.get((family, owned.policy.name, claim))
         shipped = self.shipped.get(key)
-        return check or (shipped if shipped and shipped.digest == owned.claim.digest else None)
+        if shipped and shipped.digest != owned.claim.digest:
+            shipped = None
+        return shipped if shipped and check and check.verdict == NOT_RUN else check or shipped
 
 
 @dataclass(frozen=True)
 class ClaimRow:
-    """A claim beside our figure.
+    """A claim next to our figure.
 
     ``check`` is the project's newest verdict, ``shipped`` the release's where the project has none.
     """

@@ -53,18 +53,18 @@ def results(task: Task, side: Side, case: Inputs, seed: int) -> CallResults:
     task.progress(0.0, "")
     batch = tuple(x.clone() for x in case)
     try:
-        found = _trained(side, batch) if task.training else _evaluated(side, batch)
+        found = _train(side, batch) if task.training else _evaluate(side, batch)
     except MISFITS as error:
         line = " ".join(str(error).split())
         found = CallResults(error=f"raises {type(error).__name__}: {line:.200}")
     finally:
-        written = _written(side, batch, case)
+        written = _find_written(side, batch, case)
     after = generator_state(task.device)
     drew = not torch.equal(before, after)
     return replace(found, written=written, generator=after, drew=drew)
 
 
-def _written(side: Side, batch: Inputs, case: Inputs) -> Values:
+def _find_written(side: Side, batch: Inputs, case: Inputs) -> Values:
     """Return what a call left in the model, which is put back, and in its inputs."""
     inputs = {
         input_name(number): now
@@ -90,7 +90,7 @@ def state_name(name: str) -> str:
 
 
 @torch.no_grad()
-def _evaluated(side: Side, batch: Inputs) -> CallResults:
+def _evaluate(side: Side, batch: Inputs) -> CallResults:
     leaves, structure = tree_flatten(side.call(*batch))
     named = {output_name(number): leaf for number, leaf in enumerate(leaves)}
     given = {name: leaf.detach().clone() for name, leaf in named.items() if isinstance(leaf, Tensor)}
@@ -98,7 +98,7 @@ def _evaluated(side: Side, batch: Inputs) -> CallResults:
     return CallResults(given, others, structure)
 
 
-def _trained(side: Side, batch: Inputs) -> CallResults:
+def _train(side: Side, batch: Inputs) -> CallResults:
     for value in side.parameters.values():
         value.grad = None
     with torch.enable_grad():

@@ -84,15 +84,15 @@ class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         keywords = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in op.tags:
-            return self._computed(op, args, keywords)
+            return self._compute(op, args, keywords)
         before = generator_state(self._device)
-        found = self._computed(op, args, keywords)
+        found = self._compute(op, args, keywords)
         if torch.equal(before, generator_state(self._device)):
             return found
         set_generator_state(self._device, before)
-        return self._drawn(op, args, keywords)
+        return self._draw(op, args, keywords)
 
-    def _computed(self, op: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def _compute(self, op: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         if any(
             result.alias_info is not None and not result.alias_info.is_write for result in op._schema.returns
         ):
@@ -106,7 +106,7 @@ class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
         found = op(*written, *tree_map(self._moved, read), **keywords)
         return found if written else tree_map(self._moved, found)
 
-    def _drawn(self, op: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def _draw(self, op: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Draw numbers in the type that eager draws them in."""
         narrow = op(*tree_map(self._narrow, args), **tree_map(self._narrow, keywords))
         return args[0].copy_(narrow) if op._schema.is_mutable else tree_map(_widen, narrow)

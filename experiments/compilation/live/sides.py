@@ -86,7 +86,9 @@ class Sides:
         task.progress(0.0, "")
         standing = {input_name(number): value for number, value in enumerate(case)}
         standing |= {state_name(name): value for name, value in self._plain.state.tensors.items()}
-        return CaseResults(title, case, exact, plain, other, own, standing, Repeated(self._moved(case)))
+        return CaseResults(
+            title, case, exact, plain, other, own, standing, Repeated(self._draw_rounding(case))
+        )
 
     def go_on(self, found: CaseResults) -> None:
         """Let the next input meet the state that eager is in after this one, if its numbers are finite."""
@@ -114,7 +116,7 @@ class Sides:
             found = results(self._wide, self._exact, case, self._seed)
         return plain if found.error else found
 
-    def _moved(self, case: Inputs) -> Iterator[CallResults]:
+    def _draw_rounding(self, case: Inputs) -> Iterator[CallResults]:
         """Give the results in float64 as rounding moves them, one draw after the other."""
         roundoff = torch.finfo(self._dtype).eps / 2
         for draw in range(DRAWS):

@@ -101,23 +101,23 @@ def _judge(so_far: Verification, seen: CaseResults, bound: float) -> Verificatio
     """Return ``so_far`` with one more input compared."""
     complaint = _other_kind(seen.plain, seen.own)
     if complaint:
-        return _rejected(so_far, seen, complaint)
+        return _reject(so_far, seen, complaint)
     magnitude = largest(seen.case)
     for of in _triples(seen):
         complaint = mismatch(of.plain, of.own)
         if complaint:
-            return _rejected(so_far, seen, f"{of.name} {complaint}")
-        so_far = _measured(so_far, of)
+            return _reject(so_far, seen, f"{of.name} {complaint}")
+        so_far = _measure(so_far, of)
         if bound and of.plain.is_floating_point():
-            complaint = _beyond_bound(of, _named(seen.other, of.name, of.plain), bound)
+            complaint = _beyond_bound(of, _value_of(seen.other, of.name, of.plain), bound)
         else:
-            complaint = disagreement(of, magnitude, functools.partial(_moved, seen, of.name))
+            complaint = disagreement(of, magnitude, functools.partial(_find_draws, seen, of.name))
         if complaint:
-            return _rejected(so_far, seen, f"{of.name}: {complaint}")
-    return _rejected(so_far, seen, "") if _draws_apart(seen) else so_far
+            return _reject(so_far, seen, f"{of.name}: {complaint}")
+    return _reject(so_far, seen, "") if _draws_apart(seen) else so_far
 
 
-def _rejected(so_far: Verification, seen: CaseResults, complaint: str) -> Verification:
+def _reject(so_far: Verification, seen: CaseResults, complaint: str) -> Verification:
     """Return the verdict on a difference; where the sides drew other numbers, it says nothing."""
     said = RANDOM if _draws_apart(seen) else f"input {seen.title}, {complaint}"
     return replace(so_far, max_abs_error=math.inf, bit_equal=False, counterexample=said)
@@ -154,8 +154,8 @@ def _triples(seen: CaseResults) -> Iterator[Triple]:
     for name in names:
         known = next(value for side in sides if (value := _find(side, name)) is not None)
         otherwise = seen.standing[name] if name in seen.standing else torch.zeros_like(known)
-        plain, own = (_named(side, name, otherwise) for side in (seen.plain, seen.own))
-        truth = _named(seen.exact, name, otherwise)
+        plain, own = (_value_of(side, name, otherwise) for side in (seen.plain, seen.own))
+        truth = _value_of(seen.exact, name, otherwise)
         yield Triple(name, truth if truth.shape == plain.shape else plain, plain, own)
 
 
@@ -163,19 +163,19 @@ def _find(side: CallResults, name: str) -> Tensor | None:
     return side.given.get(name, side.written.get(name))
 
 
-def _named(side: CallResults, name: str, otherwise: Tensor) -> Tensor:
+def _value_of(side: CallResults, name: str, otherwise: Tensor) -> Tensor:
     found = _find(side, name)
     return otherwise if found is None else found
 
 
-def _moved(seen: CaseResults, name: str) -> Iterator[Tensor]:
+def _find_draws(seen: CaseResults, name: str) -> Iterator[Tensor]:
     """Return the result of that name as rounding moves it, where it keeps its shape."""
-    shape = _named(seen.exact, name, seen.standing.get(name, torch.empty(0))).shape
+    shape = _value_of(seen.exact, name, seen.standing.get(name, torch.empty(0))).shape
     draws = (_find(side, name) for side in seen.moved)
     return (draw for draw in draws if draw is not None and draw.shape == shape)
 
 
-def _measured(so_far: Verification, of: Triple) -> Verification:
+def _measure(so_far: Verification, of: Triple) -> Verification:
     """Return ``so_far`` with the distances of one result."""
     plain, own, truth = (real(value).double() for value in (of.plain, of.own, of.truth))
     finite = plain.isfinite()

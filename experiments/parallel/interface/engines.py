@@ -1,4 +1,4 @@
-"""What the library that carries out a plan holds on a device beside model states and activations.
+"""What the library that carries out a plan holds on a device on top of model states and activations.
 
 PyTorch's allocator keeps what it once took, in blocks that never grow together: blocks of activations do not
 serve the longer requests of a reduction or an update, which therefore come on top of them; where the device
@@ -23,7 +23,7 @@ from experiments.core.precision import StateBytes
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
 
-#: Who carries a plan out. ``plain`` holds nothing beside what the plan says.
+#: Who carries a plan out. ``plain`` holds nothing but what the plan says.
 PLAIN, DEEPSPEED = ENGINES = ("plain", "deepspeed")
 #: Parameters of a bucket of gradients, and of those that stage 3 has gathered (runtime/zero/constants.py).
 BUCKET, LIVE = 5e8, 1e9

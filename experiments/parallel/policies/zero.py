@@ -67,7 +67,7 @@ class Zero(LivePolicy, ParallelPolicy):
 
     engine: str = knob(
         PLAIN,
-        "who carries the plan out, and holds buffers of its own beside states and activations",
+        "who carries the plan out, and holds buffers of its own on top of states and activations",
         choices=ENGINES,
     )
     host_optimizer: bool = knob(False, "the host has the optimizer's state and updates the weights")
@@ -90,7 +90,7 @@ class Zero(LivePolicy, ParallelPolicy):
     ) -> ParallelPlan:
         stage = 1 if self.stage is None else self.stage
         plan = data_parallel_plan(model, cluster, batch, self.micro_batches or 1, self.sync(), zero=stage)
-        again = recomputed(model) if self.recompute else ()
+        again = recomputed_layers(model) if self.recompute else ()
         return replace(
             plan,
             recompute=again,
@@ -100,7 +100,7 @@ class Zero(LivePolicy, ParallelPolicy):
         )
 
 
-def recomputed(model: LayerGraph) -> tuple[int, ...]:
+def recomputed_layers(model: LayerGraph) -> tuple[int, ...]:
     """Return the blocks of a transformer in closed form, else every layer."""
     blocks = tuple(layer for layer, kind in enumerate(model.kind) if kind == BLOCK)
     return blocks or tuple(range(len(model)))

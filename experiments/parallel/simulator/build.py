@@ -4,13 +4,9 @@ messages.
 
 from __future__ import annotations
 
-import functools
 from collections import defaultdict
 from dataclasses import dataclass
 
-from experiments.hardware.host_adam import FUSED_ADAM
-from experiments.hardware.patterns import CHAIN
-from experiments.hardware.roofline import memory_rate
 from experiments.parallel.interface import (
     BACKWARD,
     BEHIND,
@@ -26,11 +22,13 @@ from experiments.parallel.interface import (
 from experiments.parallel.interface.engines import PLAIN
 from experiments.parallel.simulator.exchange import Exchange
 from experiments.parallel.simulator.folding import representatives
+from experiments.parallel.simulator.messages import StepMessages
 from experiments.parallel.simulator.network import Message, Network
 from experiments.parallel.simulator.passes import Passes
 from experiments.parallel.simulator.stages import StageFigures
 from experiments.parallel.simulator.tasks import TaskGraph
 from experiments.parallel.simulator.tensor_lists import GATHER, REDUCE, TensorLists
+from experiments.parallel.simulator.update_times import UpdateTimes
 
 
 @dataclass(frozen=True)
@@ -54,10 +52,12 @@ class Builder:
         self.figures = StageFigures(plan, estimate)
         self.network = Network(estimate.cluster)
         self.passes = Passes(plan, estimate, self.figures, self.network)
+        self.messages = StepMessages(plan, estimate, self.figures, self.network)
+        self.updating = UpdateTimes(plan, estimate, self.figures)
         self.lists = TensorLists(plan, estimate)
         self.stands_for = representatives(plan, estimate, self.passes.slowdown, self.network)
         self.graph = TaskGraph()
-        self.exchange = Exchange(plan, self.graph, self.network, lambda: self._longest_send)
+        self.exchange = Exchange(plan, self.graph, self.network, lambda: self.messages.longest_send)
         self.first: dict[Slot, int] = {}
         self.last: dict[Slot, int] = {}
         self.worker_of: dict[Slot, int] = {}
@@ -68,8 +68,6 @@ class Builder:
         # collective.
         self._meetings: dict[tuple[int, str, int, int], list[tuple[int, int]]] = defaultdict(list)
         self._reduced: dict[tuple[int, int], list[int]] = defaultdict(list)
-        self._messages: dict[tuple[int, int, float], Message] = {}
-        self._sums: dict[tuple[int, str, float, bool, str], Message] = {}
         self._before: dict[int, int] = {}
         self._reducing: dict[tuple[int, int], list[int]] = defaultdict(list)
         self._throttled: dict[int, int] = {}
@@ -149,7 +147,7 @@ class Builder:
                 self._once_a_step(worker, slot, layers, last)
         if completes and not final:
             parameters = float(self.figures.parameters[slot.stage].sum())
-            self.graph.compute(f"U.{slot.stage}", self._update_seconds(worker, parameters), worker)
+            self.graph.compute(f"U.{slot.stage}", self.updating.seconds(worker, parameters), worker)
         self.worker_of[slot] = worker
 
     def _piece(self, worker: int, slot: Slot, layers: range) -> tuple[int, int]:
@@ -208,7 +206,7 @@ class Builder:
         if size == 0 or sender == receiver:
             self.graph.edge(self.last[before], self.first[after])
             return
-        message = self._between_workers(sender, receiver, size)
+        message = self.messages.between_workers(sender, receiver, size)
         task = self.graph.send((before, target), message, (self.last[before],))
         self.graph.edge(task, self.first[after])
         if self.plan.blocking and self.last[before] in self.graph.next:
@@ -228,29 +226,6 @@ class Builder:
             message = self.network.groups("all_gather", (devices,), size)
             task = self.graph.send((slot, source), message, (arrived,))
             self.graph.edge(task, self.first[slot])
-
-    @functools.cached_property
-    def _longest_send(self) -> float:
-        """Seconds of the longest send between stages, alone on its way; 0 where there is none."""
-        found = 0.0
-        for pair, size in self.figures.crossings.items():
-            sender, receiver = (self.plan.stages[number].workers[0] for number in pair)
-            if size and sender != receiver:
-                message = self._between_workers(sender, receiver, size * self.figures.portion(0))
-                found = max(found, message.seconds)
-        return found
-
-    def _between_workers(self, sender: int, receiver: int, size: float) -> Message:
-        key = sender, receiver, size
-        if key not in self._messages:
-            self._messages[key] = self._parts_between(sender, receiver, size)
-        return self._messages[key]
-
-    def _parts_between(self, sender: int, receiver: int, size: float) -> Message:
-        """Each of the sender's devices sends an equal part; parts travel at once."""
-        senders, receivers = self.plan.workers[sender].devices, self.plan.workers[receiver].devices
-        targets = [receivers[i % len(receivers)] for i in range(len(senders))]
-        return self.network.transfers(senders, targets, size / len(senders))
 
     # --- messages among the replicas of a stage -------------------------------------------------------------
 
@@ -288,12 +263,12 @@ class Builder:
             return
         size = parameters * self.estimate.states.weight
         if what == "fetch":
-            gather = self._among(stage, "all_gather", size, experts)
+            gather = self.messages.among(stage, "all_gather", size, experts)
             self._fetch((stage, bucket), gather, [piece for _, piece in members])
             return
         times = 2 if what == f"gather {BACKWARD}" and self.plan.synchronization.regather else 1
         tensors = self.lists.tensors(self.figures.buckets[stage][bucket])
-        message = self._one_by_one(stage, "all_gather", size, experts, tensors).times(times)
+        message = self.messages.one_by_one(stage, "all_gather", size, experts, tensors).times(times)
         before = self._before if self._overlaps else self.graph.previous
         after = [before[piece] for _, piece in members if piece in before]
         task = self.graph.send((stage, bucket), message, after)
@@ -313,16 +288,13 @@ class Builder:
         """Whether weights are gathered while what comes before them computes."""
         return self.estimate.exchange == OVERLAPPED and not self.lists.used
 
-    def _one_by_one(self, stage: int, kind: str, size: float, experts: bool, tensors: int) -> Message:
-        return self._among(stage, kind, size / tensors, experts).times(tensors)
-
     def _fetch(self, label: tuple[int, int], gather: Message, pieces: list[int]) -> None:
         """Weights come before the ``pieces`` that need them, in the order of these.
 
         Gathers among the same workers do not take turns with each other.
         """
         workers = self.plan.stages[label[0]].workers
-        before = [self._fetched[workers]] if self._longest_send and workers in self._fetched else []
+        before = [self._fetched[workers]] if self.messages.longest_send and workers in self._fetched else []
         tasks = self.exchange.send_in_turns(label, gather, before)
         self._fetched[workers] = tasks[-1]
         for piece in pieces:
@@ -338,9 +310,12 @@ class Builder:
         pieces = [self.graph.last(worker) if behind else piece for worker, piece in members]
         tensors = self.lists.tensors(self.figures.buckets[stage][bucket])
         tasks = self.exchange.tasks(
-            (stage, bucket), size, pieces, lambda: self._one_by_one(stage, kind, size, experts, tensors)
+            (stage, bucket),
+            size,
+            pieces,
+            lambda: self.messages.one_by_one(stage, kind, size, experts, tensors),
         )
-        if not whole and (copied := self._among_copies(stage, size, experts)):
+        if not whole and (copied := self.messages.among_copies(stage, size, experts)):
             tasks += self.exchange.send_in_turns((stage, bucket), copied, tasks[-1:])
         for worker, piece in members:
             self._reduced[stage, worker] += tasks
@@ -354,30 +329,6 @@ class Builder:
             waits = self.estimate.exchange == BETWEEN or self.lists.used
             if waits and piece in self.graph.next:
                 self.graph.edge(tasks[-1], self.graph.next[piece])
-
-    def _among(
-        self, stage: int, kind: str, size: float, experts: bool = False, algorithm: str = ""
-    ) -> Message:
-        """A collective over all that hold the same weights of a stage; the devices of a tensor-parallel group
-        do theirs at once.
-        """
-        algorithm = algorithm or self.plan.synchronization.algorithm
-        key = stage, kind, size, experts, algorithm
-        if key not in self._sums:
-            divided = kind != "all_reduce"
-            groups_of = self.plan.sharing_groups if divided else self.plan.holders
-            groups = groups_of(self.plan.stages[stage], experts)
-            self._sums[key] = self.network.groups(kind, groups, size, algorithm)
-        return self._sums[key]
-
-    def _among_copies(self, stage: int, size: float, experts: bool) -> Message | None:
-        """Parts of gradients of ``size`` bytes are summed over groups that hold copies of ZeRO's parts."""
-        plan, hosted = self.plan, self.plan.stages[stage]
-        sharing = plan.sharing(hosted, experts)
-        if not plan.zero or sharing == plan.degree(hosted, experts):
-            return None
-        groups, part = plan.copy_groups(hosted, experts), size / sharing
-        return self.network.groups("all_reduce", groups, part, plan.synchronization.algorithm)
 
     def _tie(self) -> None:
         """Copies of weights on several stages sum their gradients, pair by pair of replicas, once a step."""
@@ -425,47 +376,11 @@ class Builder:
             size = parameters * self.estimate.states.weight
             for task in after:
                 self.graph.prolong(task, self.lists.slicing_seconds(stage, layers, size, experts))
-            self.graph.send((stage,), self._handing_out(stage, layers, size, experts), after)
-
-    def _handing_out(self, stage: int, layers: range, size: float, experts: bool) -> Message:
-        """One gather of all, or as many broadcasts around the ring as there are owners of whole tensors."""
-        if not self.plan.synchronization.by_owner:
-            return self._among(stage, "all_gather", size, experts)
-        tensors = sum(float(self.estimate.layer_parameters[layer]) > 0 for layer in layers)
-        owners = min(self.plan.sharing(self.plan.stages[stage], experts), tensors)
-        return self._among(stage, "all_gather", size / owners, experts, CHAIN).times(owners)
+            self.graph.send((stage,), self.messages.hand_out(stage, layers, size, experts), after)
 
     def _update_of(self, stage: int, worker: int, parameters: float) -> int:
-        task = self.graph.compute(f"U.{stage}", self._update_seconds(worker, parameters), worker)
+        task = self.graph.compute(f"U.{stage}", self.updating.seconds(worker, parameters), worker)
         for message in self._reduced[stage, worker]:
             self.graph.edge(message, task)
         self.updates[stage, worker] = task
         return task
-
-    def _update_seconds(self, worker: int, parameters: float) -> float:
-        """Bound by memory where it was not measured: states are read and written once, gradients read."""
-        if self.estimate.updates:
-            return self.estimate.updates[worker] * parameters / self._updated_parameters(worker)
-        if self.plan.host_optimizer:
-            return self._seconds_on_host(worker, parameters)
-        states = self.estimate.states
-        traffic = parameters * (2 * (states.weight + states.optimizer) + states.gradient)
-        devices = (self.estimate.devices[device] for device in self.plan.workers[worker].devices)
-        return traffic / min(map(memory_rate, devices))
-
-    def _seconds_on_host(self, worker: int, parameters: float) -> float:
-        """All devices of a node share the host's processors; updated weights come back over the host's link.
-
-        Gradients went there as they were reduced.
-        """
-        device = self.estimate.devices[self.plan.workers[worker].devices[0]]
-        updated = parameters * self.estimate.cluster.node.device_count * FUSED_ADAM
-        return updated + parameters * self.estimate.states.weight / device.host_link.bandwidth
-
-    def _updated_parameters(self, worker: int) -> float:
-        """Parameters that a device of ``worker`` updates, of all its stages."""
-        return sum(
-            self.figures.owned_parameters(number)
-            for number, stage in enumerate(self.plan.stages)
-            if worker in stage.workers
-        )

@@ -107,7 +107,7 @@ def persistent_bytes(built: Builder, worker: int) -> float:
 
 
 def _engine_bytes(built: Builder, worker: int, others: float, activations: float) -> float:
-    """Of all stages that the worker hosts, beside ``others`` and ``activations``."""
+    """Of all stages that the worker hosts, on top of ``others`` and ``activations``."""
     plan, figures = built.plan, built.figures
     if plan.engine != DEEPSPEED:
         return 0.0

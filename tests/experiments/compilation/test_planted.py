@@ -174,7 +174,7 @@ WRONG: dict[str, list[tuple[str, Step]]] = {
         ("layer", lambda p, x, y, n: p.layers[(n + 1) % 3](x)),
         ("add", lambda p, x, y, n: x + x),
     ],
-    "a small channel beside a large one": [("scale", lambda p, x, y, n: one_channel_off(p, x))],
+    "a small channel next to a large one": [("scale", lambda p, x, y, n: one_channel_off(p, x))],
     "a constant is a little off": [
         ("norm", lambda p, x, y, n: norm(x, eps=1e-2)),
         ("norm", lambda p, x, y, n: norm(x, unbiased=True)),

@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.core.errors import BadInput
-from experiments.core.figures import Figure, evaluate, repeated
+from experiments.core.figures import Figure, evaluate, mean_of_repeats
 
 
 def test_a_figure_is_arithmetic_over_runs() -> None:
@@ -18,8 +18,8 @@ def test_a_figure_is_arithmetic_over_runs() -> None:
 
 def test_three_repeats_have_students_interval_and_one_has_none() -> None:
     """1, 2 and 3 deviate by 1: 2 +- 4.303 / sqrt(3), in which no effect at 0 lies."""
-    found = repeated([1.0, 2.0, 3.0])
+    found = mean_of_repeats([1.0, 2.0, 3.0])
     assert found.value == 2.0
     assert found.interval == pytest.approx((-0.484, 4.484), abs=1e-3)
-    assert repeated([2.0]) == Figure(2.0)
-    assert repeated([2.0]).interval == (2.0, 2.0)
+    assert mean_of_repeats([2.0]) == Figure(2.0)
+    assert mean_of_repeats([2.0]).interval == (2.0, 2.0)

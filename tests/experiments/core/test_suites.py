@@ -212,7 +212,7 @@ def test_the_bubbles_of_the_schedules_are_their_closed_forms(capsys: pytest.Capt
 def test_a_run_may_be_published_by_another_metric_than_the_suites(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an allocator counts stands beside what it counts, not beside the whole device."""
+    """What an allocator counts is compared with what it counts, not with the whole device."""
     text = 'value = "peak_memory"\n'
     text += ROW.format(title="whole", published=2.0, more="")
     text += ROW.format(title="own", published=2.0, more='value = "step_time"')

@@ -1,4 +1,4 @@
-"""What DeepSpeed holds beside states and activations: by hand, in closed form, simulated, in BLOOM's runs."""
+"""What DeepSpeed holds on top of states and activations: by hand, in closed form, simulated, in BLOOM."""
 
 from __future__ import annotations
 

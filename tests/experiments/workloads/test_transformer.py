@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
 from experiments.core.spec import Workload
 from experiments.core.units import DTYPE_BYTES
 from experiments.estimates.memory import layer_activation_bytes
 from experiments.estimates.parameters import llm_parameters
+from experiments.hardware import resolve
 from experiments.profiling.capture import capture
 from experiments.sources import layers_of
 from experiments.workloads.aggregate import layer_graph
@@ -156,3 +158,10 @@ def test_fused_kernels_of_other_years_have_another_rate() -> None:
         graph, _ = layers_of(workload, None, granularity=OPERATORS)
         (rates[attention],) = {work.rate for rows in graph.work for work in rows if work.fused}
     assert rates == {"flash1": 0.5, "flash": 1.0, "flash3": 1.66}
+
+
+def test_a_kernel_for_hopper_is_refused_on_other_devices() -> None:
+    workload = Workload("zoo:llama2-7b", options=WorkloadOptions(attention="flash3"))
+    assert layers_of(workload, resolve("h200-141g").device, granularity=OPERATORS)
+    with pytest.raises(BadInput, match="attention 'flash3' on a100-80g, which has no such kernel"):
+        layers_of(workload, resolve("a100-80g").device, granularity=OPERATORS)

@@ -206,6 +206,15 @@ def test_what_ships_is_in_every_catalog_until_the_project_has_its_own(client: Cl
     assert "shipped with the lab" not in client.get(url).content.decode()
 
 
+def test_a_check_that_gave_no_verdict_does_not_hide_what_ships(client: Client, ada: Place) -> None:
+    import_verdicts(shipped(27e9).to_json(), "claims.json")
+    made = services.check_claims(ada.project, ada.user, "memory", "vdnn-dyn")
+    made.runs.update(state="failed", reason="the host went away")
+    page = client.get(ada.url("systems/memory/vdnn-dyn/")).content.decode()
+    assert ClaimCheck.objects.filter(experiment=made, verdict="not run").exists()
+    assert "shipped with the lab" in page and "state-reproduced" in page
+
+
 def test_what_ships_says_nothing_of_a_claim_that_changed_since(client: Client, ada: Place) -> None:
     import_verdicts(shipped(27e9, digest="of another figure").to_json(), "claims.json")
     assert ShippedVerdict.objects.count() == 1

@@ -115,7 +115,7 @@ class Megatron(LivePolicy, ParallelPolicy):
     embedding_blocks: int = knob(0, "blocks for which the embedding counts in its stage", low=0, high=1024)
     engine: str = knob(
         PLAIN,
-        "who carries the plan out, and holds buffers of its own beside states and activations",
+        "who carries the plan out, and holds buffers of its own on top of states and activations",
         choices=ENGINES,
     )
     head_blocks: int = knob(0, "blocks for which the head counts in its stage", low=0, high=1024)

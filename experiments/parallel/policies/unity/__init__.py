@@ -110,20 +110,20 @@ class Unity(ParallelPolicy):
         pricing = Pricing(costs)
         budget = Budget(self.evaluations, estimate.progress, "graphs")
         space = _space(costs, pricing.tables, graph)
-        found = self._searched(pricing, space, budget)
+        found = self._search_all(pricing, space, budget)
         if replicated := costs.data_parallel():
-            found[DATA_PARALLEL] = _unchanged(space, replicated[: space.own])
+            found[DATA_PARALLEL] = _own_graph(space, replicated[: space.own])
         drafts = {name: Draft(graph, costs, one) for name, one in found.items()}
         plans = {name: draft.plan() for name, draft in drafts.items()}
         sums = {name: one.seconds for name, one in found.items()}
         best, simulated = choose_best(self.judge, estimate, plans, sums)
         notes = _notes(space, found[best], drafts[best])
-        told = {"taken": best, "simulated_steps": simulated, "predicted_steps": sums}
+        taken = {"taken": best, "simulated_steps": simulated, "predicted_steps": sums}
         return replace(
-            plans[best], notes={**plans[best].notes, **notes, **told, **budget.caveat("evaluations")}
+            plans[best], notes={**plans[best].notes, **notes, **taken, **budget.caveat("evaluations")}
         )
 
-    def _searched(
+    def _search_all(
         self, pricing: Pricing, space: JointSearchSpace, budget: Budget
     ) -> dict[str, JointSearchResult]:
         """What is found with both sorts of substitutions, and with either alone.
@@ -226,7 +226,7 @@ def _space(costs: OperatorCosts, tables: CostTables, graph: Alternatives) -> Joi
     start = costs.data_parallel() or [0] * len(costs.operators)
     far = {edge: costs.transfer_from_afar(*edge) for edge in costs.report_each(tables.edges)}
     pairs = {pair for one in graph.rewritings for pair in zip(one.heirs, one.made, strict=True)}
-    inherited = {(i, j): _inherited(costs, i, j, start[j]) for i, j in costs.report_each(pairs)}
+    inherited = {(i, j): _first_choices(costs, i, j, start[j]) for i, j in costs.report_each(pairs)}
     return JointSearchSpace(
         tables, far, rewrites, start, costs.devices, graph.own, graph.rewritings, inherited
     )
@@ -241,7 +241,7 @@ def _options(choices: tuple[Configuration, ...], factors: tuple[int, ...]) -> li
     ]
 
 
-def _inherited(costs: OperatorCosts, heir: int, made: int, start: int) -> list[int]:
+def _first_choices(costs: OperatorCosts, heir: int, made: int, start: int) -> list[int]:
     """With which choice what is put in begins, for each choice of what it replaces.
 
     The degrees of the loops that both have; where that is no choice, the one that the search begins with.
@@ -254,7 +254,7 @@ def _inherited(costs: OperatorCosts, heir: int, made: int, start: int) -> list[i
     return found
 
 
-def _unchanged(space: JointSearchSpace, chosen: list[int]) -> JointSearchResult:
+def _own_graph(space: JointSearchSpace, chosen: list[int]) -> JointSearchResult:
     """The model's own graph with these choices, in turn on all devices."""
     numbers = list(range(space.own))
     seconds = in_turn_seconds(space.tables, numbers, chosen)
@@ -266,7 +266,7 @@ def _notes(space: JointSearchSpace, found: JointSearchResult, draft: Draft) -> d
     replicated = draft.costs.data_parallel()
     reference = draft.costs.reference_times(space.tables)
     if replicated:
-        reference["data_parallel_time"] = _unchanged(space, replicated[: space.own]).seconds
+        reference["data_parallel_time"] = _own_graph(space, replicated[: space.own]).seconds
     return {
         "predicted_step_time": found.seconds,
         **reference,

@@ -227,7 +227,7 @@ class _Substitutions:
         made: dict[tuple[int, ...], tuple[int, ...]] = {(number,): (number,) for number in siblings}
         for members in _sets(siblings):
             parts = [cut for cut in _halves(members) if cut[0] in made and cut[1] in made]
-            made[members] = self._joined(members)
+            made[members] = self._join(members)
             for one, other in parts:
                 taken = (*made[one], *made[other])
                 first = self.operators[members[0]]
@@ -241,7 +241,7 @@ class _Substitutions:
         """Which of ``taken`` makes what sibling ``member`` made."""
         return next(number for number in taken if self._values[number] == self._values[member])
 
-    def _joined(self, members: tuple[int, ...]) -> tuple[int, ...]:
+    def _join(self, members: tuple[int, ...]) -> tuple[int, ...]:
         """The product of all members and the parts of its result."""
         found = [self.operators[number] for number in members]
         first, column = found[0], column_of(found[0])

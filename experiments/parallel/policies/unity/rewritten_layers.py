@@ -40,7 +40,7 @@ def rewritten_layers(
         lost, gained = read[0][layer] - read[1][layer], read[1][layer] - read[0][layer]
         sources = tuple(sorted(set(lists[layer]) - lost | gained)) or tuple(lists[layer])
         rows.append(_row(model, layer, out, put, float(max(0.0, scale[layer])), sources))
-    return tuple(rows), tuple(_shared(operator, scale) for operator in graph)
+    return tuple(rows), tuple(_scale_share(operator, scale) for operator in graph)
 
 
 def _row(
@@ -51,13 +51,13 @@ def _row(
     scale: float,
     sources: tuple[int, ...],
 ) -> RewrittenLayer:
-    def moved(values: Any) -> float:
+    def difference(values: Any) -> float:
         return float(sum(map(values, put)) - sum(map(values, out)))
 
     def whole(column: Floats, more: float) -> float:
         return max(0.0, float(column[layer]) + more)
 
-    flops = moved(lambda operator: operator.flops)
+    flops = difference(lambda operator: operator.flops)
     ratio = _ratio(float(model.backward_flops[layer]), float(model.forward_flops[layer]))
     return RewrittenLayer(
         layer=layer,
@@ -66,9 +66,9 @@ def _row(
         backward_seconds=float(model.backward_seconds[layer]) * scale,
         forward_flops=whole(model.forward_flops, flops),
         backward_flops=whole(model.backward_flops, flops * ratio),
-        parameter_bytes=whole(model.parameter_bytes, moved(_parameter_bytes)),
+        parameter_bytes=whole(model.parameter_bytes, difference(_parameter_bytes)),
         output_bytes=float(model.output_bytes[layer]),
-        stash_bytes=whole(model.stash_bytes, moved(lambda operator: operator.stash_bytes)),
+        stash_bytes=whole(model.stash_bytes, difference(lambda operator: operator.stash_bytes)),
         predecessors=sources,
     )
 
@@ -90,7 +90,7 @@ def _layers_read(operators: Sequence[Operator]) -> dict[int, set[int]]:
     return found
 
 
-def _shared(operator: Operator, scale: Floats) -> Operator:
+def _scale_share(operator: Operator, scale: Floats) -> Operator:
     """The operator with its share of what its layer takes now."""
     whole = float(scale[operator.layer])
     return (

@@ -46,7 +46,7 @@ def is_usable(kind: str, biased: bool, activated: bool) -> bool:
 
 
 def product_weight(operator: Operator) -> Operand | None:
-    """Return the weight of a plain product: of two dimensions or more, with at most a bias beside it."""
+    """Return the weight of a plain product: of two dimensions or more, with at most a bias added to it."""
     weights = [operand for operand in operator.parameters if len(operand.dims) > 1]
     others = [operand for operand in operator.parameters if len(operand.dims) <= 1]
     if operator.kind not in PRODUCTS or len(weights) != 1 or len(others) > 1:

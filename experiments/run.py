@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,7 +21,7 @@ from experiments.core.policy import Policy
 from experiments.core.progress import Progress, forward_only, silent
 from experiments.core.reading import refuse_unreadable
 from experiments.core.spec import Outcome, Result, RunSpec, metrics_json
-from experiments.sources import load
+from experiments.sources import complete_options, load
 
 
 class Family(Protocol):
@@ -38,6 +39,7 @@ def run(spec: RunSpec, progress: Progress = silent) -> Outcome:
     started, clock = datetime.now(UTC), time.perf_counter()
     spec, policy = complete(spec)
     refuse_unreadable(type(policy), spec.mode, load(spec.workload).kind, spec.workload.source)
+    spec = replace(spec, workload=complete_options(spec.workload, policy.fp32_gradients))
     progress = forward_only(progress)
     family = cast(Family, registry.load_module(spec.family, "experiment"))
     try:

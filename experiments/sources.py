@@ -14,21 +14,20 @@ from experiments.core import jsonio
 from experiments.core.errors import BadInput
 from experiments.core.options import FLASH_3, PLANNED_LOSSES, WorkloadOptions
 from experiments.core.package_files import path_of
-from experiments.core.precision import dtype_for
 from experiments.core.progress import Progress, silent
 from experiments.core.reading import refusal
 from experiments.core.spec import Workload
 from experiments.hardware.parts import Device
 from experiments.hardware.roofline import op_times
 from experiments.models.catalog import zoo_model
+from experiments.models.step_options import OPEN, defaults_of, spell_out
 from experiments.readers.adapter_config import with_adapter
 from experiments.readers.base import open_file
-from experiments.workloads import hf
 from experiments.workloads.jobs import JobTrace
 from experiments.workloads.kernel_times import timed_by_kernels
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
-from experiments.workloads.published import PUBLISHED
+from experiments.workloads.published import OF_PUBLISHED, PUBLISHED
 from experiments.workloads.requests import RequestTrace
 from experiments.workloads.samples import check_documents, refuse_images
 from experiments.workloads.step import Step
@@ -74,6 +73,19 @@ def load(workload: Workload) -> Loaded:
 def _published_source(name: str, source: str, options: WorkloadOptions) -> ModelSource | None:
     known = PUBLISHED.get(name)
     return None if known is None else ModelSource(source, config=known.config, options=known.options(options))
+
+
+def complete_options(workload: Workload, fp32_gradients: bool = False) -> Workload:
+    """``workload`` with the options that a model's step leaves open spelled out; anything else as it is.
+
+    ``fp32_gradients``: as ``core.precision.default_precision`` has it.
+    """
+    model = load(workload).value
+    if not isinstance(model, ModelSource):
+        return workload
+    options = spell_out(model.options, defaults_of(model), fp32_gradients)
+    told = {name: getattr(options, name) for name in (*OPEN, *OF_PUBLISHED)}
+    return replace(workload, options=replace(workload.options, **told))
 
 
 def repeatable(workload: Workload) -> Workload:
@@ -192,17 +204,17 @@ def _layers_timed_for(device: Device | None, graph: LayerGraph) -> LayerGraph:
 
 def _transformer(source: ModelSource, config: Mapping[str, Any]) -> LayerGraph:
     """The configuration's model in closed form, with the step that a capture would have by default."""
-    options = source.options
-    kind = hf.MODEL_TYPES[config["model_type"]]
-    sequence = options.sequence or hf.longest_sequence(config, kind)
+    usual = defaults_of(source)
+    options = spell_out(source.options, usual)
+    sequence = options.sequence or 0
     refuse_images(source.name, options)
     check_documents(sequence, options)
     model = from_config(source.name, config, sequence)
     return transformer_layers(
         replace(model, document=options.document, dropout=model.dropout and options.dropout is not False),
-        batch=options.batch or hf.SEQUENCES,
-        dtype=dtype_for(options.dtype, options.precision, hf.value_type(config, kind)),
-        optimizer=options.optimizer or "adamw",
+        batch=options.batch or usual.batch,
+        dtype=options.dtype or usual.dtype,
+        optimizer=options.optimizer or usual.optimizer,
         kernels="eager" if options.kernels == "auto" else options.kernels,
         fused_attention=options.attention != "math",
         loss_chunks=options.loss_chunks if options.loss in ("chunked", "fused") else 0,

@@ -21,8 +21,9 @@ from experiments.models.catalog import ZOO, zoo_model
 from experiments.workloads.transformer import has_closed_form
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import store_bytes
+from webapp.artifacts.step_options import spell_out_options
 from webapp.runs import derivation
-from webapp.runs.lifecycle import Diagnosis, Ending
+from webapp.runs.lifecycle import STATES, Diagnosis, Ending
 from webapp.runs.models import Run
 from workers import beside
 from workers.sandbox import Limits
@@ -106,7 +107,7 @@ def _step(run: Run, work: Path, limits: Limits) -> Assignment:
     """A capture, or a profile on the device kind that the run needs."""
     model = _about(run)
     source, inputs = source_of(model)
-    options = derivation.step_options(run.spec)
+    options = derivation.step_options(run.spec["workload"]["options"])
     made, told = work / "step.npz", work / "facts.json"
     device = ("--device", run.needs) if run.kind == Run.Kind.PROFILE else ()
     host = run.host.name if run.host and device else ""
@@ -130,16 +131,16 @@ def _policy(run: Run, work: Path, limits: Limits) -> Assignment | Waits:
     if not artifact.kind and (reading := derivation.reading_of(artifact)):
         return Waits(reading)
     given = artifact
+    options = _options(run, artifact)
     if _is_captured_first(run, artifact):
-        options = derivation.step_options(run.spec)
-        key = derivation.derive_key(Run.Kind.CAPTURE, options, torch_version())
-        step = derivation.measured_step(artifact, options, run.spec["hardware"])
+        of_step = derivation.step_options(options)
+        key = derivation.derive_key(Run.Kind.CAPTURE, of_step, torch_version())
+        step = derivation.measured_step(artifact, of_step, run.spec["hardware"])
         step = step or derivation.ready_step(artifact, key)
         if step is None:
-            return Waits(derivation.capture_of(artifact, options, key, run.priority))
+            return Waits(derivation.capture_of(artifact, of_step, key, run.priority))
         given = step
     source, inputs = source_of(given)
-    options = run.spec["workload"].get("options", {})
     named = named_files(run, options)
     placed = {name: placed_file(one, work, name) for name, one in named.items()}
     workload = {**run.spec["workload"], "source": source, "options": {**options, **placed}}
@@ -157,6 +158,16 @@ def _policy(run: Run, work: Path, limits: Limits) -> Assignment | Waits:
 
     words = ("run", str(asked), "--out", str(told), "--progress", "json", "--progress-fd", "{progress}")
     return Assignment(words, inputs, limits, collect)
+
+
+def _options(run: Run, artifact: Artifact) -> dict[str, Any]:
+    """The run's options with nothing left open, where it was submitted before its artifact was read."""
+    given = dict(run.spec["workload"].get("options", {}))
+    try:
+        policy = registry.policy_class(run.family, run.policy)
+        return spell_out_options(artifact, given, policy.fp32_gradients)
+    except BadInput:
+        return given  # the trial says what is wrong with it
 
 
 def _is_captured_first(run: Run, artifact: Artifact) -> bool:
@@ -177,7 +188,7 @@ def _with_options(outcome: Outcome, options: Mapping[str, str]) -> Outcome:
 
 
 def _answer(run: Run, artifact: Artifact, given: Artifact, outcome: Outcome) -> Ending:
-    """The outcome with the workload's portable name, and the state it means: infeasible is an answer too."""
+    """The outcome with the workload's portable name, and the state it means."""
     workload = {**outcome.spec["workload"], "source": portable_source(artifact)}
     spec = {**outcome.spec, "workload": workload}
     provenance = {**outcome.provenance, "sandbox": run.sandbox_tier}
@@ -185,8 +196,7 @@ def _answer(run: Run, artifact: Artifact, given: Artifact, outcome: Outcome) -> 
         provenance["step_sha256"] = given.blob_id
         provenance["model_sha256"] = artifact.blob_id or ""
     stored = replace(outcome, spec=spec, spec_id=jsonio.digest(spec), provenance=provenance)
-    states = {"failed": Run.State.FAILED, "rejected": Run.State.REJECTED}
-    return Ending(states.get(outcome.status, Run.State.SUCCEEDED), outcome.reason or "", stored)
+    return Ending(STATES[outcome.status], outcome.reason or "", stored)
 
 
 def _read(path: Path, most: int) -> Any:

@@ -45,6 +45,8 @@ class Policy:
     ``retired``      knobs that it once had, which stored specs still name, each with what to do instead.
     ``exceptions``   the laws of the contract tests (``LAWS``) that do not apply to it, each with the reason.
     ``is_baseline``  whether it changes nothing: the family's others are compared with it.
+    ``fp32_gradients``  whether its system keeps and reduces the gradients of bfloat16 weights in float32
+                     unless it is told.
     """
 
     name: ClassVar[str] = ""
@@ -57,6 +59,7 @@ class Policy:
     retired: ClassVar[Mapping[str, str]] = MappingProxyType({})
     exceptions: ClassVar[Mapping[str, str]] = MappingProxyType({})
     is_baseline: ClassVar[bool] = False
+    fp32_gradients: ClassVar[bool] = False
 
     @classmethod
     def summary(cls) -> str:

@@ -16,11 +16,12 @@ import torch
 
 from experiments.core.errors import BadInput
 from experiments.core.options import PLANNED_ATTENTION, WorkloadOptions
-from experiments.core.precision import default_precision, dtype_for
+from experiments.core.precision import default_precision
 from experiments.models.catalog import ZooModel, zoo_model
 from experiments.models.fine_tuning import adapt
 from experiments.models.model import Geometry, Model
 from experiments.models.parts import freeze
+from experiments.models.step_options import defaults_of, spell_out
 from experiments.models.token_loss import with_loss
 from experiments.workloads.hf import dropouts
 from experiments.workloads.model import ModelSource
@@ -43,33 +44,21 @@ class Chosen:
 
 def chosen(source: ModelSource) -> Chosen:
     """What ``source.options`` leave open, filled in from the model's own defaults."""
-    defaults = _defaults(source)
-    options = source.options
-    _refuse_foreign_sizes(source.name, options, defaults)
+    usual = defaults_of(source)
+    _refuse_foreign_sizes(source.name, source.options, usual)
+    options = spell_out(source.options, usual)
     geometry = Geometry(
-        options.batch or defaults.batch,
-        options.sequence or defaults.sequence or 0,
-        options.image or defaults.image or 0,
+        options.batch or usual.batch,
+        options.sequence or 0,
+        options.image or 0,
         options.images,
         options.document,
     )
     check_documents(geometry.sequence, options)
-    dtype = dtype_for(options.dtype, options.precision, defaults.dtype)
+    dtype = options.dtype or usual.dtype
     precision = options.precision or default_precision(dtype)
-    optimizer = options.optimizer or defaults.optimizer
+    optimizer = options.optimizer or usual.optimizer
     return Chosen(geometry, dtype, precision, optimizer, options.training, options.attention)
-
-
-def _defaults(source: ModelSource) -> ZooModel:
-    if source.zoo:
-        return zoo_model(source.zoo)
-    if source.program is not None:
-        from experiments.models import from_program
-
-        return from_program.defaults(source.program)
-    from experiments.models import from_config
-
-    return from_config.defaults(source.config)
 
 
 def _refuse_foreign_sizes(name: str, options: WorkloadOptions, defaults: ZooModel) -> None:

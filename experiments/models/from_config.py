@@ -8,67 +8,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.core.errors import BadInput, LabError
-from experiments.models.catalog import ZooModel
 from experiments.models.documents import divide_documents
 from experiments.models.dropout import keep_masks
 from experiments.models.images_and_text import images_and_text
 from experiments.models.logits import Logits
 from experiments.models.model import Geometry, InputSpec, Model, Objective, classification
-from experiments.workloads.hf import (
-    MODEL_TYPES,
-    PICTURES,
-    SEQUENCES,
-    TEXT,
-    TOWER,
-    ModelType,
-    check_config,
-    longest_sequence,
-    value_type,
-)
+from experiments.models.step_options import type_of
+from experiments.workloads.hf import TEXT, TOWER, ModelType, check_config
 
 #: Loggers that warn of what no reader of a run can change: kernels that this host has no library for.
 TALKATIVE = ("transformers", "torchao", "torch.utils._pytree")
 #: What ``transformers`` raises on a configuration whose values do not fit one another.
 MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-
-
-def defaults(config: Mapping[str, Any]) -> ZooModel:
-    """Batch, sequence, image and dtype of a step, from the config where it says so."""
-    kind = _kind(config)
-    return ZooModel(
-        kind.name,
-        "from a configuration",
-        "",
-        batch=PICTURES if kind.image else SEQUENCES,
-        sequence=None if kind.image else longest_sequence(config, kind),
-        image=_image_side(config, kind),
-        images=bool(kind.parts),
-        documents=kind.causal,
-        optimizer="adamw",
-        dtype=value_type(config, kind),
-    )
-
-
-def _image_side(config: Mapping[str, Any], kind: ModelType) -> int | None:
-    if kind.image:
-        size = config.get("image_size")
-        return size if isinstance(size, int) else 224
-    if kind.side or not kind.parts:
-        return kind.side or None
-    tower = config.get(TOWER)
-    size = tower.get("image_size") if isinstance(tower, Mapping) else None
-    if not isinstance(size, int):
-        raise BadInput(f"{TOWER}.image_size = {size!r:.80}", "config", "the pixels per side of an image")
-    return size
-
-
-def _kind(config: Mapping[str, Any]) -> ModelType:
-    kind = config.get("model_type")
-    if not isinstance(kind, str) or kind not in MODEL_TYPES:
-        raise BadInput(
-            f"model_type {kind!r:.80} cannot be built", "config", "one of " + ", ".join(MODEL_TYPES)
-        )
-    return MODEL_TYPES[kind]
 
 
 def from_config(
@@ -78,7 +29,7 @@ def from_config(
 
     ``weights=False`` skips initialization, which fake tensors cannot all follow.
     """
-    kind = _kind(config)
+    kind = type_of(config)
     fields, _ = check_config(config, "config")
     inner = _built(kind, fields, weights, geometry.document, dropout)
     if dropout:

@@ -10,24 +10,9 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from experiments.models.catalog import ZooModel
 from experiments.models.exported import Exported
 from experiments.models.model import Geometry, InputSpec, Model, Objective, classification
 from experiments.workloads.program import GraphProgram
-
-
-def defaults(program: GraphProgram) -> ZooModel:
-    """Batch, sequence, image and dtype of a step as the file was exported."""
-    return ZooModel(
-        program.format,
-        "from an exported graph",
-        "",
-        batch=program.batch,
-        sequence=program.sequence,
-        image=program.image,
-        optimizer="sgd" if program.image else "adamw",
-        dtype=program.dtype,
-    )
 
 
 def from_program(program: GraphProgram, geometry: Geometry, weights: bool, training: bool) -> Model:

@@ -196,6 +196,9 @@ class Published:
         )
 
 
+#: The options that a published model says besides its sizes.
+OF_PUBLISHED = ("kernels", "attention")
+
 PUBLISHED: Mapping[str, Published] = MappingProxyType(
     {
         **{

@@ -109,12 +109,17 @@ class Transformer:
         return self._block_parameters(self.mixture)
 
     def _block_parameters(self, mixture: Mixture | None) -> int:
-        mlp = mixture.parameters(self.hidden) if mixture else self._dense_parameters
-        norms = 2 * self.norm_parameters + (2 * self.head_size if self.head_norms else 0)
-        return self._attention_parameters + mlp + norms
+        mlp = mixture.parameters(self.hidden) if mixture else self.dense_parameters
+        return self.attention_parameters + mlp + self.block_norm_parameters
 
     @property
-    def _attention_parameters(self) -> int:
+    def block_norm_parameters(self) -> int:
+        """Of a block's two norms, and of those of its heads."""
+        return 2 * self.norm_parameters + (2 * self.head_size if self.head_norms else 0)
+
+    @property
+    def attention_parameters(self) -> int:
+        """Of a block's attention, with norms of its own but those of heads."""
         out = self.linear_parameters(self.context_width, self.hidden)
         if self.latent:
             return self.latent.weights(self.hidden, self.heads) + self.latent.norm_parameters + out
@@ -122,7 +127,8 @@ class Transformer:
         return qkv + 2 * self.linear_parameters(self.hidden, self.kv_width, "qkv") + out
 
     @property
-    def _dense_parameters(self) -> int:
+    def dense_parameters(self) -> int:
+        """Of a block's MLP where it has no experts."""
         mlp = (2 if self.gated else 1) * self.linear_parameters(self.hidden, self.feedforward)
         return mlp + self.linear_parameters(self.feedforward, self.hidden)
 

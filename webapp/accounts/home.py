@@ -9,6 +9,7 @@ from django.urls import NoReverseMatch
 from webapp.accounts.models import Project
 from webapp.navigation import project_url
 from webapp.nightly.models import Night
+from webapp.runs.models import Run
 
 #: Question, what one does there, and where it leads.
 DOORS = (
@@ -65,4 +66,6 @@ def last_night(project: Project) -> str:
     if night.experiment is None:
         return f"{when}: not started."
     states = list(night.experiment.runs.values_list("state", flat=True))
-    return f"{when}: {states.count('succeeded')} of {len(states)} runs succeeded."
+    told = f"{when}: {states.count(Run.State.SUCCEEDED)} of {len(states)} runs succeeded"
+    unfit = states.count(Run.State.INFEASIBLE)
+    return f"{told}, {Run.State.INFEASIBLE.count_in_words(unfit)}." if unfit else f"{told}."

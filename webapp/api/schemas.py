@@ -25,7 +25,7 @@ class Metric(Schema):
 
 
 class RunRow(Schema):
-    """``state`` is the run's life; ``outcome_status`` says ``ok`` or ``infeasible`` once it has succeeded."""
+    """``state`` is the run's life; ``outcome_status`` is that of its outcome, once it has one."""
 
     id: UUID
     experiment: UUID | None

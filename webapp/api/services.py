@@ -12,7 +12,7 @@ from webapp.accounts.models import Project, Team, User
 from webapp.api.models import ApiToken
 from webapp.api.tokens import PREFIX_LENGTH, digest, new_secret
 from webapp.artifacts.models import Artifact
-from webapp.runs.lifecycle import store_outcome
+from webapp.runs.lifecycle import STATES, store_outcome
 from webapp.runs.models import Run
 from webapp.runs.services import hardware_label
 
@@ -49,7 +49,7 @@ def import_outcome(project: Project, user: User | None, outcome: Outcome) -> tup
 
 
 def _run_columns(project: Project, user: User | None, outcome: Outcome) -> dict[str, Any]:
-    """The columns of the run. An infeasible plan is an answer, so only a failed outcome is a failed run."""
+    """The columns of the run."""
     spec, now = outcome.spec, timezone.now()
     sha256 = outcome.provenance.get("workload_sha256")
     workload = (
@@ -66,7 +66,7 @@ def _run_columns(project: Project, user: User | None, outcome: Outcome) -> dict[
         "hardware": hardware_label(spec["hardware"]),
         "mode": spec.get("mode", "simulated"),
         "seed": spec.get("seed", 0),
-        "state": Run.State.FAILED if outcome.status == "failed" else Run.State.SUCCEEDED,
+        "state": STATES[outcome.status],
         "outcome_status": outcome.status,
         "reason": outcome.reason or "",
         "progress": 1.0,

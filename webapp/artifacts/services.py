@@ -15,6 +15,7 @@ from django.utils import timezone
 from experiments.core.package_files import PREFIX, path_of
 from webapp.accounts.models import Project, User
 from webapp.artifacts.models import Artifact, Blob
+from webapp.artifacts.step_options import spell_out_options
 from webapp.runs import queue
 from webapp.runs.models import Run
 
@@ -111,7 +112,7 @@ def profile(artifact: Artifact, user: User, device: str, options: Mapping[str, A
         owner=user,
         kind=Run.Kind.PROFILE,
         needs=device,
-        spec={"workload": {"options": dict(options)}},
+        spec={"workload": {"options": spell_out_options(artifact, options)}},
     )
 
 

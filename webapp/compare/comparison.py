@@ -74,8 +74,8 @@ class Entry:
 
 
 def status_of(run: Run) -> str:
-    """``ok`` or ``infeasible``, or the run's state where it has no outcome."""
-    return run.outcome_status if run.state == Run.State.SUCCEEDED and run.outcome_status else run.state
+    """``ok`` or ``infeasible``, or the run's state where it has no answer."""
+    return run.outcome_status if run.state in Run.ANSWERED and run.outcome_status else run.state
 
 
 @dataclass(frozen=True)
@@ -175,8 +175,8 @@ def compare(
     ``titles`` name runs that are called otherwise than by their policy.
     """
     entries = [_titled(entry, titles or {}) for entry in _entries(runs, choice.unfold)]
-    constants, differing = _split(entries)
-    columns = _columns(entries, constants, differing, choice)
+    constants, differing, of_some = _split(entries)
+    columns = _columns(entries, (*differing, *constants, *of_some), differing, choice)
     baseline = _baseline(entries, choice.baseline or pinned)
     shown = [column for column in columns if column.shown]
     order = choice if choice.sort or titles else replace(choice, **_usual_order(entries))
@@ -223,30 +223,33 @@ def _entry(group: Sequence[tuple[Run, dict[str, Any]]], unfold: bool) -> Entry:
     return Entry(tuple(run for run, _ in group), parameters, estimates)
 
 
-def _split(entries: Sequence[Entry]) -> tuple[dict[str, Any], list[str]]:
-    """Parameters equal wherever they exist, and those that differ.
+def _split(entries: Sequence[Entry]) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Parameters that are the same in every line, those that differ, and those of some lines only.
 
-    A knob that only some policies have is no difference between policies, nor are model states that only runs
-    with an answer tell; an option that only some runs set is one. A folded line has no seed of its own.
+    The last are knobs that only some policies have, which is no difference; an option that only some runs set
+    is one. Model states are told by the runs that got as far. A folded line has no seed of its own.
     """
     keys = list(dict.fromkeys(key for entry in entries for key in entry.parameters))
     constants: dict[str, Any] = {}
     differing: list[str] = []
+    of_some: list[str] = []
     for key in keys:
         having = [entry.parameters[key] for entry in entries if key in entry.parameters]
         equal = len({repr(value) for value in having}) == 1
         everywhere = len(having) == len(entries)
-        if equal and (everywhere or key.startswith(KNOB) or key == STATES):
+        if equal and (everywhere or key == STATES):
             constants[key] = having[0]
+        elif equal and key.startswith(KNOB):
+            of_some.append(key)
         elif not (equal and key == SEED):
             differing.append(key)
-    return constants, differing
+    return constants, differing, of_some
 
 
 def _columns(
-    entries: Sequence[Entry], constants: Mapping[str, Any], differing: Sequence[str], choice: Choice
+    entries: Sequence[Entry], parameters: Sequence[str], differing: Sequence[str], choice: Choice
 ) -> list[Column]:
-    keys = [key for key in (*differing, *constants) if key not in BESIDE_THE_NAME]
+    keys = [key for key in parameters if key not in BESIDE_THE_NAME]
     metrics = [f"{METRIC}{name}" for name in _metric_names(entries)]
     chosen = set(choice.columns) & {*keys, *metrics}
     usual = [key for key in differing if not (key.startswith(KNOB) and _one_each(entries))]

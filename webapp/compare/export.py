@@ -31,14 +31,24 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """What is exported: rows as long as ``columns``; ``title`` becomes caption and file name."""
+    """What is exported: rows as long as ``columns``; ``title`` becomes caption and file name.
+
+    ``constants`` are the same in all rows: columns of a CSV, a line below the caption of other formats.
+    """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    constants: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         assert all(len(row) == len(self.columns) for row in self.rows)
+
+    @property
+    def said_once(self) -> str:
+        """``The same in all: batch 8, sequence 1024``; empty where nothing is."""
+        said = ", ".join(f"{label} {value}" for label, value in self.constants)
+        return f"The same in all: {said}" if said else ""
 
 
 # CSV
@@ -70,8 +80,10 @@ def _csv_cell(cell: Cell) -> str:
 def to_csv(table: Table) -> str:
     out = io.StringIO(newline="")
     writer = csv.writer(out)
-    writer.writerow([_csv_cell(_heading(column.label, column.unit)) for column in table.columns])
-    writer.writerows([_csv_cell(cell) for cell in row] for row in table.rows)
+    heading = [_heading(column.label, column.unit) for column in table.columns]
+    writer.writerow([_csv_cell(name) for name in (*heading, *(label for label, _ in table.constants))])
+    same = [value for _, value in table.constants]
+    writer.writerows([_csv_cell(cell) for cell in (*row, *same)] for row in table.rows)
     return out.getvalue()
 
 
@@ -140,7 +152,8 @@ def to_markdown(table: Table) -> str:
     heading, *rows = _texts(table, markdown_escape, "–")
     rule = ["---:" if column.is_figure else "---" for column in table.columns]
     lines = [f"| {' | '.join(cells)} |" for cells in (heading, rule, *rows)]
-    return f"**{markdown_escape(table.title)}**\n\n" + "\n".join(lines) + "\n"
+    above = [f"**{markdown_escape(table.title)}**", markdown_escape(table.said_once)]
+    return "\n\n".join([*filter(None, above), "\n".join(lines)]) + "\n"
 
 
 # LaTeX
@@ -193,7 +206,7 @@ def to_latex(table: Table) -> str:
         r"% \usepackage{booktabs}",
         r"\begin{table}",
         r"  \centering",
-        rf"  \caption{{{latex_escape(table.title)}}}",
+        rf"  \caption{{{latex_escape('. '.join(filter(None, (table.title, table.said_once))))}}}",
         rf"  \begin{{tabular}}{{{alignment}}}",
         r"    \toprule",
         f"    {heading}",

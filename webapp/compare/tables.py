@@ -30,7 +30,9 @@ def export_table(comparison: Comparison, title: str, errors: SimulatorErrors) ->
         tuple(_row(comparison, line, (error,) if has_errors else ()))
         for line, error in zip(comparison.lines, known, strict=True)
     )
-    return Table(title, tuple(columns), rows)
+    shown = {column.label for column in comparison.parameters}
+    constants = tuple(row for row in comparison.constants if row[0] not in shown)
+    return Table(title, tuple(columns), rows, constants)
 
 
 def _error(line: Line, errors: SimulatorErrors) -> float | None:

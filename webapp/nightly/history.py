@@ -63,7 +63,7 @@ class History:
 
 def history(schedule: Schedule) -> History:
     nights = list(schedule.nights.all()[:NIGHTS_SHOWN])
-    runs = Run.objects.filter(experiment__night__in=nights, state=Run.State.SUCCEEDED)
+    runs = Run.objects.filter(experiment__night__in=nights, state__in=Run.ANSWERED)
     runs = runs.select_related("experiment__night", "host").prefetch_related("metrics").defer("log_tail")
     revision = KeyTextTransform("revision", KeyTransform("provenance", "document__outcome"))
     stamped = runs.annotate(revision=revision, slot=F("experiment__night__slot"))

@@ -147,7 +147,7 @@ def _unusable(name: str, trial: ClaimTrial, runs: Mapping[str, Run | None]) -> s
     run = runs.get(name + trial.label)
     if run is None:
         return f"the policy of the run {name!r} or its claim has changed since: check again"
-    if run.state != Run.State.SUCCEEDED:
+    if run.state not in Run.ANSWERED:
         return f"the run {name!r} ended {run.state}: {run.reason}".rstrip(": ")
     return ""
 

@@ -78,10 +78,10 @@ def _newest(tried: Iterable[Experiment]) -> tuple[Experiment | None, Experiment 
     """The newest that has ended with a result, and one that still runs before it."""
     running = None
     for experiment in tried:
-        counts = {name: int(getattr(experiment, name)) for name in ("queued", "running", "succeeded")}
-        if counts["queued"] or counts["running"]:
+        counts = {state: int(getattr(experiment, state)) for state in Run.State}
+        if counts[Run.State.QUEUED] or counts[Run.State.RUNNING]:
             running = running or experiment
-        elif counts["succeeded"]:
+        elif any(counts[state] for state in Run.ANSWERED):
             return experiment, running
     return None, running
 

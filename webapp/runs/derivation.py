@@ -12,6 +12,7 @@ from experiments.core.errors import BadInput
 from experiments.core.options import NOT_OF_THE_STEP
 from experiments.hardware import resolve
 from webapp.artifacts.models import Artifact
+from webapp.artifacts.step_options import spell_out_options
 from webapp.runs.models import Run
 
 #: How a step says that it was timed on a processor (``experiments.profiling.timing.device_name``).
@@ -19,9 +20,8 @@ CPU = "cpu:"
 LIVING = (Run.State.QUEUED, Run.State.RUNNING)
 
 
-def step_options(spec: dict[str, Any]) -> dict[str, Any]:
+def step_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options that decide a step, spelled without those left open."""
-    given = spec.get("workload", {}).get("options", {})
     return {name: value for name, value in given.items() if name not in NOT_OF_THE_STEP and value is not None}
 
 
@@ -37,17 +37,15 @@ def ready_step(model: Artifact, key: str) -> Artifact | None:
 
 def measured_step(model: Artifact, options: dict[str, Any], hardware: Any) -> Artifact | None:
     """The newest Step of ``model`` with these options whose ops were timed on the very device that is
-    simulated.
+    simulated. What either leaves open is the model's own.
     """
-    device = device_name(hardware)
+    device, asked = device_name(hardware), spell_out_options(model, options)
     profiled = model.derived.filter(
-        state=Artifact.State.READY,
-        trashed_at=None,
-        summary__options=options,
-        summary__facts__timing="measured",
+        state=Artifact.State.READY, trashed_at=None, summary__facts__timing="measured"
     )
     for step in profiled.select_related("blob").order_by("-id"):
-        if device and device == device_name(step.summary["facts"].get("timed_on")):
+        timed_there = device and device == device_name(step.summary["facts"].get("timed_on"))
+        if timed_there and spell_out_options(model, step.summary["options"]) == asked:
             return step
     return None
 

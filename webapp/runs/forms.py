@@ -221,7 +221,8 @@ class ExperimentForm(forms.Form):
         try:
             found = expand(self._grid(data))
         except BadInput as error:
-            self.add_error("policies", str(error))
+            option = (error.where or "").replace("options.", "option:")
+            self.add_error(option if option in self.fields else "policies", str(error))
             return Expansion((), ())
         if not found.trials:
             self.add_error("policies", "No combination makes sense: " + "; ".join(found.left_out))

@@ -14,6 +14,7 @@ from experiments.core.errors import BadInput
 from experiments.core.policy import Policy
 from experiments.core.reading import refuse_unreadable
 from webapp.artifacts.models import Artifact
+from webapp.artifacts.step_options import spell_out_options
 
 #: Families whose hardware is a cluster of nodes; the others take one device.
 ON_CLUSTERS = ("parallel", "cluster")
@@ -108,11 +109,13 @@ def _trials(grid: Grid, artifact: Artifact, family: str, name: str, mode: str) -
         grid.seeds,
     )
     for hardware, options, knobs, seed in axes:
+        policy = registry.create(family, name, knobs)
+        told = spell_out_options(artifact, options, policy.fp32_gradients)
         spec = {
             "family": family,
             "policy": name,
-            "knobs": registry.create(family, name, knobs).knob_values(),
-            "workload": {"format": "auto", "options": options},
+            "knobs": policy.knob_values(),
+            "workload": {"format": "auto", "options": told},
             "hardware": hardware,
             "mode": mode,
             "seed": seed,

@@ -7,7 +7,7 @@ over.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -20,11 +20,19 @@ from django.db.models.functions import Now
 
 from experiments.core.precision import states_in_words
 from experiments.core.spec import Outcome
+from experiments.models.step_options import OPEN
 from webapp.artifacts.models import Artifact, Blob
 from webapp.hosts.models import Host
 from webapp.runs.models import Run, RunDocument, RunMetric
 
 LOST = (Run.State.FAILED, Run.State.CANCELLED, Run.State.REJECTED)
+#: The state in which a run ends by its Outcome's status.
+STATES = {
+    "ok": Run.State.SUCCEEDED,
+    "infeasible": Run.State.INFEASIBLE,
+    "rejected": Run.State.REJECTED,
+    "failed": Run.State.FAILED,
+}
 
 
 @dataclass(frozen=True)
@@ -112,7 +120,7 @@ def is_cancelled(claim: Claim) -> bool:
 
 @transaction.atomic
 def finish(claim: Claim, ending: Ending) -> bool:
-    """Results and state in one transaction, once. A success tells the whole progress."""
+    """Results and state in one transaction, once. An answer tells the whole progress."""
     changes: dict[str, Any] = {
         "state": ending.state,
         "reason": ending.reason,
@@ -121,10 +129,11 @@ def finish(claim: Claim, ending: Ending) -> bool:
         "lease_until": None,
         **vars(ending.diagnosis),
     }
-    if ending.state == Run.State.SUCCEEDED:
+    if ending.state in Run.ANSWERED:
         changes["progress"] = 1.0
     if ending.outcome is not None:
         changes["spec_id"] = ending.outcome.spec_id
+        changes["spec"] = _spelled_out(claim.run.spec, ending.outcome.spec)
         changes["model_states"] = states_in_words(ending.outcome.provenance)
     if claim.mine.update(**changes) != 1:
         return False
@@ -135,6 +144,13 @@ def finish(claim: Claim, ending: Ending) -> bool:
     Run.objects.bulk_create(ending.next)
     fail_followers(claim.run.pk, ending.state, ending.reason)
     return True
+
+
+def _spelled_out(asked: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec with the options that were still open when it was submitted as its outcome tells them."""
+    workload, answered = asked.get("workload", {}), told.get("workload", {}).get("options", {})
+    options = {name: answered[name] for name in OPEN if isinstance(answered.get(name), int | str)}
+    return {**asked, "workload": {**workload, "options": {**options, **workload.get("options", {})}}}
 
 
 def store_outcome(run: Run, outcome: Outcome) -> None:

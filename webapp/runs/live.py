@@ -52,7 +52,8 @@ class Cells:
     rows: tuple[Row, ...]
     constant: tuple[tuple[str, Any], ...]
     varying: tuple[str, ...]
-    counts: tuple[tuple[str, int], ...]
+    #: Each state with how many runs are in it, in words.
+    counts: tuple[tuple[str, str], ...]
     fraction: float
     left: float | None
     is_final: bool
@@ -102,7 +103,7 @@ def grid(experiment: Experiment) -> Cells:
         rows,
         constant,
         varying,
-        tuple((state, count) for state, count in counts if count),
+        tuple((state, Run.State(state).count_in_words(count)) for state, count in counts if count),
         sum(1.0 if run.is_final else run.progress for run in runs) / max(len(runs), 1),
         _experiment_left(runs, now),
         all(run.is_final for run in runs),

@@ -51,6 +51,16 @@ class Experiment(models.Model):
         """For the audit log: whose log an entry belongs to."""
         return {"team": self.project.team_id}
 
+    @property
+    def states_in_words(self) -> list[tuple[str, str]]:
+        """What is to be said of its runs, by state: what moves and what went wrong, and only else that all
+        succeeded. Needs the counts of ``with_counts``.
+        """
+        counts = [(state, getattr(self, state)) for state in Run.State]
+        said = [(str(s), s.count_in_words(n)) for s, n in counts if n and s != Run.State.SUCCEEDED]
+        everything = [(str(Run.State.SUCCEEDED), str(Run.State.SUCCEEDED))]
+        return said or (everything if getattr(self, "total", 0) else [])
+
 
 class RunQuerySet(models.QuerySet["Run"]):
     def queue_lengths(self) -> dict[str, int]:
@@ -81,8 +91,15 @@ class Run(models.Model):
         FAILED = "failed", "failed"
         CANCELLED = "cancelled", "cancelled"
         REJECTED = "rejected", "rejected"
+        INFEASIBLE = "infeasible", "does not fit"
 
-    FINAL = (State.SUCCEEDED, State.FAILED, State.CANCELLED, State.REJECTED)
+        def count_in_words(self, count: int) -> str:
+            """``3 failed``, ``1 does not fit``, ``2 do not fit``."""
+            return f"{count} {'do not fit' if self == 'infeasible' and count != 1 else self.label}"
+
+    #: It ended with an answer: figures, or that the plan does not fit.
+    ANSWERED = (State.SUCCEEDED, State.INFEASIBLE)
+    FINAL = (*ANSWERED, State.FAILED, State.CANCELLED, State.REJECTED)
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="runs")
@@ -128,8 +145,7 @@ class Run(models.Model):
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
 
-    # How it ended. ``outcome_status`` is the Outcome's: an infeasible plan is an answer, so such a run
-    # succeeded.
+    # How it ended. ``outcome_status`` is the Outcome's, of which ``state`` follows (``lifecycle.STATES``).
     outcome_status = models.CharField(max_length=12, blank=True)
     reason = models.TextField(blank=True)
     exit_code = models.IntegerField(null=True, blank=True)

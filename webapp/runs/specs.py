@@ -19,6 +19,7 @@ from experiments.models.catalog import NAMES
 from webapp.accounts.models import Project, User
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import add_package_file, add_zoo
+from webapp.artifacts.step_options import spell_out_options
 from webapp.runs import references
 from webapp.runs.grid import MOST_RUNS, Trial
 
@@ -46,11 +47,12 @@ class Submission:
         """``BadInput`` names the field of the spec that is wrong."""
         spec = check_spec(load_spec(data))
         artifact = self._artifact(spec)
+        policy = registry.policy_class(spec.family, spec.policy)
         kind = artifact.kind or ("model" if artifact.zoo else "")
         if kind:
-            policy = registry.policy_class(spec.family, spec.policy)
             refuse_unreadable(policy, spec.mode, kind, "spec.workload.source")
         options = references.settle_references(self.project, data["workload"].get("options", {}))
+        options = spell_out_options(artifact, options, policy.fp32_gradients)
         asked = {**spec.to_json(), "workload": {"format": spec.workload.format, "options": options}}
         return Trial(artifact, asked, self.needs if spec.mode == "measured" else "")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import django_tables2 as tables
@@ -37,20 +36,11 @@ class ExperimentTable(Listing):
         return value
 
     def render_state(self, record: Any) -> str:
-        badges = ((presentation.state_badge(state, words),) for state, words in _states(record))
+        badges = ((presentation.state_badge(state, words),) for state, words in record.states_in_words)
         return format_html('<span class="row">{}</span>', format_html_join(" ", "{}", badges))
 
     def value_state(self, record: Any) -> str:
-        return ", ".join(words for _, words in _states(record))
-
-
-def _states(experiment: Any) -> Iterable[tuple[str, str]]:
-    """What is to be said about its runs: what moves and what went wrong, and only else that all succeeded."""
-    counts = [(state, int(getattr(experiment, state))) for state in Run.State.values]
-    said = [(state, f"{count} {state}") for state, count in counts if count and state != Run.State.SUCCEEDED]
-    if not said and experiment.total:
-        return [("succeeded", "succeeded")]
-    return said
+        return ", ".join(words for _, words in record.states_in_words)
 
 
 class RunTable(Listing):
@@ -90,8 +80,7 @@ class RunTable(Listing):
         return presentation.state_badge(self.value_state(record))
 
     def value_state(self, record: Run) -> str:
-        """As in a comparison: a run that does not fit has an answer, and it is that."""
-        return record.outcome_status if record.outcome_status == "infeasible" else record.state
+        return record.state
 
     def render_experiment(self, value: str, record: Run) -> str:
         url = project_url(self.request.project, "runs:experiment", experiment=record.experiment_id)

@@ -21,6 +21,7 @@ from webapp.presentation import simulator_errors
 from webapp.runs import again, document, listings, live, services
 from webapp.runs.forms import ExperimentForm
 from webapp.runs.models import Experiment, Run
+from webapp.runs.question import question_of
 from webapp.runs.tables import ExperimentTable, RunTable
 
 PLAN_ROWS, SHOWN_IN_PREVIEW = 15, 30
@@ -150,6 +151,7 @@ def run(request: ProjectRequest, run: UUID) -> HttpResponse:
         "run": found,
         "view": document.view_of(found),
         "position": live.position(found),
+        "question": question_of(found),
         "simulator_error": simulator_errors(request).of(found.family, found.hardware),
     }
     return render(request, "runs/run.html", page)

@@ -39,8 +39,6 @@ class ParallelPolicy(Policy):
     layers: ClassVar[str] = CAPTURED
     #: Why it may find no plan for a model that one device does not hold, in a sentence: what stays whole.
     keeps_whole: ClassVar[str] = ""
-    #: Whether the system keeps and reduces the gradients of bfloat16 weights in float32 unless it is told.
-    fp32_gradients: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         """Layers that sizes tell need no captured step."""

@@ -183,7 +183,7 @@ def test_an_outcome_is_imported_once(caller: Caller) -> None:
     again = caller.post("/outcomes", outcome_of({}))
     assert (caller.last, again["id"]) == (200, first["id"])
     infeasible = caller.post("/outcomes", outcome_of({"seed": 5}, "infeasible"))
-    assert (infeasible["state"], infeasible["outcome_status"]) == ("succeeded", "infeasible")
+    assert (infeasible["state"], infeasible["outcome_status"]) == ("infeasible", "infeasible")
 
 
 @pytest.mark.parametrize(

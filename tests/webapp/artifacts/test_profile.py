@@ -84,10 +84,11 @@ def test_a_profile_is_of_one_step_and_says_so_at_its_field(cast: Cast) -> None:
 
 
 @pytest.mark.django_db
-def test_options_left_open_are_not_spelled(cast: Cast) -> None:
+def test_options_left_open_are_the_models_own(cast: Cast) -> None:
     model = ready(cast.project)
     answer = signed_in(cast.max).post(
         cast.url(f"artifacts/{model.pk}/profile"), {"device": "cuda", "batch": "8", "sequence": ""}
     )
     assert answer.status_code == 302
-    assert Run.objects.get(kind="profile").spec == {"workload": {"options": {"batch": 8}}}
+    told = {"batch": 8, "sequence": 1024, "dtype": "float32", "precision": "fp32", "optimizer": "adamw"}
+    assert Run.objects.get(kind="profile").spec == {"workload": {"options": told}}

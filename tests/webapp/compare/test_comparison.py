@@ -68,8 +68,15 @@ def test_unfolded_every_seed_has_its_line(memory: Experiment) -> None:
 def test_what_is_equal_everywhere_is_said_once(memory: Experiment) -> None:
     found = compare(runs_of(memory), Choice())
     assert ("hardware", "a100-40g") in found.constants
-    assert ("lookahead", "1") in found.constants
     assert [column.key for column in found.parameters] == []
+
+
+def test_a_knob_of_one_policy_is_not_the_same_in_all_and_no_difference_either(memory: Experiment) -> None:
+    found = compare(runs_of(memory), Choice())
+    assert "lookahead" not in dict(found.constants)
+    assert "knob.lookahead" in {column.key for column in found.columns}
+    shown = compare(runs_of(memory), Choice(columns=("knob.lookahead",)))
+    assert [line.parameters[0].shown_text for line in shown.lines][:2] == ["–", "1"]
 
 
 def test_model_states_stand_with_what_is_equal_and_as_a_column_where_they_differ(ada: Place) -> None:
@@ -170,8 +177,10 @@ def test_filters_and_columns_are_in_the_address(client: Client, ada: Place, memo
     address = ada.url(f"compare/{memory.pk}/?status=ok&column=metric.mfu&export=csv")
     rows = list(csv.reader(io.StringIO(client.get(address).content.decode())))
     assert rows[0] == ["run", "mode", "status", "n", "model FLOPs utilization (fraction)",
-                       "± model FLOPs utilization (fraction)"]  # fmt: skip
-    assert rows[1] == ["baseline", "simulated", "ok", "1", "0.4", ""]
+                       "± model FLOPs utilization (fraction)", "workload", "family", "hardware",
+                       "batch"]  # fmt: skip
+    asked = ["gpt2", "memory", "a100-40g", "4"]
+    assert rows[1] == ["baseline", "simulated", "ok", "1", "0.4", "", *asked]
     assert rows[2][:5] == ["vdnn-all", "simulated", "ok", "3", "0.3"]
 
 

@@ -51,6 +51,14 @@ def test_numbers_stay_numbers_with_every_digit() -> None:
     assert to_csv(table) == "time (s),jobs\r\n-0.1,-3\r\n1e-300,\r\n"
 
 
+def test_what_is_the_same_in_all_rows_goes_along() -> None:
+    """As columns of a CSV, below the caption elsewhere."""
+    table = Table("t", (Column("run"),), (("a",), ("b",)), (("batch", "8"), ("dtype", "float32")))
+    assert read(to_csv(table)) == [["run", "batch", "dtype"], ["a", "8", "float32"], ["b", "8", "float32"]]
+    assert to_markdown(table).startswith("**t**\n\nThe same in all: batch 8, dtype float32\n\n| run |\n")
+    assert r"\caption{t. The same in all: batch 8, dtype float32}" in to_latex(table)
+
+
 @given(st.lists(st.text(), min_size=1, max_size=5))
 def test_what_goes_into_csv_comes_out_of_it(cells: list[str]) -> None:
     rows = read(to_csv(Table("t", tuple(Column(f"c{i}") for i in range(len(cells))), (tuple(cells),))))

@@ -323,6 +323,25 @@ def test_hardware_that_does_not_exist_is_refused_at_its_field(cast: Cast) -> Non
     assert "b9000" in str(form.errors["described"])
 
 
+#: What a step of the zoo's GPT-2 has where its options say nothing.
+GPT2 = {"sequence": 1024, "dtype": "float32", "precision": "fp32", "optimizer": "adamw"}
+
+
+def test_what_is_left_open_is_resolved_when_it_is_submitted(cast: Cast) -> None:
+    """A model of a file by what its reading told, at 16 bits where that is asked for."""
+    usual = {"batch": 8, "sequence": 512, "image": None, "dtype": "bfloat16", "optimizer": "adamw"}
+    file = ready(cast.project, zoo="", summary={"usual_step": usual})
+    fields = {"artifacts": [file.pk], "policies": ["memory/baseline"], "devices": ["a100-40g"]}
+    form = ExperimentForm(cast.project, {**fields, "modes": ["simulated"], "seeds": "0"})
+    assert form.is_valid(), form.errors
+    (trial,) = form.cleaned_data["expansion"].trials
+    told = {name: value for name, value in usual.items() if value} | {"precision": "bf16-mixed"}
+    assert trial.spec["workload"]["options"] == told
+    contradiction = {"option:dtype": "float32", "option:precision": "bf16-mixed"}
+    form = ExperimentForm(cast.project, {**fields, "modes": ["simulated"], "seeds": "0"} | contradiction)
+    assert "precision" in str(form.errors["option:precision"])
+
+
 def test_again_with_changes_gives_the_same_run_when_nothing_is_changed(cast: Cast) -> None:
     model = ready(cast.project)
     run = run_in(experiment_with(cast.project, model), model, "succeeded", seed=3)
@@ -331,7 +350,7 @@ def test_again_with_changes_gives_the_same_run_when_nothing_is_changed(cast: Cas
     form = ExperimentForm(cast.project, fields)
     assert form.is_valid(), form.errors
     (trial,) = form.cleaned_data["expansion"].trials
-    assert trial.spec == {**run.spec, "workload": {"format": "auto", "options": {"batch": 4}}}
+    assert trial.spec == {**run.spec, "workload": {"format": "auto", "options": {**GPT2, "batch": 4}}}
     page = signed_in(cast.max).get(cast.url(f"experiments/new?run={run.pk}")).content.decode()
     assert 'value="memory/baseline" id="policy-memory/baseline" checked' in page
 
@@ -373,7 +392,7 @@ def test_one_press_asks_every_memory_policy_and_opens_the_comparison(cast: Cast)
     assert order[0] == "baseline"
     assert order[-1] == "swapadvisor"
     run = made.runs.get(policy="baseline")
-    assert (run.hardware, run.spec["workload"]["options"]) == ("rtx-4090-24g", {"batch": 8})
+    assert (run.hardware, run.spec["workload"]["options"]) == ("rtx-4090-24g", {**GPT2, "batch": 8})
 
 
 def test_a_preset_pressed_without_a_workload_says_so_and_keeps_what_was_typed(cast: Cast) -> None:

@@ -14,6 +14,7 @@ from webapp.runs import figures, live
 from webapp.runs.figures import figures_of, outline
 from webapp.runs.lanes import lanes_of
 from webapp.runs.models import Run, RunMetric
+from webapp.runs.question import question_of
 
 
 def test_time_left_comes_from_measured_progress(cast: Cast) -> None:
@@ -41,7 +42,7 @@ def test_the_grid_folds_what_is_equal_and_shows_what_differs(cast: Cast) -> None
     grid = live.grid(experiment)
     assert grid.varying == ("seed",)
     assert dict(grid.constant)["policy"] == "baseline"
-    assert grid.counts == (("queued", 2), ("running", 1), ("failed", 1))
+    assert grid.counts == (("queued", "2 queued"), ("running", "1 running"), ("failed", "1 failed"))
     assert grid.fraction == (1 + 0.5) / 4
 
 
@@ -267,3 +268,19 @@ def test_a_loss_stands_beside_one_processs_in_one_figure() -> None:
         ("this run", None),
         ("one process", "dash"),
     ]
+
+
+def test_a_run_says_what_was_asked_with_every_option(cast: Cast) -> None:
+    """Also what no form field was filled for; of a trace only how it was read."""
+    model = ready(cast.project)
+    made = experiment_with(cast.project, model)
+    options = {"batch": 8, "sequence": 1024, "dtype": "bfloat16", "precision": "bf16-mixed"}
+    options |= {"optimizer": "adamw"}
+    said = "A training step of 8 samples of 1,024 tokens in bfloat16 (bf16-mixed) with adamw"
+    run = run_in(made, model, "succeeded", options={**options, "loss": "fused"})
+    assert question_of(run) == f"{said}, loss fused, on a100-40g"
+    assert said in signed_in(cast.max).get(cast.url(f"runs/{run.pk}/")).content.decode()
+    images = run_in(made, model, "succeeded", options={"batch": 1, "image": 224, "training": False}, seed=2)
+    assert question_of(images) == "A forward pass of 1 image of 224 x 224 pixels, on a100-40g, seed 2"
+    trace = run_in(made, model, "succeeded", options={"limit": 60}, hardware="4x4 t4")
+    assert question_of(trace) == "The workload as it was read, limit 60, on 4x4 t4"

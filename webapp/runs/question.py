@@ -1,0 +1,55 @@
+"""What was run, in one line: the step with every option resolved, the hardware and the seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from webapp.presentation import pretty
+from webapp.runs.models import Run
+
+#: Options that the sentence says in its own words.
+SPOKEN = ("batch", "sequence", "image", "training", "dtype", "precision", "optimizer")
+
+
+def question_of(run: Run) -> str:
+    """``A training step of 8 samples of 1,024 tokens in bfloat16 (bf16-mixed) with adamw, on a100-40g``.
+
+    Empty where the run is of no policy. Options beyond the usual ones follow by name.
+    """
+    if run.kind != Run.Kind.POLICY:
+        return ""
+    options = {k: v for k, v in run.spec.get("workload", {}).get("options", {}).items() if v is not None}
+    further = {name.replace("_", " "): value for name, value in options.items() if name not in SPOKEN}
+    others = [f"{name} {pretty(value)}" for name, value in further.items()]
+    seed = [f"seed {run.seed}"] if run.seed else []
+    return ", ".join([" ".join(_step(options, run)), *others, f"on {_where(run)}", *seed])
+
+
+def _step(options: Mapping[str, Any], run: Run) -> Iterator[str]:
+    if "batch" not in options:
+        yield f"The workload as it was {'read' if run.artifact else 'named'}"
+        return
+    yield "A forward pass of" if options.get("training") is False else "A training step of"
+    yield from _samples(options)
+    if "dtype" in options:
+        yield f"in {options['dtype']}"
+    if "precision" in options:
+        yield f"({options['precision']})"
+    if "optimizer" in options:
+        yield f"with {options['optimizer']}"
+
+
+def _samples(options: Mapping[str, Any]) -> Iterator[str]:
+    batch, sequence, image = options["batch"], options.get("sequence"), options.get("image")
+    kind = "image" if image and not sequence else "sample"
+    yield f"{batch:,} {kind}" if batch == 1 else f"{batch:,} {kind}s"
+    if sequence:
+        yield f"of {sequence:,} tokens"
+    if image:
+        yield f"{'and images ' if sequence else ''}of {image} x {image} pixels"
+
+
+def _where(run: Run) -> str:
+    """Its hardware; of a measured run the host."""
+    return run.host.name if run.mode == "measured" and run.host else run.hardware

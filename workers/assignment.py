@@ -98,6 +98,9 @@ def _inspect(run: Run, work: Path, limits: Limits) -> Assignment:
         ready = {**columns, "state": Artifact.State.READY, "reason": ""}
         artifact.format = found["format"]
         next = beside.readings_again(artifact) if found["looks_beside"] and not again else ()
+        artifact.kind, artifact.summary = found["kind"], found["summary"]
+        if settings.CAPTURE_AT_ONCE and derivation.is_worth_a_capture(artifact):
+            next = (*next, derivation.first_capture(artifact, torch_version()))
         return Ending(Run.State.SUCCEEDED, artifact=ready, next=next)
 
     return Assignment(("inspect", source, "--json"), inputs, limits, collect, told)
@@ -115,15 +118,19 @@ def _step(run: Run, work: Path, limits: Limits) -> Assignment:
         run.kind, options, torch_version(), f"{run.needs}@{host}"
     )
 
+    law = ("--law",) if run.kind == Run.Kind.CAPTURE and derivation.lacks_law(model, options) else ()
+
     def collect(ended: Ended) -> Ending:
         facts = _read(told, INSPECTION_BYTES)
+        if law:
+            derivation.store_law(model, options, facts.pop("law", {}))
         summary = {**facts.pop("summary"), "facts": facts, "options": options}
         derivation.store_step(run, {"key": key, "summary": summary}, store_bytes(made))
         return Ending(Run.State.SUCCEEDED)
 
     words = (run.kind, source, "--options", jsonio.canonical(options), "--out", str(made), "--json")
     progress = ("--progress", "json", "--progress-fd", "{progress}")
-    return Assignment((*words, *device, *progress), inputs, limits, collect, told)
+    return Assignment((*words, *device, *law, *progress), inputs, limits, collect, told)
 
 
 def _policy(run: Run, work: Path, limits: Limits) -> Assignment | Waits:

@@ -13,10 +13,11 @@ from experiments.core.package_files import path_of
 from experiments.core.spec import Workload
 from experiments.core.units import human
 from experiments.models.parameters import count_parameters
-from experiments.models.step_options import defaults_of
+from experiments.models.step_options import defaults_of, longest_of
 from experiments.readers.base import doubts_beside, looks_beside
 from experiments.sources import load
 from experiments.summaries import card, summary
+from experiments.summaries.model import rules_of_thumb
 from experiments.workloads.model import ModelSource
 from experiments.workloads.substitutions import Substitutions
 
@@ -37,8 +38,7 @@ def inspection(workload: Workload) -> dict[str, Any]:
     """
     loaded = load(workload)
     found = summary(loaded.value)
-    of_model, uncounted = _of_model(loaded.value)
-    found |= of_model
+    uncounted = _count(loaded.value, found) if isinstance(loaded.value, ModelSource) else []
     judged = verdicts(loaded.value.rules) if isinstance(loaded.value, Substitutions) else ()
     found["cards"] += [
         card(f"rules {label}", count) for label, count in count_labels(judged).items() if judged
@@ -56,20 +56,25 @@ def inspection(workload: Workload) -> dict[str, Any]:
     }
 
 
-def _of_model(value: Any) -> tuple[dict[str, Any], list[str]]:
-    """What only a model has: its parameters by module, and the step that it has where options say nothing.
+def _count(model: ModelSource, found: dict[str, Any]) -> list[str]:
+    """Add to a summary what only a model has: its parameters by module, rules of thumb that start from them,
+    and the step that it has where options say nothing.
 
-    With a warning where it cannot be built, as its runs will say too.
+    A warning where it cannot be built, as its runs will say too.
     """
-    if not isinstance(value, ModelSource):
-        return {}, []
-    usual = defaults_of(value)
+    usual = defaults_of(model)
     told = {name: getattr(usual, name) for name in ("batch", "sequence", "image", "dtype", "optimizer")}
+    found |= {"usual_step": told, "longest": longest_of(model)}
     try:
-        counted = [asdict(one) for one in count_parameters(value)]
+        counted = count_parameters(model)
     except BadInput as error:
-        return {"usual_step": told}, [f"its parameters cannot be counted: {error}"]
-    return {"parameters": counted, "usual_step": told}, []
+        return [f"its parameters cannot be counted: {error}"]
+    total = sum(one.parameters for one in counted)
+    found["parameters"] = [asdict(one) for one in counted]
+    if not any(row["label"] == "parameters" for row in found["cards"]):
+        found["cards"].append(card("parameters", total))
+    found["estimates"] += rules_of_thumb(model, total, usual.batch, usual.sequence or 1)
+    return []
 
 
 def call(arguments: argparse.Namespace) -> None:

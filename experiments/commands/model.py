@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import importlib
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from experiments.commands.output import json_option, progress_of, progress_option, write_json
 from experiments.commands.run import read_text
 from experiments.core import jsonio, knobs
 from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
+from experiments.core.progress import Progress, part
 from experiments.core.spec import Workload
 from experiments.core.units import human
 from experiments.sources import model_of
@@ -18,6 +22,8 @@ from experiments.summaries import peak_bars, summary
 from experiments.workloads import storage
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -34,6 +40,8 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         json_option(parser)
         progress_option(parser)
         parser.set_defaults(call=call)
+    law = "with --json: the memory of training at any batch and sequence too"
+    capture.add_argument("--law", action="store_true", help=law)
 
 
 def options_of(text: str) -> WorkloadOptions:
@@ -50,7 +58,19 @@ def _model(arguments: argparse.Namespace) -> ModelSource:
 
 def call_capture(arguments: argparse.Namespace) -> None:
     profiling = importlib.import_module("experiments.profiling.cache")
-    _deliver(profiling.capture_cached(_model(arguments), progress_of(arguments)), arguments)
+    progress, share = progress_of(arguments), 0.4 if arguments.law else 1.0
+    model = _model(arguments)
+    step = profiling.capture_cached(model, part(progress, 0.0, share))
+    _deliver(step, arguments, _law(model, step, part(progress, share, 1.0)) if arguments.law else {})
+
+
+def _law(model: ModelSource, step: Step, progress: Progress) -> dict[str, Any]:
+    """The law of its memory, or the reason why it has none."""
+    profiling = importlib.import_module("experiments.profiling.memory_law")
+    try:
+        return {"law": profiling.capture_law(model, step, progress).to_json()}
+    except BadInput as error:
+        return {"law": {"reason": str(error)}}
 
 
 def call_profile(arguments: argparse.Namespace) -> None:
@@ -58,7 +78,7 @@ def call_profile(arguments: argparse.Namespace) -> None:
     _deliver(profiling.profile(_model(arguments), arguments.device, progress_of(arguments)), arguments)
 
 
-def _deliver(step: Step, arguments: argparse.Namespace) -> None:
+def _deliver(step: Step, arguments: argparse.Namespace, more: Mapping[str, Any] = NOTHING) -> None:
     if arguments.out:
         storage.save(step, arguments.out)
     if arguments.json:
@@ -66,7 +86,7 @@ def _deliver(step: Step, arguments: argparse.Namespace) -> None:
         found = summary(step)
         forms = importlib.import_module("experiments.profiling.training_forms")
         bars = peak_bars(forms.capture_forms(_model(arguments), step, progress_of(arguments)))
-        return write_json({**facts, "summary": {**found, "plots": [*bars, *found["plots"]]}})
+        return write_json({**facts, **more, "summary": {**found, "plots": [*bars, *found["plots"]]}})
     print(
         f"{step.name}: {len(step.ops)} ops, {len(step.tensors)} tensors, live peak "
         f"{human(step.live_peak, 'bytes')}"

@@ -42,20 +42,26 @@ def _training_state(parameters: int, precision: str) -> Estimate:
 
 
 def estimate_llm(
-    hidden: int, layers: int, heads: int, vocab: int, sequence: int, batch: int, dtype_bytes: int
+    hidden: int,
+    layers: int,
+    heads: int,
+    vocab: int,
+    sequence: int,
+    batch: int,
+    dtype_bytes: int,
+    counted: int | None = None,
 ) -> tuple[Estimate, ...]:
-    """Every rule for a GPT-like model and one training step of ``batch`` sequences of ``sequence`` tokens."""
-    parameters, tokens = llm_parameters(hidden, layers, vocab, sequence), batch * sequence
+    """Every rule for a GPT-like model and one training step of ``batch`` sequences of ``sequence`` tokens.
+
+    Where the parameters are ``counted``, rules start from them, and those that count a GPT's are left out.
+    """
+    parameters, tokens = counted or llm_parameters(hidden, layers, vocab, sequence), batch * sequence
     attention = attention_training_flops(layers, hidden, sequence, tokens)
     boundary = boundary_activation_bytes(batch, sequence, hidden, dtype_bytes)
     inside = layers * layer_activation_bytes(batch, sequence, hidden, heads)
     step = training_flops(parameters, tokens) + attention
     return (
-        Estimate(
-            "attention parameters per layer", attention_parameters(hidden), "parameters", NOTES, "4h^2 + 4h"
-        ),
-        Estimate("MLP parameters per layer", mlp_parameters(hidden), "parameters", NOTES, "8h^2 + 5h"),
-        Estimate("parameters", parameters, "parameters", MEGATRON_2021, "L(12h^2 + 13h) + (V + s)h + 2h"),
+        *(() if counted else _gpt_parameters(hidden, parameters)),
         *estimate_model(parameters, tokens),
         Estimate("attention in a training step", attention, "FLOP", PALM, "12 L h s tokens"),
         Estimate("training step with attention", step, "FLOP", PALM, "(6 N + 12 L h s) tokens"),
@@ -64,4 +70,13 @@ def estimate_llm(
         Estimate(
             "activations of all layers, 16 bit", inside, "bytes", KORTHIKANTI, "L s B h (34 + 5 a s / h)"
         ),
+    )
+
+
+def _gpt_parameters(hidden: int, parameters: int) -> tuple[Estimate, ...]:
+    attention, mlp = attention_parameters(hidden), mlp_parameters(hidden)
+    return (
+        Estimate("attention parameters per layer", attention, "parameters", NOTES, "4h^2 + 4h"),
+        Estimate("MLP parameters per layer", mlp, "parameters", NOTES, "8h^2 + 5h"),
+        Estimate("parameters", parameters, "parameters", MEGATRON_2021, "L(12h^2 + 13h) + (V + s)h + 2h"),
     )

@@ -17,6 +17,7 @@ from experiments.workloads.hf import (
     TOWER,
     ModelType,
     longest_sequence,
+    text_part,
     value_type,
 )
 from experiments.workloads.model import ModelSource
@@ -55,6 +56,15 @@ def spell_out(options: WorkloadOptions, usual: ZooModel, fp32_gradients: bool = 
         precision=options.precision or default_precision(dtype, fp32_gradients),
         optimizer=options.optimizer or usual.optimizer,
     )
+
+
+def longest_of(source: ModelSource) -> int | None:
+    """Return the most tokens that the model has positions for, where it tells."""
+    if source.zoo:
+        return zoo_model(source.zoo).arguments.get("positions")
+    kind = MODEL_TYPES.get(str(source.config.get("model_type")))
+    positions = text_part(source.config).get(kind.positions) if kind else None
+    return positions - kind.reserved if kind and isinstance(positions, int) else None
 
 
 def type_of(config: Mapping[str, Any]) -> ModelType:

@@ -42,16 +42,15 @@ def _model(value: ModelSource) -> dict[str, Any]:
     ]
     cards += _mixture_cards(value)
     known = has_closed_form(config)
-    return {"cards": cards, "estimates": _config_estimates(value), "plots": [], "closed_form": known}
+    return {"cards": cards, "estimates": [], "plots": [], "closed_form": known}
 
 
 def _mixture_cards(value: ModelSource) -> list[dict[str, Any]]:
-    """Of a mixture of experts, the parameters of all and of a token, which no rule of thumb tells."""
+    """Of a mixture of experts, the parameters of a token."""
     if value.config.get("model_type") not in MIXTURES or not has_closed_form(value.config):
         return []
     sizes = from_config(value.name, value.config, 1)
-    active = card("parameters that a token passes", sizes.active_parameters)
-    return [card("parameters", sizes.parameters), active]
+    return [card("parameters that a token passes", sizes.active_parameters)]
 
 
 def _program(value: GraphProgram) -> dict[str, Any]:
@@ -78,9 +77,9 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
-def _config_estimates(value: ModelSource) -> list[dict[str, Any]]:
-    """Rules of thumb from the shape alone; none where the configuration is no dense transformer."""
-    config, options = value.config, value.options
+def rules_of_thumb(value: ModelSource, parameters: int, batch: int, sequence: int) -> list[dict[str, Any]]:
+    """Return what a step of a dense transformer takes, by its shape and its counted parameters."""
+    config = value.config
     if config.get("model_type") in MIXTURES:
         return []
     names = (("hidden_size", "n_embd"), ("num_hidden_layers", "n_layer"), ("num_attention_heads", "n_head"))
@@ -91,10 +90,5 @@ def _config_estimates(value: ModelSource) -> list[dict[str, Any]]:
     if None in shape or not isinstance(vocab, int):
         return []
     hidden, layers, heads = (int(size) for size in shape if size is not None)
-    sequence = options.sequence or _first_int(config, "max_position_embeddings", "n_positions") or 1024
-    rows = estimate_llm(hidden, layers, heads, vocab, min(sequence, 4096), options.batch or 1, 2)
+    rows = estimate_llm(hidden, layers, heads, vocab, sequence, batch, 2, parameters)
     return [row.to_json() for row in rows]
-
-
-def _first_int(config: Any, *names: str) -> int | None:
-    return next((config[name] for name in names if isinstance(config.get(name), int)), None)

@@ -37,13 +37,15 @@ def bytes_at_peak(step: Step) -> dict[str, int]:
     """Bytes of each of ``PARTS`` at the op where most is live; they add up to the live peak."""
     peak = int(np.argmax(step.live_bytes))
     living = step.persistent | ((step.first_use <= peak) & (peak <= step.death))
-    bytes_of = {part: int(step.tensors.bytes[chosen & living].sum()) for part, chosen in _parts(step).items()}
+    bytes_of = {
+        part: int(step.tensors.bytes[chosen & living].sum()) for part, chosen in parts_of(step).items()
+    }
     rest = int(step.live_bytes[peak]) - sum(bytes_of.values())
     return {part: bytes_of.get(part, rest) for part in PARTS}
 
 
-def _parts(step: Step) -> dict[str, Chosen]:
-    """Which tensors are of which part; the rest is of the last."""
+def parts_of(step: Step) -> dict[str, Chosen]:
+    """Return which tensors are of which part; the rest is of the last."""
     kinds = {kind: step.tensors.kind == number for number, kind in enumerate(KINDS)}
     written, loss = _written(step), _of_the_loss(step) & ~step.persistent & ~kinds["gradient"]
     return {

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from experiments.workloads.transformer import Transformer
 
+EXPERTS = "experts"
+
 
 @dataclass(frozen=True)
 class Held:
@@ -43,7 +45,7 @@ def _feedforward(model: Transformer) -> list[Held]:
     experts = mixture.expert_parameters(model.hidden)
     return [
         _held("MLP", len(mixture.dense), model.dense_parameters),
-        Held("experts", sparse * mixture.experts, sparse * experts),
+        Held(EXPERTS, sparse * mixture.experts, sparse * experts),
         _held("router and shared experts", sparse, mixture.parameters(model.hidden) - experts),
     ]
 

@@ -52,9 +52,9 @@ def card_of(artifact: Artifact) -> Card:
     summary, step = artifact.summary, _captured_step(artifact)
     captured = step.summary if step is not None else {}
     truth = {row["label"]: row["value"] for row in [*summary.get("cards", ()), *captured.get("cards", ())]}
-    estimates = (
-        _estimates_of_captured(truth, captured) or summary.get("estimates") or captured.get("estimates")
-    )
+    counted = sum(one["parameters"] for one in summary.get("parameters") or ())
+    rules = _estimates_of_captured(truth, captured, counted)
+    estimates = rules or summary.get("estimates") or captured.get("estimates")
     own = [row for row in summary.get("cards", ()) if row["value"] != artifact.blob_id]
     return Card(
         (*own, *captured.get("cards", ())),
@@ -64,9 +64,11 @@ def card_of(artifact: Artifact) -> Card:
     )
 
 
-def _estimates_of_captured(truth: Mapping[str, Any], captured: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _estimates_of_captured(
+    truth: Mapping[str, Any], captured: Mapping[str, Any], counted: int
+) -> list[dict[str, Any]]:
     """The rules of a transformer at the batch and sequence that were captured, so that like stands beside
-    like.
+    like; from its ``counted`` parameters where these are known.
     """
     sizes = {
         name: next((truth[label] for label in labels if label in truth), None)
@@ -75,7 +77,8 @@ def _estimates_of_captured(truth: Mapping[str, Any], captured: Mapping[str, Any]
     dtype = captured.get("facts", {}).get("dtype")
     if dtype not in DTYPE_BYTES or not all(isinstance(size, int) for size in sizes.values()):
         return []
-    return [row.to_json() for row in estimate_llm(**sizes, dtype_bytes=DTYPE_BYTES[dtype])]  # type: ignore[arg-type]
+    rows = estimate_llm(**sizes, dtype_bytes=DTYPE_BYTES[dtype], counted=counted or None)  # type: ignore[arg-type]
+    return [row.to_json() for row in rows]
 
 
 def _captured_step(artifact: Artifact) -> Artifact | None:

@@ -13,6 +13,7 @@ urlpatterns = [
     path("zoo", views.add_zoo, name="add_zoo"),
     path("sample", views.add_sample, name="add_sample"),
     path("<int:artifact>/", views.artifact, name="artifact"),
+    path("<int:artifact>/fit", views.fit_parts, name="fit_parts"),
     path("<int:artifact>/fate", views.fate, name="fate"),
     path("<int:artifact>/download", views.download, name="download"),
     path("<int:artifact>/profile", views.profile, name="profile"),

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from experiments.core.reading import families_reading
 from webapp.accounts.access import ProjectRequest, in_project
-from webapp.artifacts import cards, services, steps, uploads
+from webapp.artifacts import cards, fit, services, steps, uploads
 from webapp.artifacts.forms import (
     ArtifactFilter,
     BeginUploadForm,
@@ -164,10 +164,26 @@ def artifact(request: ProjectRequest, artifact: int) -> HttpResponse:
     return asked_export(request, page["runs"]) or render(request, "artifacts/artifact.html", page)
 
 
+@require_safe
+@in_project()
+def fit_parts(request: ProjectRequest, artifact: int) -> HttpResponse:
+    """What moves with the sliders: the answer, and the figures that stand under them."""
+    found = _artifact(request, artifact)
+    answer = fit.fit_of(found, request.GET.dict())
+    if answer is None:
+        raise Http404("nothing is known of its parameters")
+    page = {"artifact": found, "fit": answer, "moved": True}
+    return render(request, "artifacts/fit_parts.html", page)
+
+
 def _page(request: ProjectRequest, found: Artifact, profile: ProfileForm) -> dict[str, Any]:
     runs = found.runs.filter(kind="policy").select_related("experiment", "host", "artifact")
     families = families_reading(found.kind)
+    answer, parameters = fit.fit_of(found, request.GET.dict()), fit.parameters_of(found)
     return {
+        "fit": answer,
+        "parameters": parameters,
+        "total_parameters": sum(row.parameters for row in parameters),
         "artifact": found,
         "card": cards.card_of(found),
         "runs": RunTable(runs, request, prefix="runs-", title=f"Runs on {found.name}", per_page=20),
@@ -175,8 +191,17 @@ def _page(request: ProjectRequest, found: Artifact, profile: ProfileForm) -> dic
         "pending": found.runs.exclude(kind="policy").exclude(state__in=("succeeded", "cancelled")),
         "profile": profile,
         "presets": [family for family in families if family not in ("compilation", "memory")],
-        "try_all": TryAllForm(found.kind, auto_id="try-%s") if "memory" in families else None,
+        "try_all": _try_all(found, answer) if "memory" in families else None,
     }
+
+
+def _try_all(found: Artifact, answer: fit.Fit | None) -> TryAllForm:
+    """The preset, filled with what the answer is about."""
+    asked: dict[str, Any] = {}
+    if answer is not None:
+        sizes = {f"option:{name}": answer.options.get(name) for name in fit.MOST}
+        asked = {"devices": answer.device, **sizes}
+    return TryAllForm(found.kind, auto_id="try-%s", initial=asked)
 
 
 @require_safe

@@ -11,6 +11,8 @@ from experiments.core import jsonio
 from experiments.core.errors import BadInput
 from experiments.core.options import NOT_OF_THE_STEP
 from experiments.hardware import resolve
+from experiments.models.catalog import ZOO, zoo_model
+from experiments.workloads.transformer_parameters import EXPERTS
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.step_options import spell_out_options
 from webapp.runs.models import Run
@@ -84,6 +86,61 @@ def capture_of(model: Artifact, options: dict[str, Any], key: str, priority: int
         spec=spec,
         priority=min(priority + 1, 100),
     )
+
+
+#: Parameters of the largest model that is captured without being asked for.
+LARGEST_AT_ONCE = 200e9
+#: Before runs of policies, which wait for captures, and behind readings.
+OF_CAPTURES = 5
+
+
+def is_worth_a_capture(model: Artifact) -> bool:
+    """Whether a model's step is captured as soon as it was read, so that its page can say what it needs.
+
+    Not a mixture of experts, whose captures take minutes, and not what has no training step.
+    """
+    held = model.summary.get("parameters") or ()
+    has_experts = any(one["module"] == EXPERTS for one in held)
+    trains = not (model.zoo in ZOO and zoo_model(model.zoo).evaluation_only)
+    few = 0 < sum(one["parameters"] for one in held) <= LARGEST_AT_ONCE
+    return model.kind == "model" and few and trains and not has_experts
+
+
+def first_capture(model: Artifact, torch: str) -> Run:
+    """The run, not stored yet, that captures the step which the model has by default."""
+    options = step_options(spell_out_options(model, {}))
+    spec = {"workload": {"options": options}, "derive_key": derive_key(Run.Kind.CAPTURE, options, torch)}
+    return Run(
+        project=model.project,
+        artifact=model,
+        owner=model.created_by,
+        kind=Run.Kind.CAPTURE,
+        spec=spec,
+        priority=OF_CAPTURES,
+    )
+
+
+#: The options in which the memory of a step is known at every value (``summaries.memory_law``).
+SCALED = ("batch", "sequence")
+
+
+def lacks_law(model: Artifact, options: Mapping[str, Any]) -> bool:
+    """Whether nothing is known yet of the model's memory at other sizes than these of a capture."""
+    model.refresh_from_db(fields=["summary"])
+    known = model.summary.get("law", {}).get("options", {})
+    return not known or _at_any_size(known) != _at_any_size(options)
+
+
+def store_law(model: Artifact, options: Mapping[str, Any], law: Mapping[str, Any]) -> None:
+    """Keep the law of the newest capture with one; its reading may be written meanwhile."""
+    with transaction.atomic():
+        kept = Artifact.objects.select_for_update().get(pk=model.pk)
+        kept.summary = {**kept.summary, "law": {**law, "options": dict(options)}}
+        kept.save(update_fields=["summary"])
+
+
+def _at_any_size(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in SCALED}
 
 
 def reading_of(artifact: Artifact) -> Run | None:

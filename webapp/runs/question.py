@@ -22,14 +22,19 @@ def question_of(run: Run) -> str:
     options = {k: v for k, v in run.spec.get("workload", {}).get("options", {}).items() if v is not None}
     further = {name.replace("_", " "): value for name, value in options.items() if name not in SPOKEN}
     others = [f"{name} {pretty(value)}" for name, value in further.items()]
+    what = step_in_words(options) or "The workload as it was read"
     seed = [f"seed {run.seed}"] if run.seed else []
-    return ", ".join([" ".join(_step(options, run)), *others, f"on {_where(run)}", *seed])
+    return ", ".join([what, *others, f"on {_where(run)}", *seed])
 
 
-def _step(options: Mapping[str, Any], run: Run) -> Iterator[str]:
-    if "batch" not in options:
-        yield f"The workload as it was {'read' if run.artifact else 'named'}"
-        return
+def step_in_words(options: Mapping[str, Any]) -> str:
+    """``A training step of 8 samples of 1,024 tokens in bfloat16 (bf16-mixed) with adamw``; empty without a
+    batch.
+    """
+    return " ".join(_step(options)) if options.get("batch") else ""
+
+
+def _step(options: Mapping[str, Any]) -> Iterator[str]:
     yield "A forward pass of" if options.get("training") is False else "A training step of"
     yield from _samples(options)
     if "dtype" in options:

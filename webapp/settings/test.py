@@ -23,3 +23,5 @@ STORAGES = {
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
 AXES_ENABLED = False
+# Seconds for each of many models; the tests that are about it switch it on.
+CAPTURE_AT_ONCE = False

@@ -1,0 +1,36 @@
+"""Captures of a model at two other sizes, from which its memory at any size follows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from experiments.core.errors import BadInput
+from experiments.core.progress import Progress, part
+from experiments.models.step_options import defaults_of, spell_out
+from experiments.profiling.capture import capture
+from experiments.summaries.memory_law import MemoryLaw, law_of
+from experiments.workloads.model import ModelSource
+from experiments.workloads.step import Step
+
+
+def capture_law(source: ModelSource, step: Step, progress: Progress) -> MemoryLaw:
+    """Return the memory of ``source``'s training at any batch and sequence; ``step`` is its captured step.
+
+    The batch is doubled, since some models cannot run one of 1, and the sequence halved, since most have a
+    longest. ``BadInput`` for what does not train or whose ops change with its sizes.
+    """
+    usual = defaults_of(source)
+    options = spell_out(source.options, usual)
+    if not options.training:
+        raise BadInput("a forward pass keeps nothing", source.name, "a training step")
+    even = (options.sequence or 0) // 2 * 2
+    if even != (options.sequence or 0):
+        options = replace(options, sequence=even)
+        step = capture(replace(source, options=options))
+    doubled = replace(options, batch=2 * (options.batch or usual.batch))
+    whole = capture(replace(source, options=doubled), progress=part(progress, 0.0, 0.5))
+    half = None
+    if even:
+        halved = replace(doubled, sequence=even // 2)
+        half = capture(replace(source, options=halved), progress=part(progress, 0.5, 1.0))
+    return law_of(whole, step, half)

@@ -7,8 +7,8 @@ from typing import Any
 
 from experiments import hardware
 from experiments.commands.output import json_option, print_broken, table, write_json
-from experiments.core import knobs, registry
-from experiments.core.policy import FAMILIES, Policy
+from experiments.core import registry
+from experiments.core.policy import FAMILIES
 from experiments.core.units import human
 from experiments.readers.base import readers
 
@@ -23,23 +23,10 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         parser.set_defaults(call=call)
 
 
-def policy_row(policy: type[Policy]) -> dict[str, Any]:
-    """A policy as JSON: what forms, the catalog and outside checks read."""
-    paper = registry.sheet(policy).paper
-    return {
-        "name": policy.name,
-        "family": policy.family,
-        "modes": list(policy.modes),
-        "summary": policy.summary(),
-        "knobs": [knob.to_json() for knob in knobs.describe(policy)],
-        "paper": paper.key if paper else None,
-    }
-
-
 def list_policies(arguments: argparse.Namespace) -> None:
     print_broken(arguments.family)
     chosen = [p for p in registry.all_policies() if arguments.family in (None, p.family)]
-    rows = [policy_row(policy) for policy in chosen]
+    rows = [registry.describe(policy) for policy in chosen]
     if arguments.json:
         return write_json(rows)
     cells = [

@@ -214,3 +214,16 @@ def _sheet(module: Path, policy: str) -> PolicySheet:
     in_folder = module.name == "__init__.py"
     file = module.with_name(f"{module.parent.name}.toml") if in_folder else module.with_suffix(".toml")
     return load_sheet(file, policy)
+
+
+def describe(policy: type[Policy]) -> dict[str, Any]:
+    """Return a policy as JSON: what forms, the catalog, the API and outside checks read."""
+    paper = sheet(policy).paper
+    return {
+        "name": policy.name,
+        "family": policy.family,
+        "modes": list(policy.modes),
+        "summary": policy.summary(),
+        "knobs": [knob.to_json() for knob in knobs.describe(policy)],
+        "paper": paper.key if paper else None,
+    }

@@ -57,19 +57,27 @@ def experiment_answer(experiment: Experiment) -> dict[str, Any]:
     }
 
 
+def experiment_row(experiment: Any) -> dict[str, Any]:
+    """One with the counts of ``with_counts``."""
+    return {
+        **{name: getattr(experiment, name) for name in ("id", "name", "created_at", "total")},
+        "project": experiment.project.slug,
+        "states": {state: getattr(experiment, state) for state in Run.State if getattr(experiment, state)},
+    }
+
+
+def host_row(host: Any) -> dict[str, Any]:
+    """One with the count of ``with_load``."""
+    names = ("name", "device_kinds", "devices", "cores", "memory_bytes", "slots", "busy", "heartbeat_at")
+    return {**{name: getattr(host, name) for name in names}, "up": host.is_up}
+
+
 def artifact_answer(artifact: Artifact) -> dict[str, Any]:
-    names = (
-        "id",
-        "name",
-        "state",
-        "kind",
-        "format",
-        "reason",
-        "warnings",
-        "assumed",
-        "summary",
-        "created_at",
-    )
+    return {**artifact_row(artifact), "summary": artifact.summary}
+
+
+def artifact_row(artifact: Artifact) -> dict[str, Any]:
+    names = ("id", "name", "state", "kind", "format", "reason", "warnings", "assumed", "created_at")
     return {
         **{name: getattr(artifact, name) for name in names},
         "project": artifact.project.slug,

@@ -6,43 +6,35 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from django.conf import settings
-from django.contrib.auth.decorators import login_required
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
-from ninja import File, NinjaAPI, Status, UploadedFile
+from ninja import File, Status, UploadedFile
 from ninja.errors import HttpError
 from ninja.params.functions import Query
 
 from experiments.core.errors import BadInput
 from experiments.core.spec import load_outcome, load_spec
-from webapp.api import answers, errors, services
+from webapp.api import answers, services
+from webapp.api.application import (
+    MOST_PER_PAGE,
+    REFUSALS,
+    api,
+    artifacts_of,
+    experiments_of,
+    require_writer,
+    runs_of,
+    token_of,
+)
 from webapp.api.gate import read_json
-from webapp.api.models import ApiToken
 from webapp.api.projects import project_of
-from webapp.api.schemas import ArtifactAnswer, ExperimentAnswer, Problem, RunAnswer, RunPage
-from webapp.api.tokens import TeamToken, may_write
-from webapp.artifacts.models import Artifact
+from webapp.api.schemas import ArtifactAnswer, ExperimentAnswer, RunAnswer, RunPage
 from webapp.artifacts.services import store_upload
-from webapp.runs.models import Experiment, Run
-from webapp.runs.services import submit_experiment
+from webapp.runs.models import Run
+from webapp.runs.services import cancel, cancel_experiment, submit_experiment
 from webapp.runs.specs import Submission, check_spec, trials_of
 
-MOST_PER_PAGE = 200
 DEVICE_KINDS = ("cpu", "cuda")
-REFUSALS = dict.fromkeys((400, 401, 403, 404, 413, 422), Problem)
-
-api = NinjaAPI(
-    title="MLSys Policy Lab",
-    version="1",
-    description=(
-        "Send `Authorization: Bearer lab_...` with a token of your team (made on the team's tokens page)."
-    ),
-    urls_namespace="api-v1",
-    auth=TeamToken(),
-    docs_decorator=login_required,
-)
-errors.handle(api)
 
 
 def _body(what: str) -> dict[str, Any]:
@@ -51,37 +43,22 @@ def _body(what: str) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def _token(request: HttpRequest) -> ApiToken:
-    found: ApiToken = request.auth  # type: ignore[attr-defined]
-    return found
-
-
-def _writer(request: HttpRequest) -> ApiToken:
-    token = _token(request)
-    if not may_write(token):
-        raise HttpError(403, f"this needs a token with the role member; this one is {token.role}")
-    return token
-
-
 def _submission(request: HttpRequest, project: str | None, needs: str) -> Submission:
-    token = _writer(request)
+    token = require_writer(request)
     if needs not in DEVICE_KINDS:
         raise BadInput(f"{needs!r:.80} is not a kind of device", "needs", ", ".join(DEVICE_KINDS))
     return Submission(project_of(token.team, project), token.created_by, needs)
 
 
-def _runs(request: HttpRequest) -> QuerySet[Run]:
-    """The team's policy runs with what an answer reads of them."""
-    runs = Run.objects.filter(
-        project__team=_token(request).team, project__trashed_at=None, kind=Run.Kind.POLICY
-    )
-    return runs.select_related("project").prefetch_related("metrics")
-
-
 @api.post("/artifacts", response={201: ArtifactAnswer, **REFUSALS}, tags=["artifacts"])
 def upload_artifact(request: HttpRequest, file: File[UploadedFile], project: str | None = None) -> Any:
-    """Stores a file. What it is, is decided by a worker: ask again until `state` is `ready` or `rejected`."""
-    token = _writer(request)
+    """Stores a file. What it is, is decided by a worker: ask again until `state` is `ready` or `rejected`.
+
+    ```
+    curl -H "Authorization: Bearer $TOKEN" -F file=@config.json "$LAB/api/v1/artifacts"
+    ```
+    """
+    token = require_writer(request)
     if (file.size or 0) > settings.UPLOAD_MAX_BYTES:
         raise HttpError(413, f"the file has {file.size} bytes; at most {settings.UPLOAD_MAX_BYTES} are taken")
     user: Any = token.created_by
@@ -91,20 +68,29 @@ def upload_artifact(request: HttpRequest, file: File[UploadedFile], project: str
 
 @api.get("/artifacts/{int:artifact}", response={200: ArtifactAnswer, **REFUSALS}, tags=["artifacts"])
 def read_artifact(request: HttpRequest, artifact: int) -> Any:
-    found = Artifact.objects.filter(project__team=_token(request).team, trashed_at=None)
-    return answers.artifact_answer(get_object_or_404(found.select_related("project", "blob"), pk=artifact))
+    """What a file turned out to be, with its summary.
+
+    ```
+    curl -H "Authorization: Bearer $TOKEN" "$LAB/api/v1/artifacts/$ARTIFACT"
+    ```
+    """
+    return answers.artifact_answer(get_object_or_404(artifacts_of(request), pk=artifact))
 
 
 @api.post("/runs", response={201: RunAnswer, **REFUSALS}, openapi_extra=_body("a RunSpec"), tags=["runs"])
 def submit_run(request: HttpRequest, project: str | None = None, needs: str = "cpu") -> Any:
     """Submits one RunSpec. Its `workload.source` is `artifact:<id>`, `sha256:<hash>`, `zoo:<name>` or
     `package:<name>`, and so are the options `model` and `extra`; a path is not taken.
-    """
+
+    ```
+    curl -H "Authorization: Bearer $TOKEN" -d '{"family": "memory", "policy": "vdnn-all", "workload": {"source": "zoo:vgg16", "options": {"batch": 64}}, "hardware": "titan-x-12g"}' "$LAB/api/v1/runs"
+    ```
+    """  # noqa: E501
     submission = _submission(request, project, needs)
     trial = submission.trial(read_json(request))
     user: Any = submission.user
     made = submit_experiment(submission.project, user, name="", trials=[trial], request={})
-    return Status(201, answers.run_answer(_runs(request).get(experiment=made)))
+    return Status(201, answers.run_answer(runs_of(request).get(experiment=made)))
 
 
 @api.get("/runs", response={200: RunPage, **REFUSALS}, tags=["runs"])
@@ -117,14 +103,18 @@ def list_runs(
 ) -> Any:
     """Newest first. For the next page pass the answer's `next` as `after`; runs that come meanwhile move
     nothing.
+
+    ```
+    curl -H "Authorization: Bearer $TOKEN" "$LAB/api/v1/runs?state=infeasible&limit=20"
+    ```
     """
-    found = _runs(request)
+    found = runs_of(request)
     if project is not None:
-        found = found.filter(project=project_of(_token(request).team, project))
+        found = found.filter(project=project_of(token_of(request).team, project))
     if state is not None:
         found = found.filter(state=_state(state))
     if after is not None:
-        found = _older(found, get_object_or_404(_runs(request), pk=after))
+        found = _older(found, get_object_or_404(runs_of(request), pk=after))
     rows = list(found.order_by("-queued_at", "-id")[: limit + 1])
     following = rows[limit - 1].pk if len(rows) > limit else None
     return {"runs": [answers.run_row(run) for run in rows[:limit]], "next": following}
@@ -143,14 +133,37 @@ def _older(runs: QuerySet[Run], last: Run) -> QuerySet[Run]:
 
 @api.get("/runs/{uuid:run}", response={200: RunAnswer, **REFUSALS}, tags=["runs"])
 def read_run(request: HttpRequest, run: UUID) -> Any:
-    """State, progress and reason; the whole outcome once there is one."""
-    return answers.run_answer(get_object_or_404(_runs(request), pk=run))
+    """State, progress and reason; the whole outcome once there is one.
+
+    ```
+    curl -H "Authorization: Bearer $TOKEN" "$LAB/api/v1/runs/$RUN"
+    ```
+    """
+    return answers.run_answer(get_object_or_404(runs_of(request), pk=run))
+
+
+@api.post("/runs/{uuid:run}/cancel", response={200: RunAnswer, **REFUSALS}, tags=["runs"])
+def cancel_run(request: HttpRequest, run: UUID) -> Any:
+    """Ends a waiting run at once and asks a running one to stop; one that has ended stays as it is.
+
+    ```
+    curl -X POST -H "Authorization: Bearer $TOKEN" "$LAB/api/v1/runs/$RUN/cancel"
+    ```
+    """
+    require_writer(request)
+    cancel(get_object_or_404(runs_of(request), pk=run))
+    return answers.run_answer(runs_of(request).get(pk=run))
 
 
 @api.get("/runs/{uuid:run}/outcome", response={200: dict[str, Any], **REFUSALS}, tags=["runs"])
 def read_outcome(request: HttpRequest, run: UUID) -> Any:
-    """The Outcome as `python -m experiments run` prints it; 404 while there is none."""
-    found = get_object_or_404(_runs(request), pk=run)
+    """The Outcome as `python -m experiments run` prints it; 404 while there is none.
+
+    ```
+    curl -H "Authorization: Bearer $TOKEN" "$LAB/api/v1/runs/$RUN/outcome"
+    ```
+    """
+    found = get_object_or_404(runs_of(request), pk=run)
     outcome = answers.outcome_of(found)
     if outcome is None:
         raise HttpError(404, f"the run has no outcome: it is {found.state}. {found.reason}".strip())
@@ -164,7 +177,12 @@ def read_outcome(request: HttpRequest, run: UUID) -> Any:
     tags=["experiments"],
 )
 def submit_runs(request: HttpRequest, project: str | None = None, needs: str = "cpu") -> Any:
-    """Submits several RunSpecs as one experiment; all or none."""
+    """Submits several RunSpecs as one experiment; all or none.
+
+    ```
+    curl -H "Authorization: Bearer $TOKEN" -d '{"name": "two batches", "runs": [{"family": "memory", "policy": "baseline", "workload": {"source": "zoo:vgg16", "options": {"batch": 32}}, "hardware": "t4-16g"}, {"family": "memory", "policy": "baseline", "workload": {"source": "zoo:vgg16", "options": {"batch": 64}}, "hardware": "t4-16g"}]}' "$LAB/api/v1/experiments"
+    ```
+    """  # noqa: E501
     submission = _submission(request, project, needs)
     body = read_json(request)
     if not isinstance(body, dict) or set(body) - {"name", "runs"}:
@@ -180,13 +198,31 @@ def submit_runs(request: HttpRequest, project: str | None = None, needs: str = "
 
 @api.get("/experiments/{uuid:experiment}", response={200: ExperimentAnswer, **REFUSALS}, tags=["experiments"])
 def read_experiment(request: HttpRequest, experiment: UUID) -> Any:
-    team = _token(request).team
-    found = (
-        Experiment.objects.not_trashed()
-        .filter(project__team=team, project__trashed_at=None)
-        .select_related("project")
-    )
-    return answers.experiment_answer(get_object_or_404(found, pk=experiment))
+    """An experiment with all of its runs.
+
+    ```
+    curl -H "Authorization: Bearer $TOKEN" "$LAB/api/v1/experiments/$EXPERIMENT"
+    ```
+    """
+    return answers.experiment_answer(get_object_or_404(experiments_of(request), pk=experiment))
+
+
+@api.post(
+    "/experiments/{uuid:experiment}/cancel",
+    response={200: ExperimentAnswer, **REFUSALS},
+    tags=["experiments"],
+)
+def cancel_runs(request: HttpRequest, experiment: UUID) -> Any:
+    """Cancels every run of an experiment that has not ended.
+
+    ```
+    curl -X POST -H "Authorization: Bearer $TOKEN" "$LAB/api/v1/experiments/$EXPERIMENT/cancel"
+    ```
+    """
+    require_writer(request)
+    found = get_object_or_404(experiments_of(request), pk=experiment)
+    cancel_experiment(found)
+    return answers.experiment_answer(found)
 
 
 @api.post(
@@ -198,9 +234,13 @@ def read_experiment(request: HttpRequest, experiment: UUID) -> Any:
 def import_outcome(request: HttpRequest, project: str | None = None) -> Any:
     """Stores an Outcome of `python -m experiments run` as a run; the same one again answers 200 and the same
     id.
+
+    ```
+    curl -H "Authorization: Bearer $TOKEN" -d @outcome.json "$LAB/api/v1/outcomes"
+    ```
     """
-    token = _writer(request)
+    token = require_writer(request)
     outcome = load_outcome(read_json(request))
     check_spec(load_spec(outcome.spec))
     run, is_new = services.import_outcome(project_of(token.team, project), token.created_by, outcome)
-    return Status(201 if is_new else 200, answers.run_answer(_runs(request).get(pk=run.pk)))
+    return Status(201 if is_new else 200, answers.run_answer(runs_of(request).get(pk=run.pk)))

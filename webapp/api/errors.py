@@ -17,8 +17,6 @@ from webapp.api.gate import value_at
 
 #: A longer value is shown as the beginning of its JSON.
 VALUE_LENGTH = 200
-#: Parameters of the address; every other field is one of the body.
-PARAMETERS = ("project", "needs", "state", "after", "limit")
 
 
 def handle(api: NinjaAPI) -> None:
@@ -54,8 +52,8 @@ def _problem(detail: str, field: str | None, value: Any, expected: str | None) -
 
 def _value(request: HttpRequest, field: str) -> Any:
     """The offending value, shortened; ``None`` where the body is no JSON or has nothing there."""
-    if field in PARAMETERS:
-        return request.GET.get(field)
+    if field in request.GET:
+        return request.GET[field][:VALUE_LENGTH]
     try:
         found = value_at(jsonio.loads(request.body, "body"), field)
     except BadInput:

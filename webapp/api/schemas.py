@@ -68,7 +68,56 @@ class ExperimentAnswer(Schema):
     runs: list[RunRow]
 
 
-class ArtifactAnswer(Schema):
+class ExperimentRow(Schema):
+    """``states`` counts its runs by state, without those that are none."""
+
+    id: UUID
+    name: str
+    project: str
+    created_at: datetime
+    total: int
+    states: dict[str, int]
+
+
+class ExperimentPage(Schema):
+    """Newest first; ``next`` is what ``after`` takes for the older ones, null at the end."""
+
+    experiments: list[ExperimentRow]
+    next: UUID | None
+
+
+class PolicyRow(Schema):
+    name: str
+    family: str
+    modes: list[str]
+    summary: str
+    knobs: list[dict[str, Any]]
+    paper: str | None
+
+
+class SheetRow(Schema):
+    """``sheet`` is the whole of it, in SI units, with its source."""
+
+    name: str
+    kind: str
+    sheet: dict[str, Any]
+
+
+class HostRow(Schema):
+    """``busy`` of its ``slots`` carry out a run now; ``up``: it was heard of within the last minute."""
+
+    name: str
+    device_kinds: list[str]
+    devices: list[Any]
+    cores: int
+    memory_bytes: int
+    slots: int
+    busy: int
+    heartbeat_at: datetime
+    up: bool
+
+
+class ArtifactRow(Schema):
     id: int
     name: str
     project: str
@@ -78,7 +127,19 @@ class ArtifactAnswer(Schema):
     reason: str
     warnings: list[Any]
     assumed: list[Any]
-    summary: dict[str, Any]
     sha256: str | None
     size: int | None
     created_at: datetime
+
+
+class ArtifactAnswer(ArtifactRow):
+    """With what was read of it."""
+
+    summary: dict[str, Any]
+
+
+class ArtifactPage(Schema):
+    """Newest first; ``next`` is what ``after`` takes for the older ones, null at the end."""
+
+    artifacts: list[ArtifactRow]
+    next: int | None

@@ -2,8 +2,10 @@
 
 from django.urls import path
 
+import webapp.api.endpoints
+import webapp.api.listings  # noqa: F401  (operations are the API's once their modules are imported)
 from webapp.api import views
-from webapp.api.endpoints import api
+from webapp.api.application import api
 
 urlpatterns = [
     path("api/v1/", api.urls),

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from experiments.commands.catalog import policy_row
 from experiments.core import jsonio, knobs, registry
 from experiments.core.claims import chosen_claims, claim_specs, closed_forms
 from experiments.core.errors import BadInput
@@ -69,7 +68,7 @@ class TestEveryPolicy:
         assert sheet.paper.key in sheet.paper.bibtex()
 
     def test_its_row_in_the_catalog_is_json(self, policy: type[Policy]) -> None:
-        jsonio.canonical(policy_row(policy))
+        jsonio.canonical(registry.describe(policy))
 
 
 def _outside(knob: knobs.Knob) -> list[Any]:

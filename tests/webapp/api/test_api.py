@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,9 @@ from tests.webapp.cast import Place
 from webapp.accounts.models import Role
 from webapp.accounts.services import create_project
 from webapp.api import services
+from webapp.api.application import api
 from webapp.api.models import ApiToken
+from webapp.hosts.models import Host
 from webapp.runs.models import Run, RunDocument
 
 pytestmark = pytest.mark.django_db
@@ -241,3 +245,75 @@ def test_the_reference_needs_a_sign_in_and_no_other_origin(client: Client, ada: 
     assert "://" not in page.replace("http://www.w3.org", "")
     paths = client.get("/api/v1/openapi.json").json()["paths"]
     assert {"/api/v1/runs", "/api/v1/outcomes", "/api/v1/artifacts", "/api/v1/experiments"} <= set(paths)
+
+
+def test_an_unknown_parameter_is_refused_by_its_name(caller: Caller) -> None:
+    """A misspelt filter would answer with what was not asked for."""
+    answer = caller.get("/runs?stat=failed")
+    assert (caller.last, answer["field"], answer["value"]) == (422, "stat", "failed")
+    assert "after, limit, project, state" in answer["expected"]
+    assert caller.post("/runs?need=cpu", SPEC)["field"] == "need"
+    assert not Run.objects.exists()
+
+
+def test_runs_and_experiments_are_cancelled(caller: Caller, stranger: Caller, ada: Place) -> None:
+    made = caller.post("/experiments", {"runs": [SPEC, {**SPEC, "seed": 1}]})
+    first, second = (run["id"] for run in made["runs"])
+    stranger.post(f"/runs/{first}/cancel", {})
+    assert stranger.last == 404
+    Caller(ada, Role.VIEWER).post(f"/runs/{first}/cancel", {})
+    assert caller.post(f"/runs/{first}/cancel", {})["state"] == "cancelled"
+    assert caller.get(f"/runs/{second}")["state"] == "queued"
+    ended = caller.post(f"/experiments/{made['id']}/cancel", {})
+    assert [run["state"] for run in ended["runs"]] == ["cancelled", "cancelled"]
+
+
+def test_what_there_is_is_listed_page_by_page(caller: Caller, stranger: Caller, ada: Place) -> None:
+    models = [cast.ready(ada.project, name=name) for name in ("gpt2", "vgg16", "mlp")]
+    first = caller.get("/artifacts?limit=2")
+    assert [row["name"] for row in first["artifacts"]] == ["mlp", "vgg16"]
+    second = caller.get(f"/artifacts?limit=2&after={first['next']}")
+    assert ([row["id"] for row in second["artifacts"]], second["next"]) == ([models[0].pk], None)
+    assert caller.get("/artifacts?kind=trace")["field"] == "kind"
+    made = caller.post("/experiments", {"name": "one", "runs": [SPEC]})
+    (row,) = caller.get("/experiments")["experiments"]
+    assert (row["id"], row["total"], row["states"]) == (made["id"], 1, {"queued": 1})
+    assert caller.get("/experiments?after=" + made["id"])["experiments"] == []
+    assert stranger.get("/artifacts")["artifacts"] == stranger.get("/experiments")["experiments"] == []
+    names = {row["name"] for row in caller.get("/policies?family=memory")}
+    assert {"baseline", "vdnn-all"} <= names
+    assert "a100-40g" in {row["name"] for row in caller.get("/hardware")}
+    Host.objects.create(name="gpu-7", slots=2)
+    (host,) = caller.get("/hosts")
+    assert (host["name"], host["slots"], host["busy"], host["up"]) == ("gpu-7", 2, 0, True)
+
+
+def examples() -> dict[str, str]:
+    """The command of every operation, out of the API's own description."""
+    operations = (o for path in api.get_openapi_schema()["paths"].values() for o in path.values())
+    blocks = {o["operationId"]: o.get("description", "").split("```") for o in operations}
+    return {name: block[1].strip() for name, block in blocks.items() if len(block) == 3}
+
+
+def test_every_operation_has_an_example_that_works(caller: Caller, ada: Place, tmp_path: Path) -> None:
+    """As its command says: method, address, body."""
+    known = examples()
+    assert len(known) == sum(len(path) for path in api.get_openapi_schema()["paths"].values())
+    made = caller.post("/experiments", {"runs": [SPEC]})
+    run = Run.objects.get(kind="policy")
+    RunDocument.objects.create(run=run, outcome={"status": "ok"})
+    (tmp_path / "outcome.json").write_text(json.dumps(outcome_of({"seed": 9})))
+    stand = {"$RUN": run.pk, "$EXPERIMENT": made["id"], "$ARTIFACT": cast.ready(ada.project).pk}
+    for name, command in known.items():
+        _, *words = shlex.split(command)
+        for mark, value in stand.items():
+            words = [word.replace(mark, str(value)) for word in words]
+        path = words[-1].removeprefix("$LAB/api/v1")
+        given = words[words.index("-d") + 1] if "-d" in words else ""
+        body = (tmp_path / given[1:]).read_text() if given.startswith("@") else given
+        if "-F" in words:
+            file = SimpleUploadedFile("config.json", b"{}")
+            caller.last = caller.client.post("/api/v1/artifacts", {"file": file}).status_code
+        else:
+            caller.post(path, body) if body or "-X" in words else caller.get(path)
+        assert caller.last in (200, 201), name

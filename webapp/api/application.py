@@ -1,0 +1,86 @@
+"""The REST API as one application: who calls it, what it reads, and what every operation refuses."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from ninja import NinjaAPI
+from ninja.errors import HttpError
+
+from experiments.core.errors import BadInput
+from webapp.api import errors
+from webapp.api.models import ApiToken
+from webapp.api.schemas import Problem
+from webapp.api.tokens import TeamToken, may_write
+from webapp.artifacts.models import Artifact
+from webapp.runs.models import Experiment, Run
+
+MOST_PER_PAGE = 200
+REFUSALS = dict.fromkeys((400, 401, 403, 404, 413, 422), Problem)
+
+
+def refuse_unknown(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """The operation without parameters of the address that it does not have: one misspelt is no filter."""
+
+    @functools.wraps(operation)
+    def checked(request: HttpRequest, **values: Any) -> Any:
+        for name in request.GET:
+            if name not in values:
+                known = ", ".join(sorted(values)) or "none"
+                raise BadInput(f"unknown parameter {name!r:.80}", name[:80], f"one of {known}")
+        return operation(request, **values)
+
+    return checked
+
+
+api = NinjaAPI(
+    title="MLSys Policy Lab",
+    version="1",
+    description=(
+        "Send `Authorization: Bearer lab_...` with a token of your team (made on the team's tokens page). "
+        "Every operation has a command to copy: `$LAB` is this server's address, `$TOKEN` your token."
+    ),
+    urls_namespace="api-v1",
+    auth=TeamToken(),
+    docs_decorator=login_required,
+)
+errors.handle(api)
+api.add_decorator(refuse_unknown)
+
+
+def token_of(request: HttpRequest) -> ApiToken:
+    found: ApiToken = request.auth  # type: ignore[attr-defined]
+    return found
+
+
+def require_writer(request: HttpRequest) -> ApiToken:
+    """The caller's token; 403 where it may only read."""
+    token = token_of(request)
+    if not may_write(token):
+        raise HttpError(403, f"this needs a token with the role member; this one is {token.role}")
+    return token
+
+
+def runs_of(request: HttpRequest) -> QuerySet[Run]:
+    """The team's policy runs with what an answer reads of them."""
+    runs = Run.objects.filter(
+        project__team=token_of(request).team, project__trashed_at=None, kind=Run.Kind.POLICY
+    )
+    return runs.select_related("project").prefetch_related("metrics")
+
+
+def experiments_of(request: HttpRequest) -> QuerySet[Experiment]:
+    """The team's experiments that are not in the trash."""
+    found = Experiment.objects.not_trashed().filter(project__team=token_of(request).team)
+    return found.filter(project__trashed_at=None).select_related("project")
+
+
+def artifacts_of(request: HttpRequest) -> QuerySet[Artifact]:
+    """The team's artifacts that are not in the trash."""
+    found = Artifact.objects.filter(project__team=token_of(request).team, trashed_at=None)
+    return found.filter(project__trashed_at=None).select_related("project", "blob")

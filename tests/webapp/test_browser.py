@@ -128,6 +128,7 @@ def test_the_main_pages_have_no_serious_fault_for_assistive_technology(red: Cast
         f"runs/{run.pk}/",
         f"runs/{pipeline.pk}/",
         "hosts/",
+        "hosts/validation",
     ]
     pages += ["tables/", "tables/memory-gpt2/", "nightly/", f"nightly/{schedule.pk}/"]
     found = {}

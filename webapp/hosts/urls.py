@@ -5,4 +5,7 @@ from django.urls import path
 from webapp.hosts import views
 
 app_name = "hosts"
-urlpatterns = [path("", views.index, name="index")]
+urlpatterns = [
+    path("", views.index, name="index"),
+    path("validation", views.validation, name="validation"),
+]

@@ -1,4 +1,4 @@
-"""The page of hosts."""
+"""The page of hosts, and that of how well their simulated figures hold."""
 
 from __future__ import annotations
 
@@ -28,18 +28,24 @@ CELLS_SHOWN = 200
 @require_safe
 @in_project()
 def index(request: ProjectRequest) -> HttpResponse:
-    hosts, found = Host.objects.with_load(), evidence.newest()
-    validated = "python -m experiments.validate --device cpu --out evidence.json"
-    table = HostTable(hosts, request)
-    devices = DeviceTable(device_rows(hosts), request)
-    lines = ValidationTable(validation_rows(found), request, command=validated)
-    cells = CellTable(cell_rows(found), request, command=validated, per_page=CELLS_SHOWN)
+    hosts = Host.objects.with_load()
+    table, devices = HostTable(hosts, request), DeviceTable(device_rows(hosts), request)
     page = {
         "table": table,
         "devices": devices,
-        "lines": lines,
-        "cells": cells,
         "queue": Run.objects.queue_lengths(),
-        "validations": found,
+        "validated": len({entry.device for entry in evidence.newest()}),
     }
-    return asked_export(request, table, devices, cells, lines) or render(request, "hosts/index.html", page)
+    return asked_export(request, table, devices) or render(request, "hosts/index.html", page)
+
+
+@require_safe
+@in_project()
+def validation(request: ProjectRequest) -> HttpResponse:
+    """Predicted against measured: errors by device, then every model and policy."""
+    found = evidence.newest()
+    validated = "python -m experiments.validate --device cpu --out evidence.json"
+    lines = ValidationTable(validation_rows(found), request, command=validated)
+    cells = CellTable(cell_rows(found), request, command=validated, per_page=CELLS_SHOWN)
+    page = {"lines": lines, "cells": cells, "validations": found}
+    return asked_export(request, cells, lines) or render(request, "hosts/validation.html", page)

@@ -49,7 +49,11 @@ def test_evidence_is_imported_once_and_the_newest_is_shown(cast: Cast, tmp_path:
     names = "&".join(
         f"validation-column={name}" for name in ("model", "metric", "unit", "predicted", "error")
     )
-    rows = client.get(cast.url(f"hosts/?export=csv&table=validation-&{names}")).content.decode().splitlines()
+    rows = (
+        client.get(cast.url(f"hosts/validation?export=csv&table=validation-&{names}"))
+        .content.decode()
+        .splitlines()
+    )
     assert rows[1] == "gpt2,peak_memory,bytes,110.0,0.1"
     (found,) = evidence.newest()
     assert [(line.model, line.metric, line.error) for line in found.lines] == [
@@ -154,10 +158,12 @@ def test_a_grid_of_sixty_cells_is_one_table_with_memory_and_time_side_by_side(ca
     assert len(rows) == 60
     assert (rows[0].memory.error, rows[0].time.error) == (0.04, -0.2)  # type: ignore[union-attr]
     assert (rows[-1].memory, rows[-1].time, rows[-1].reason) == (None, None, "oops")
-    page = signed_in(cast.vera).get(cast.url("hosts/")).content.decode()
+    page = signed_in(cast.vera).get(cast.url("hosts/validation")).content.decode()
     table = page.split('aria-label="By model and policy"')[1].split("</section>")[0]
     assert table.count('class="change better" title="within 5 %, 0.04"') == 59
     assert table.count('class="change worse" title="beyond 15 %, -0.2"') == 59
-    file = signed_in(cast.vera).get(cast.url("hosts/?export=csv&table=cells-&cells-column=time_error"))
+    file = signed_in(cast.vera).get(
+        cast.url("hosts/validation?export=csv&table=cells-&cells-column=time_error")
+    )
     assert file.content.decode().splitlines()[1] == "-0.2"
     assert "oops" in table

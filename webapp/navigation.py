@@ -9,7 +9,9 @@ from typing import Any
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 
+from webapp.accounts import invitations
 from webapp.accounts.models import Project, Team, User
+from webapp.accounts.services import may_make_teams
 
 #: url name, label, and the url namespaces (or names) under which the entry counts as the current one.
 MENU: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -34,7 +36,7 @@ def context(request: HttpRequest) -> Mapping[str, Any]:
     """Context processor: nothing for strangers, the switcher for members, the menu inside a project."""
     user = getattr(request, "user", None)
     if not isinstance(user, User):
-        return {}
+        return _invited(request)
     project: Project | None = getattr(request, "project", None)
     team: Team | None = getattr(request, "team", None)
     return {
@@ -42,9 +44,19 @@ def context(request: HttpRequest) -> Mapping[str, Any]:
         "team": team,
         "role": getattr(request, "role", None),
         "can_write": getattr(request, "role", "viewer") != "viewer",
+        "may_make_teams": may_make_teams(user),
         "menu": menu(request, project) if project else (),
         "switcher": Project.objects.visible_to(user).select_related("team").order_by("team__name", "name"),
     }
+
+
+def _invited(request: HttpRequest) -> Mapping[str, Any]:
+    """To a guest with an invitation: who invites into what."""
+    session = getattr(request, "session", {})
+    if invitations.SESSION_KEY not in session:
+        return {}
+    link = reverse("invitation", kwargs={"token": session[invitations.SESSION_KEY]})
+    return {"invitation": invitations.remembered_invitation(request), "invitation_link": link}
 
 
 def menu(request: HttpRequest, project: Project) -> tuple[Entry, ...]:

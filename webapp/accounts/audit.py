@@ -13,6 +13,7 @@ from webapp.accounts.models import Team
 AUDITED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("accounts.Team", ("name", "slug")),
     ("accounts.Membership", ("team", "user", "role")),
+    ("accounts.Invitation", ("role", "revoked_at")),
     ("accounts.Project", ("name", "slug", "description", "trashed_at")),
     ("artifacts.Artifact", ("name", "trashed_at")),
     ("runs.Experiment", ("name", "trashed_at")),

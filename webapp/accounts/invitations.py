@@ -1,46 +1,55 @@
-"""Invitations: a signed link that lets somebody sign up into a team. Nothing is stored.
+"""Invitations: a link that lets somebody sign up into a team, and the list of those that still open it.
 
-A link ends after a week, or as soon as the admin who made it is no longer an admin of the team.
+The link is signed and kept nowhere; what is kept says who made it, for which role, and whether it was taken
+back. It ends after a week, when an admin takes it back, or as soon as who made it is no longer an admin.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
 from allauth.account.signals import user_signed_up
 from django.core import signing
+from django.db.models import F, QuerySet
 from django.http import HttpRequest
+from django.utils import timezone
 
-from webapp.accounts.models import Membership, Role, Team, User
+from webapp.accounts.models import Invitation, Membership, Role, Team, User
 
 SALT = "invitation to a team"
 LASTS = timedelta(days=7)
 SESSION_KEY = "invitation"
 
 
-@dataclass(frozen=True)
-class Invitation:
-    """Primary keys of the team and of the admin who invites, and the role that is offered."""
-
-    team: int
-    by: int
-    role: str
-
-
 def token(team: Team, by: User, role: str) -> str:
-    return signing.dumps(asdict(Invitation(team.pk, by.pk, role)), salt=SALT)
+    """The link's secret part; the invitation behind it is listed until it ends."""
+    made = Invitation.objects.create(team=team, by=by, role=role)
+    return signing.dumps(made.pk, salt=SALT)
+
+
+def pending(team: Team) -> QuerySet[Invitation]:
+    """The team's invitations that still open it, newest first."""
+    admins = Membership.objects.filter(team=team, role=Role.ADMIN).values("user")
+    found = team.invitations.filter(revoked_at=None, created_at__gt=timezone.now() - LASTS, by__in=admins)
+    return found.select_related("by", "team").order_by("-created_at")
+
+
+def revoke(invitation: Invitation) -> None:
+    invitation.revoked_at = timezone.now()
+    invitation.save(update_fields=["revoked_at"])
 
 
 def read_invitation(text: str) -> Invitation | None:
     """The invitation behind a link, or ``None`` when forged, ended or taken back."""
     try:
-        found = Invitation(**signing.loads(text, salt=SALT, max_age=LASTS))
+        number = signing.loads(text, salt=SALT, max_age=LASTS)
     except signing.BadSignature:
         return None
-    admins = Membership.objects.filter(team=found.team, user=found.by, role=Role.ADMIN)
-    return found if admins.exists() else None
+    if not isinstance(number, int):  # a link of an earlier release
+        return None
+    found = Invitation.objects.filter(pk=number).first()
+    return pending(found.team).filter(pk=found.pk).first() if found else None
 
 
 def remember(request: HttpRequest, text: str) -> None:
@@ -54,9 +63,11 @@ def remembered_invitation(request: HttpRequest) -> Invitation | None:
 
 def accept(invitation: Invitation, user: User) -> Membership:
     """Joins the team; somebody who is in it already keeps the role they have."""
-    member, _ = Membership.objects.get_or_create(
-        team_id=invitation.team, user=user, defaults={"role": invitation.role}
+    member, is_new = Membership.objects.get_or_create(
+        team=invitation.team, user=user, defaults={"role": invitation.role}
     )
+    if is_new:
+        Invitation.objects.filter(pk=invitation.pk).update(joined=F("joined") + 1)
     return member
 
 

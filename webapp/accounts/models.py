@@ -47,6 +47,23 @@ class Membership(models.Model):
         return {"team": self.team_id}
 
 
+class Invitation(models.Model):
+    """A link into a team that an admin made; whoever opens it while it lasts joins with its role."""
+
+    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="invitations")
+    by = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    role = models.CharField(max_length=10, choices=Role)
+    created_at = models.DateTimeField(auto_now_add=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    joined = models.PositiveIntegerField(default=0, help_text="how many joined by it")
+
+    def __str__(self) -> str:
+        return f"invitation into {self.team} as {self.role}"
+
+    def get_additional_data(self) -> dict[str, int]:
+        return {"team": self.team_id}
+
+
 class ProjectQuerySet(models.QuerySet["Project"]):
     def visible_to(self, user: User) -> ProjectQuerySet:
         """The projects of the user's teams that are not in the trash."""

@@ -32,6 +32,10 @@ def _free_slug(name: str, taken: set[str], fallback: str) -> str:
     return slug
 
 
+def may_make_teams(user: User) -> bool:
+    return user.is_superuser or Membership.objects.filter(user=user, role=Role.ADMIN).exists()
+
+
 @transaction.atomic
 def create_team(name: str, admin: User) -> Team:
     taken = set(Team.objects.values_list("slug", flat=True))

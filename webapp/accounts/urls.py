@@ -14,6 +14,11 @@ urlpatterns = [
     path("t/<slug:team>/trash/delete", views.delete, name="delete"),
     path("t/<slug:team>/<slug:project>/trash", views.trash_project, name="trash_project"),
     path("t/<slug:team>/members/invite", views.invite, name="invite"),
+    path(
+        "t/<slug:team>/members/invitations/<int:invitation>/revoke",
+        views.revoke_invitation,
+        name="revoke_invitation",
+    ),
     path("t/<slug:team>/members/<int:member>/role", views.set_role, name="set_role"),
     path("t/<slug:team>/members/<int:member>/remove", views.remove_member, name="remove_member"),
     path("t/<slug:team>/<slug:project>/", views.project, name="project"),

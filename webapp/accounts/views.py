@@ -39,16 +39,17 @@ def home(request: HttpRequest) -> HttpResponse:
 
 
 @login_required
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 def create_team(request: HttpRequest) -> HttpResponse:
-    """Only an administrator of the installation makes teams; everybody else is invited into one."""
+    """Administrators of the installation and of any team make teams; everybody else is invited into one."""
     assert isinstance(request.user, User)
-    if not request.user.is_superuser:
+    if not services.may_make_teams(request.user):
         raise Http404("no such page")
-    form = TeamForm(request.POST)
-    if not form.is_valid():
-        return render(request, "accounts/no_project.html", {"form": form}, status=422)
+    form = TeamForm(request.POST or None)
+    if request.method != "POST" or not form.is_valid():
+        return render(request, "accounts/new_team.html", {"form": form}, status=422 if form.errors else 200)
     team = services.create_team(form.cleaned_data["name"], request.user)
+    messages.success(request, f"The team {team} is made. Its first project comes next.")
     return redirect("team", team=team.slug)
 
 
@@ -76,7 +77,7 @@ def team(request: TeamRequest) -> HttpResponse:
         "audit": AuditTable(audit.entries(request.team), request, per_page=ROWS),
     }
     page = {"members": members, "projects": projects, "form": ProjectForm(), "invite": RoleForm()}
-    page |= {**tables, "days": settings.TRASH_DAYS}
+    page |= {**tables, "days": settings.TRASH_DAYS, "invitations": invitations.pending(request.team)}
     return asked_export(request, *tables.values()) or render(request, "accounts/team.html", page)
 
 
@@ -129,6 +130,15 @@ def invite(request: TeamRequest) -> HttpResponse:
     link = request.build_absolute_uri(reverse("invitation", kwargs={"token": token}))
     page = {"link": link, "invited_as": form.cleaned_data["role"], "days": invitations.LASTS.days}
     return render(request, "accounts/invitation_made.html", page)
+
+
+@require_POST
+@in_team()
+def revoke_invitation(request: TeamRequest, invitation: int) -> HttpResponse:
+    found = get_object_or_404(invitations.pending(request.team), pk=invitation)
+    invitations.revoke(found)
+    messages.success(request, "The invitation opens nothing any more.")
+    return redirect("team", team=request.team.slug)
 
 
 @require_POST

@@ -30,6 +30,7 @@ def test_signing_up_needs_an_invitation(cast: Cast) -> None:
     guest.get(link)
     guest.post("/accounts/signup/", account)
     assert Membership.objects.get(user__username="newt").role == "viewer"
+    assert invitations.pending(cast.red).get().joined == 1
 
 
 def test_an_invitation_ends_when_its_admin_is_none_any_more(cast: Cast) -> None:
@@ -39,6 +40,38 @@ def test_an_invitation_ends_when_its_admin_is_none_any_more(cast: Cast) -> None:
     cast.red.memberships.filter(user=cast.max).update(role=Role.ADMIN)
     services.set_role(cast.red.memberships.get(user=cast.ada), Role.MEMBER)
     assert invitations.read_invitation(token) is None
+
+
+def test_invitations_are_listed_and_taken_back(cast: Cast) -> None:
+    """The page of the team lists those that still open it; a link that was taken back opens nothing."""
+    token = invitations.token(cast.red, cast.ada, Role.VIEWER)
+    (made,) = invitations.pending(cast.red)
+    url = f"/t/red/members/invitations/{made.pk}/revoke"
+    assert url in signed_in(cast.ada).get("/t/red/").content.decode()
+    assert url not in signed_in(cast.max).get("/t/red/").content.decode()
+    assert signed_in(cast.max).post(url).status_code == 403
+    assert signed_in(cast.sly).post(url).status_code == 404
+    signed_in(cast.ada).post(url)
+    assert invitations.read_invitation(token) is None
+    assert not invitations.pending(cast.red).exists()
+
+
+def test_a_sign_up_says_which_team_invites(cast: Cast) -> None:
+    guest = Client()
+    guest.get(f"/invitation/{invitations.token(cast.red, cast.ada, Role.VIEWER)}/")
+    page = guest.get("/accounts/signup/").content.decode()
+    assert f"Join {cast.red}" in page
+    assert f"{cast.ada} invites you" in page
+
+
+def test_an_admin_makes_a_second_team_and_a_member_does_not(cast: Cast) -> None:
+    assert 'href="/teams/new"' in signed_in(cast.ada).get("/t/red/").content.decode()
+    assert signed_in(cast.max).get("/teams/new").status_code == 404
+    assert signed_in(cast.max).post("/teams/new", {"name": "Mine"}).status_code == 404
+    assert signed_in(cast.ada).post("/teams/new", {"name": ""}).status_code == 422
+    page = signed_in(cast.ada).post("/teams/new", {"name": "Second"}, follow=True)
+    assert "The team Second is made" in page.content.decode()
+    assert Membership.objects.get(team__name="Second").role == "admin"
 
 
 def test_opening_an_invitation_twice_does_not_change_a_role(cast: Cast) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from labtools import control, doctor, installation, remote, testing, up
+from labtools import control, doctor, installation, remote, repeat, testing, up
 from labtools.layout import Layout
 from labtools.problems import Interrupted, Problem, from_operating_system
 
@@ -61,6 +61,9 @@ def dispatch(options: argparse.Namespace, extra: Sequence[str], arguments: Seque
             return doctor.doctor(layout, options.port)
         case "run":
             return remote.run(options.file, options.server)
+        case "repeat":
+            installation.ensure(layout, installation.RUNTIME)
+            return repeat.repeat(layout, options.run, options.server)
         case _:
             return remote.import_outcome(options.file, options.server)
 
@@ -79,7 +82,9 @@ def parser() -> argparse.ArgumentParser:
     submit.add_argument("file", type=Path, metavar="SPEC.json")
     hand_in = commands.add_parser("import", help="upload an outcome computed elsewhere")
     hand_in.add_argument("file", type=Path, metavar="OUTCOME.json")
-    for command in (submit, hand_in):
+    again = commands.add_parser("repeat", help="carry a server's run out again here: the same figures?")
+    again.add_argument("run", metavar="RUN", help="its id, as on its page")
+    for command in (submit, hand_in, again):
         command.add_argument("--server", required=True, metavar="URL")
     return lab
 

@@ -21,10 +21,9 @@ from labtools.problems import Problem
 from labtools.progress import ProgressLine
 
 ASK_EVERY = 1.0  # seconds
-ENDED = ("succeeded", "failed", "cancelled", "rejected")
+ENDED = ("succeeded", "infeasible", "failed", "cancelled", "rejected")
 # The exit codes of `python -m experiments run`, for a run that was carried out elsewhere.
-INFEASIBLE = 3
-EXIT_CODES = {"succeeded": 0, "rejected": 2}
+EXIT_CODES = {"succeeded": 0, "infeasible": 3, "rejected": 2}
 
 
 @dataclass(frozen=True)
@@ -53,11 +52,22 @@ class Server:
         query = f"?project={urllib.parse.quote(self.project)}" if self.project else ""
         return self._ask(urllib.request.Request(f"{self.url}{path}{query}", data, headers, method="POST"))
 
+    def download(self, path: str) -> bytes:
+        """The bytes of a file."""
+        return self._open(urllib.request.Request(f"{self.url}{path}"))
+
     def _ask(self, request: urllib.request.Request) -> Any:
+        try:
+            return json.loads(self._open(request))
+        except ValueError as error:
+            raise Problem(f"{self.url} did not answer with JSON", "is this the address of a lab?") from error
+
+    def _open(self, request: urllib.request.Request) -> bytes:
         request.add_header("Authorization", f"Bearer {self.token}")
         try:
             with urllib.request.urlopen(request, timeout=60) as response:
-                return json.load(response)
+                found: bytes = response.read()
+                return found
         except urllib.error.HTTPError as error:
             raise _explain_refusal(error) from error
         except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
@@ -65,8 +75,6 @@ class Server:
             raise Problem(
                 f"{self.url} does not answer: {reason}", "check --server and the network"
             ) from error
-        except json.JSONDecodeError as error:
-            raise Problem(f"{self.url} did not answer with JSON", "is this the address of a lab?") from error
 
 
 def run(spec_file: Path, url: str) -> int:
@@ -80,10 +88,7 @@ def run(spec_file: Path, url: str) -> int:
         line.show(describe(current))
         time.sleep(ASK_EVERY)
     line.close(describe(current))
-    outcome = current.get("outcome")
-    print(json.dumps(outcome, indent=1))
-    if isinstance(outcome, dict) and outcome.get("status") == "infeasible":
-        return INFEASIBLE
+    print(json.dumps(current.get("outcome"), indent=1))
     return EXIT_CODES.get(current["state"], 1)
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest
+from django.http import FileResponse, HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import File, Status, UploadedFile
 from ninja.errors import HttpError
@@ -29,7 +29,7 @@ from webapp.api.application import (
 from webapp.api.gate import read_json
 from webapp.api.projects import project_of
 from webapp.api.schemas import ArtifactAnswer, ExperimentAnswer, RunAnswer, RunPage
-from webapp.artifacts.services import store_upload
+from webapp.artifacts.services import open_blob, store_upload
 from webapp.runs.models import Run
 from webapp.runs.services import cancel, cancel_experiment, submit_experiment
 from webapp.runs.specs import Submission, check_spec, trials_of
@@ -75,6 +75,20 @@ def read_artifact(request: HttpRequest, artifact: int) -> Any:
     ```
     """
     return answers.artifact_answer(get_object_or_404(artifacts_of(request), pk=artifact))
+
+
+@api.get("/files/{str:sha256}", response={200: bytes, **REFUSALS}, tags=["artifacts"])
+def read_file(request: HttpRequest, sha256: str) -> Any:
+    """The bytes of a file of the team, by their hash.
+
+    ```
+    curl -H "Authorization: Bearer $TOKEN" -o file "$LAB/api/v1/files/$SHA256"
+    ```
+    """
+    found = artifacts_of(request).filter(blob_id=sha256).first()
+    if found is None or found.blob is None:
+        raise HttpError(404, f"the team has no file {sha256!r:.80}")
+    return FileResponse(open_blob(found.blob), as_attachment=True, content_type="application/octet-stream")
 
 
 @api.post("/runs", response={201: RunAnswer, **REFUSALS}, openapi_extra=_body("a RunSpec"), tags=["runs"])

@@ -152,6 +152,7 @@ def run(request: ProjectRequest, run: UUID) -> HttpResponse:
         "view": document.view_of(found),
         "position": live.position(found),
         "question": question_of(found),
+        "server": request.build_absolute_uri("/").rstrip("/"),
         "simulator_error": simulator_errors(request).of(found.family, found.hardware),
     }
     return render(request, "runs/run.html", page)

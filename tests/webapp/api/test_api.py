@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.files.base import ContentFile
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
@@ -19,6 +20,7 @@ from webapp.accounts.services import create_project
 from webapp.api import services
 from webapp.api.application import api
 from webapp.api.models import ApiToken
+from webapp.artifacts.services import store_upload
 from webapp.hosts.models import Host
 from webapp.runs.models import Run, RunDocument
 
@@ -295,15 +297,31 @@ def examples() -> dict[str, str]:
     return {name: block[1].strip() for name, block in blocks.items() if len(block) == 3}
 
 
-def test_every_operation_has_an_example_that_works(caller: Caller, ada: Place, tmp_path: Path) -> None:
+def test_a_file_is_read_by_its_hash_by_its_own_team(
+    caller: Caller, stranger: Caller, ada: Place, settings: Any, tmp_path: Path
+) -> None:
+    settings.MEDIA_ROOT = tmp_path
+    file = store_upload(ada.project, ada.user, "a.json", ContentFile(b"{}", "a.json"))
+    answer = caller.client.get(f"/api/v1/files/{file.blob_id}")
+    assert b"".join(answer.streaming_content) == b"{}"  # type: ignore[attr-defined]
+    assert stranger.get(f"/files/{file.blob_id}")["detail"].startswith("the team has no file")
+    caller.get("/files/" + "0" * 64)
+    assert caller.last == 404
+
+
+def test_every_operation_has_an_example_that_works(
+    caller: Caller, ada: Place, settings: Any, tmp_path: Path
+) -> None:
     """As its command says: method, address, body."""
+    settings.MEDIA_ROOT = tmp_path
     known = examples()
     assert len(known) == sum(len(path) for path in api.get_openapi_schema()["paths"].values())
     made = caller.post("/experiments", {"runs": [SPEC]})
     run = Run.objects.get(kind="policy")
     RunDocument.objects.create(run=run, outcome={"status": "ok"})
     (tmp_path / "outcome.json").write_text(json.dumps(outcome_of({"seed": 9})))
-    stand = {"$RUN": run.pk, "$EXPERIMENT": made["id"], "$ARTIFACT": cast.ready(ada.project).pk}
+    file = store_upload(ada.project, ada.user, "a.json", ContentFile(b"{}", "a.json"))
+    stand = {"$RUN": run.pk, "$EXPERIMENT": made["id"], "$ARTIFACT": file.pk, "$SHA256": file.blob_id}
     for name, command in known.items():
         _, *words = shlex.split(command)
         for mark, value in stand.items():
@@ -312,8 +330,10 @@ def test_every_operation_has_an_example_that_works(caller: Caller, ada: Place, t
         given = words[words.index("-d") + 1] if "-d" in words else ""
         body = (tmp_path / given[1:]).read_text() if given.startswith("@") else given
         if "-F" in words:
-            file = SimpleUploadedFile("config.json", b"{}")
-            caller.last = caller.client.post("/api/v1/artifacts", {"file": file}).status_code
+            upload = SimpleUploadedFile("config.json", b"{}")
+            caller.last = caller.client.post("/api/v1/artifacts", {"file": upload}).status_code
+        elif "-o" in words:
+            caller.last = caller.client.get(f"/api/v1{path}").status_code
         else:
             caller.post(path, body) if body or "-X" in words else caller.get(path)
         assert caller.last in (200, 201), name

@@ -22,13 +22,14 @@ from webapp.runs.lanes import lanes_of
 from webapp.runs.memory_figure import MemoryView, memory_view
 from webapp.runs.models import Run, RunDocument
 from webapp.runs.parallel_figure import MEMORY, ParallelView, parallel_view
+from webapp.runs.plan_names import in_names
 from webapp.runs.plan_topology import Topology, topology_of
 from webapp.runs.planner_notes import Notes, notes_of
 
 #: Parts of the provenance that have a place of their own on the page.
 TOLD_APART = (
     *("hardware", "timing", "timed_on", "timeline", "states", "full_peak", "warnings"),
-    *("settled", "tried"),
+    *("settled", "tried", "names"),
 )
 #: Model FLOPs utilization above which a figure is doubted.
 BELIEVABLE_MFU = 0.7
@@ -127,7 +128,7 @@ def view_of(run: Run) -> RunView:
         kernels=kernels_view(outcome),
         topology=topology_of(outcome),
         notes=notes_of(plan) if run.family == "parallel" else None,
-        tables=_tables(plan, elsewhere),
+        tables=_tables(plan, elsewhere, provenance.get("names") or {}),
         plan_facts=_facts(plan, elsewhere),
         violations=tuple(outcome.get("violations") or ()),
         doubts=tuple(_doubts(values)),
@@ -216,7 +217,9 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
 
 
-def _tables(plan: Mapping[str, Any], elsewhere: tuple[str, ...]) -> tuple[PlanTable, ...]:
+def _tables(
+    plan: Mapping[str, Any], elsewhere: tuple[str, ...], named: Mapping[str, Mapping[str, str]]
+) -> tuple[PlanTable, ...]:
     """The lists of a plan; many equal records are stored as ``columns`` (their names) and
     ``rows`` of values.
     """
@@ -225,7 +228,7 @@ def _tables(plan: Mapping[str, Any], elsewhere: tuple[str, ...]) -> tuple[PlanTa
         columns = tuple(plan["columns"])
         records = tuple(dict(zip(columns, row, strict=True)) for row in plan["rows"])
         return (PlanTable("rows", columns, records),)
-    return tuple(_table(name, plan[name]) for name in names)
+    return tuple(_table(name, [in_names(row, named) for row in plan[name]]) for name in names)
 
 
 def _table(name: str, rows: list[Mapping[str, Any]]) -> PlanTable:

@@ -7,6 +7,7 @@ from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
 from experiments.hardware import Hardware, resolve
 from experiments.memory.experiment.figures import metrics_of, notes_of
+from experiments.memory.experiment.names import names_of
 from experiments.memory.experiment.planned import (
     infeasible_result,
     make_plan,
@@ -75,7 +76,11 @@ def simulate(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
         series=curves(simulation, machine.capacity) | lanes(simulation),
         plan=plan.to_json(),
         workload_sha256=loaded.sha256,
-        notes={**notes_of(simulation, step, machine, hardware.device), "timeline": drawn},
+        notes={
+            **notes_of(simulation, step, machine, hardware.device),
+            "timeline": drawn,
+            "names": names_of(step, plan),
+        },
     )
 
 
@@ -127,5 +132,6 @@ def simulate_together(
             "step_time_by_device": times,
             "link": shared.discipline,
             "timeline": timeline(recording, changed, plan),
+            "names": names_of(changed, plan),
         },
     )

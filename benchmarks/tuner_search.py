@@ -135,8 +135,9 @@ def tuned(model: str, operators: int, trials: int, threads: int, seed: int) -> N
                     continue
                 found = bench.calls(place, best.proposal)
                 calls |= {search.name: found["ours"], "torch": found["torch"]}
-            for name, sample in in_turns(calls, TURNS).items():
-                totals[name] += task.weight * sample.median
+            taken = in_turns(calls, seed, TURNS)
+            for name in calls:
+                totals[name] += task.weight * taken.sample(name).median
     _print_tuned(model, benches[0].tasks, searches, histories, totals)
 
 

@@ -8,6 +8,9 @@ import argparse
 import os
 import sys
 
+# torch's profiler says on stderr when it starts and stops, and that is where progress goes.
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+
 from experiments.commands import (
     advise,
     calibrate,

@@ -16,6 +16,7 @@ from typing import Any
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, close_old_connections
 
+from experiments.core import dashboard
 from experiments.core.errors import BadInput
 from experiments.run import revision
 from webapp.artifacts.models import Artifact
@@ -151,7 +152,8 @@ def conclude(claim: Claim, given: Assignment, ended: Ended) -> bool:
 
 def _ending(run: Run, given: Assignment, ended: Ended) -> Ending:
     if ended.cause:
-        return _failure(run, Run.State.FAILED, ended.cause)
+        failed = _failure(run, Run.State.FAILED, ended.cause)
+        return replace(failed, dashboard_status=dashboard.TIMEOUT if ended.took_too_long else dashboard.OOM)
     if ended.exit_code == assignment.BAD_INPUT:
         return _failure(run, Run.State.REJECTED, assignment.last_line(ended.log))
     try:

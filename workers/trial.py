@@ -18,6 +18,8 @@ from workers.sandbox import Cell, Limits
 #: How often the tree's memory is added up. Between two looks a process can take about a gigabyte more.
 LOOK_SECONDS = 0.1
 LOG_BYTES = 16_384
+#: How the cause of an end begins that the time limit made.
+TOO_LONG = "took longer than"
 #: A progress line longer than this is nobody's progress.
 LINE_BYTES = 4096
 
@@ -31,6 +33,10 @@ class Ended:
     cause: str
     peak_bytes: int
     log: str
+
+    @property
+    def took_too_long(self) -> bool:
+        return self.cause.startswith(TOO_LONG)
 
 
 @dataclass
@@ -114,7 +120,7 @@ class Trial:
                     if self._look(process) > self.limits.memory:
                         return f"took more than {self.limits.memory / 2**30:.2f} GiB of memory"
                     if now - started > self.limits.seconds:
-                        return f"took longer than {self.limits.seconds:g} s"
+                        return f"{TOO_LONG} {self.limits.seconds:g} s"
                     if now - last_asked >= watch.interval:
                         last_asked = now
                         if cause := watch.asked_to_stop():

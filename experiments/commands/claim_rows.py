@@ -9,7 +9,7 @@ from typing import Any
 from experiments.core.units import significant
 
 #: Widths of what stands before the reason; a longer name is printed whole and shifts its own line.
-WIDTHS = (20, 40, 10, 10, 21)
+WIDTHS = (20, 40, 10, 18, 21)
 
 
 class Rows:
@@ -30,7 +30,7 @@ class Rows:
         sys.stdout.flush()
 
     def show(self, row: dict[str, Any]) -> None:
-        figures = (_number(row["value"]), _number(row["ours"]))
+        figures = (_number(row["value"]), row["shown"] or "-")
         print(_line((row["policy"], row["claim"], *figures, row["verdict"]), row["reason"]))
 
     def end(self) -> None:

@@ -18,6 +18,7 @@ from experiments.core.claim_evidence import (
     counts_in_words,
     key_of,
     load_evidence,
+    shown_row,
 )
 from experiments.core.claims import OwnedClaim, chosen_claims
 from experiments.core.errors import BadInput
@@ -69,7 +70,9 @@ def call(arguments: argparse.Namespace) -> int:
 def _rows(arguments: argparse.Namespace, chosen: Sequence[OwnedClaim]) -> Iterator[dict[str, Any]]:
     """Yield each claim's row, once the evidence file has it."""
     if not arguments.run:
-        yield from (claim_row(owned, _without_runs(owned, "pass --run to carry it out")) for owned in chosen)
+        for owned in chosen:
+            verdict = _without_runs(owned, "pass --run to carry it out")
+            yield shown_row(owned, claim_row(owned, verdict))
         return
     before, evidence = _evidence(arguments, chosen)
     if arguments.out:
@@ -83,7 +86,7 @@ def _rows(arguments: argparse.Namespace, chosen: Sequence[OwnedClaim]) -> Iterat
         if arguments.out:
             write_json(evidence.to_json(), arguments.out)
         progress(1.0, owned.claim.id)
-        yield {name: row[name] for name in claim_row(owned, Verdict(NOT_RUN, ""))}
+        yield shown_row(owned, row)
 
 
 def _without_runs(owned: OwnedClaim, why: str) -> Verdict:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from experiments.commands.output import progress_of, progress_option, table, write_json
+from experiments.core.dashboard import dashboard_status
+from experiments.core.differences import is_unseen
 from experiments.core.errors import BadInput, LabError
 from experiments.core.progress import part
 from experiments.core.published_figures import Against, mean_error, verdicts_in_words
 from experiments.core.spec import Outcome
 from experiments.core.suites import (
+    Cell,
     Suite,
     agreement_of,
     compare_with_published,
@@ -50,13 +53,13 @@ def call(arguments: argparse.Namespace) -> int:
             outcome = run(spec, progress)
         except LabError as error:
             failed += 1
-            rows.append((title, "error", str(error)))
+            rows.append((title, "error", "", str(error)))
             continue
         outcomes[title] = outcome
-        rows.append((title, outcome.status, _figures(outcome)))
+        rows.append((title, outcome.status, dashboard_status(outcome.provenance), _figures(outcome)))
         _keep(outcome, arguments, suite, done)
     if not arguments.json:
-        print(table(("run", "status", "figures"), rows))
+        print(run_table(rows))
         if suite.rows:
             print(f"\n{suite.value}\n{value_table(suite, outcomes)}")
         if suite.published:
@@ -64,10 +67,17 @@ def call(arguments: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
+def run_table(rows: Sequence[tuple[str, str, str, str]]) -> str:
+    """Title, status, PyTorch's status where models were compiled, and figures of each run."""
+    compiled = any(row[2] for row in rows)
+    header = ("run", "status", *(["PyTorch's"] if compiled else []), "figures")
+    return table(header, [row if compiled else (*row[:2], row[3]) for row in rows])
+
+
 def value_table(suite: Suite, outcomes: Mapping[str, Outcome]) -> str:
     """The suite's value by workload and policy."""
-    rows = value_grid(suite, _values(suite, outcomes))
-    lines = [(title, *("-" if one is None else f"{one:.3f}" for one in found)) for title, found in rows]
+    rows = value_grid(suite, _values(suite, outcomes), _unseen(suite, outcomes))
+    lines = [(title, *map(_cell, found)) for title, found in rows]
     return table(("", *suite.columns), lines)
 
 
@@ -94,6 +104,21 @@ def _against(row: Against) -> tuple[str, ...]:
 def _values(suite: Suite, outcomes: Mapping[str, Outcome]) -> dict[str, float]:
     known = {title: outcome.metrics.get(suite.value_of(title)) for title, outcome in outcomes.items()}
     return {title: float(row["value"]) for title, row in known.items() if row}
+
+
+def _cell(value: Cell) -> str:
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else f"{value:.3f}"
+
+
+def _unseen(suite: Suite, outcomes: Mapping[str, Outcome]) -> set[str]:
+    """Return the titles of runs whose value is a ratio with 1 in its interval."""
+    return {
+        title
+        for title, outcome in outcomes.items()
+        if is_unseen(suite.value_of(title), {name: row["value"] for name, row in outcome.metrics.items()})
+    }
 
 
 def _keep(outcome: Outcome, arguments: argparse.Namespace, suite: Suite, number: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from experiments.core import jsonio, registry
 from experiments.core.claims import OwnedClaim
 from experiments.core.errors import BadInput
-from experiments.core.verdicts import NOT_RUN, VERDICTS, Verdict
+from experiments.core.verdicts import NOT_RUN, VERDICTS, Verdict, figure_in_words
 
 #: What the file says of itself.
 FORMAT = "mlsys-claims-1"
@@ -110,6 +110,12 @@ def claim_row(owned: OwnedClaim, verdict: Verdict) -> dict[str, Any]:
         "verdict": verdict.verdict,
         "reason": verdict.reason,
     }
+
+
+def shown_row(owned: OwnedClaim, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of evidence as it is printed: the claim, its verdict, and our figure in words."""
+    verdict = Verdict(*(row[name] for name in ("verdict", "reason", "ours", "low", "high")))
+    return {**claim_row(owned, verdict), "shown": figure_in_words(owned.claim, verdict)}
 
 
 def count_verdicts(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:

@@ -12,7 +12,15 @@ from typing import Any, NamedTuple
 
 from experiments.core import registry
 from experiments.core.errors import BadInput
-from experiments.core.figures import REPEATS, Figure, evaluate, mean_of_repeats, names_in
+from experiments.core.figures import (
+    REPEATS,
+    Figure,
+    ends_of,
+    evaluate,
+    mean_of_repeats,
+    names_in,
+    with_noise_inside,
+)
 from experiments.core.metrics import is_noisy
 from experiments.core.paper import MEMORY, Claim, Paper
 from experiments.core.policy import Policy
@@ -189,17 +197,35 @@ def judge_trials(claim: Claim, found: Sequence[TrialFigures | None], known: Form
     for figure in figures[:count]:
         if isinstance(figure, str):
             return Verdict(NOT_REPRODUCED, figure)
-    ours = mean_of_repeats([figure for figure in figures[:count] if isinstance(figure, float)])
+    ours = _mean_figure(claim, found[:count], known)
     complete = all(figure is not None for figure in figures[count:])
-    varied = [Figure(one) if isinstance(one, float) else None for one in figures[count:]] if complete else []
-    return judge(claim, ours, varied, is_measured_with_noise(claim))
+    varied = [_single_figure(claim, metrics, known) for metrics in found[count:] if metrics is not None]
+    return judge(claim, ours, varied if complete else [], is_measured_with_noise(claim))
 
 
 def needs_variation(claim: Claim, found: Sequence[TrialFigures], known: Forms) -> bool:
     """Return whether the verdict depends on half and double: the figure itself is within the tolerance."""
     figures = [_figure_of(claim, metrics, known) for metrics in found]
     numbers = [figure for figure in figures if isinstance(figure, float)]
-    return bool(factors(claim)) and len(numbers) == len(found) and is_met(claim, mean_of_repeats(numbers))
+    if not factors(claim) or len(numbers) < len(found):
+        return False
+    return is_met(claim, _mean_figure(claim, found, known))
+
+
+def _mean_figure(claim: Claim, found: Sequence[TrialFigures | None], known: Forms) -> Figure:
+    """Return the mean over the repeats; its interval is the wider of theirs and that of the repeats."""
+    carried = [{**metrics, **closed_forms(claim, known)} for metrics in found if metrics is not None]
+    ours = mean_of_repeats([evaluate(claim.figure, metrics) for metrics in carried])
+    return with_noise_inside(ours, [ends_of(claim.figure, metrics) for metrics in carried])
+
+
+def _single_figure(claim: Claim, metrics: TrialFigures, known: Forms) -> Figure | None:
+    """Return the figure of a single trial, with the interval that it has of itself."""
+    value = _figure_of(claim, metrics, known)
+    if isinstance(value, str):
+        return None
+    ends = ends_of(claim.figure, {**metrics, **closed_forms(claim, known)})
+    return Figure(value) if ends is None else Figure(value, *ends)
 
 
 def _figure_of(claim: Claim, metrics: TrialFigures, known: Forms) -> float | str:

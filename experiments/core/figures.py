@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import operator
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from experiments.core.differences import interval_of
 from experiments.core.errors import BadInput
 
 #: What a figure can name: metrics by run.
@@ -89,3 +91,31 @@ def mean_of_repeats(values: Sequence[float]) -> Figure:
         return Figure(mean)
     half = STUDENT * statistics.stdev(values) / math.sqrt(REPEATS)
     return Figure(mean, mean - half, mean + half)
+
+
+def ends_of(figure: str, metrics: Metrics) -> tuple[float, float] | None:
+    """Return the least and the greatest value of a figure over the intervals that its ratios have.
+
+    ``None`` where none of the metrics that it names has one.
+    """
+    named = dict.fromkeys(names_in(figure))
+    known = {(run, name): interval_of(name, metrics.get(run, {})) for run, name in named}
+    noisy = {pair: interval for pair, interval in known.items() if interval is not None}
+    if not noisy:
+        return None
+    values = []
+    for corner in itertools.product(*noisy.values()):
+        moved = {run: dict(row) for run, row in metrics.items()}
+        for (run, name), end in zip(noisy, corner, strict=True):
+            moved[run][name] = end
+        values.append(evaluate(figure, moved))
+    return min(values), max(values)
+
+
+def with_noise_inside(ours: Figure, ends: Sequence[tuple[float, float] | None]) -> Figure:
+    """Return ``ours`` with an interval that is never narrower than the mean one of single runs."""
+    known = [interval for interval in ends if interval is not None]
+    if ours.low is None or ours.high is None or not known:
+        return ours
+    low, high = (statistics.fmean(side) for side in zip(*known, strict=True))
+    return Figure(ours.value, min(ours.low, low), max(ours.high, high))

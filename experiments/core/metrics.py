@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from experiments.core.differences import ENDS, INTERVALS
 from experiments.core.errors import BadInput
 
 
@@ -62,7 +63,11 @@ roofline_latency                 s          lower   latency by a calibrated roof
 compile_time                     s          lower   compile time
 compile_cpu_time                 s          lower   processor time of compiling, the C++ compiler's too
 speedup                          ratio      higher  speed-up over eager
-break_even                       calls      lower   calls until compiling has paid back
+speedup_low                      ratio      -       lower end of the speed-up's 95 % interval
+speedup_high                     ratio      -       upper end of the speed-up's 95 % interval
+eager_peak_memory                bytes      -       peak memory of an eager call
+compression_ratio                ratio      higher  eager's peak memory over ours
+break_even                       calls      lower   calls until compiling's processor time has paid back
 traffic_ratio                    ratio      lower   memory traffic over that of operators by themselves
 speedup_over_tensorflow          ratio      higher  TensorFlow's recorded time over ours
 speedup_over_tvm                 ratio      higher  TVM's recorded time over ours
@@ -161,10 +166,12 @@ def metric(name: str) -> Metric:
 CLOCKED = ("compile_time", "compile_cpu_time")
 #: Units of figures that a clock of this host gives in a measured run; those of others are counted.
 OF_A_CLOCK = ("s", "1/s", "FLOP/s")
+#: Ratios of such figures, and what follows from them.
+RATIOS = frozenset((*INTERVALS, *ENDS, "break_even"))
 
 
 def is_noisy(name: str, mode: str) -> bool:
     """Return whether a figure of a run in ``mode`` is read off a clock, so that repeats differ."""
     found = METRICS.get(name)
-    by_clock = found is not None and (found.unit in OF_A_CLOCK or name == "speedup")
+    by_clock = found is not None and (found.unit in OF_A_CLOCK or name in RATIOS)
     return name in CLOCKED or (mode == "measured" and by_clock)

@@ -31,11 +31,12 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from experiments.core.differences import EQUAL, NO_DIFFERENCE
 from experiments.core.errors import BadInput
 from experiments.core.published_figures import Against, Agreement
 from experiments.core.spec import RunSpec, load_spec
@@ -200,17 +201,25 @@ def agreement_of(suite: Suite, rows: Sequence[Against]) -> Agreement | None:
 
 
 MEAN = "geometric mean"
+#: A figure of a suite's table, the words in its place, or none.
+Cell = float | str | None
 
 
-def value_grid(suite: Suite, values: Mapping[str, float]) -> list[tuple[str, list[float | None]]]:
+def value_grid(
+    suite: Suite, values: Mapping[str, float], unseen: Collection[str] = ()
+) -> list[tuple[str, list[Cell]]]:
     """Return ``values`` by the titles of runs as rows of the suite's table.
 
-    With their means where every cell of a column is known.
+    With their means where every cell of a column is known. The ``unseen`` are ratios whose interval holds 1:
+    their cell is words, and they count as 1.
     """
-    rows: list[tuple[str, list[float | None]]] = [
-        (row, [values.get(cell_title(row, column)) for column in suite.columns]) for row in suite.rows
+    counted = {**values, **dict.fromkeys(unseen, EQUAL)}
+    titles = [(row, [cell_title(row, column) for column in suite.columns]) for row in suite.rows]
+    columns = zip(*([counted.get(title) for title in named] for _, named in titles), strict=True)
+    rows: list[tuple[str, list[Cell]]] = [
+        (row, [NO_DIFFERENCE if title in unseen else values.get(title) for title in named])
+        for row, named in titles
     ]
-    columns = zip(*(cells for _, cells in rows), strict=True)
     return [*rows, (MEAN, [_mean(column) for column in columns])]
 
 

@@ -9,8 +9,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from experiments.core.differences import NO_DIFFERENCE
 from experiments.core.figures import Figure
 from experiments.core.paper import Claim
+from experiments.core.units import significant
 
 REPRODUCED, BY_PROXY, DIRECTION = "reproduced", "reproduced by proxy", "direction only"
 NOT_REPRODUCED, FITTED, IDENTITY, FITS = "not reproduced", "fitted", "identity", "fits"
@@ -69,14 +71,14 @@ def _judge(claim: Claim, ours: Figure, varied: Sequence[Figure | None], noisy: b
         return FITTED, f"{distance}; constants were fitted on this row"
     if noisy and ours.low is None:
         return NOT_REPRODUCED, f"{distance}, but measured without an interval"
+    if is_unseen(claim, ours.low, ours.high):
+        return NOT_REPRODUCED, f"{NO_DIFFERENCE}: {_interval_in_words(ours)} holds {claim.neutral:g}"
     others: Sequence[Figure | None] = ()
     if is_met(claim, ours):
         word, more = _met(claim, varied)
         if word:
             return word, distance + more
         distance, others = distance + more, varied
-    elif is_within(claim, ours.value):
-        distance += ", but its interval holds no effect"
     if _has_direction(claim, ours) and all(one is not None and _has_direction(claim, one) for one in others):
         return DIRECTION, f"{share_of_effect(claim, ours.value):.0%} of the effect; {distance}"
     return NOT_REPRODUCED, distance
@@ -100,6 +102,25 @@ def _met(claim: Claim, varied: Sequence[Figure | None]) -> tuple[str, str]:
     if all(one is not None and is_met(claim, one) for one in varied):
         return BY_PROXY, f"; stand-in: {claim.proxy}, {varied_text}"
     return "", f"; the stand-in ({claim.proxy}) is not stable: {varied_text}"
+
+
+def is_unseen(claim: Claim, low: float | None, high: float | None) -> bool:
+    """Return whether noise hides the effect that a claim is of: its interval holds none."""
+    if claim.no_effect or claim.neutral is None or low is None or high is None:
+        return False
+    return low <= claim.neutral <= high
+
+
+def figure_in_words(claim: Claim, verdict: Verdict) -> str:
+    """Return our figure as tables show it: none where noise hides the effect, empty where there is none."""
+    if is_unseen(claim, verdict.low, verdict.high):
+        return NO_DIFFERENCE
+    return "" if verdict.ours is None else significant(verdict.ours)
+
+
+def _interval_in_words(ours: Figure) -> str:
+    low, high = ours.interval
+    return f"the 95% interval, {low:.4g} to {high:.4g},"
 
 
 def distance_in_words(claim: Claim, ours: float) -> str:

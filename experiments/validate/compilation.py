@@ -16,6 +16,7 @@ from typing import Any
 
 from experiments.compilation.interface.launches import LaunchPolicy, times
 from experiments.core import registry
+from experiments.core.differences import interval_of
 from experiments.core.errors import BadInput, LabError
 from experiments.core.policy import Policy
 from experiments.core.progress import Progress, part
@@ -110,7 +111,7 @@ class Room:
         options, clock, name = {**options, **more}, time.perf_counter(), policy + variant
         try:
             outcome = run(replace(cell_spec(model, options, "compilation", policy), knobs=knobs), progress)
-            figures = self._figures(model, options, policy, outcome)
+            figures = with_intervals(self._figures(model, options, policy, outcome), outcome)
         except BadInput as error:
             return _without(model, name, "refused", str(error), clock)
         except LabError as error:
@@ -143,7 +144,7 @@ class Room:
         if seconds and seconds["after"]:
             predicted["speedup"] = seconds["before"] / seconds["after"]
         least = timing["ours"]["least"]
-        measured = {"latency": least, "speedup": timing["eager"]["least"] / least}
+        measured = {"latency": least, "speedup": timing["ratio"]["median"]}
         if "roofline_latency" in predicted:
             measured["roofline_latency"] = least
         return compare(measured, predicted)
@@ -179,6 +180,18 @@ class Room:
         return registry.load_module("compilation", "live.rates")
 
 
+def with_intervals(
+    figures: dict[str, dict[str, float | None]], outcome: Outcome
+) -> dict[str, dict[str, float | None]]:
+    """Return the figures with the ends of the intervals that measured ratios have."""
+    values = {name: row["value"] for name, row in outcome.metrics.items()}
+    for name, figure in figures.items():
+        interval = interval_of(name, values)
+        if interval is not None:
+            figure |= dict(zip(("low", "high"), interval, strict=True))
+    return figures
+
+
 def facts_of(outcome: Outcome) -> dict[str, Any]:
     """Knobs, how the result was verified, and how busy the host was."""
     notes = outcome.provenance.get("compilation", {})
@@ -191,7 +204,7 @@ def facts_of(outcome: Outcome) -> dict[str, Any]:
     )
     found = {name: notes[name] for name in names if notes.get(name) is not None}
     if "timing" in notes:
-        found["load"] = notes["timing"]["load"]
+        found |= {name: notes["timing"][name] for name in ("load", "clock")}
     return {"knobs": outcome.spec["knobs"], **found}
 
 

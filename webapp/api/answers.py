@@ -21,6 +21,7 @@ def run_row(run: Run) -> dict[str, Any]:
         "state",
         "progress",
         "outcome_status",
+        "dashboard_status",
         "reason",
     )
     times = ("queued_at", "started_at", "finished_at")

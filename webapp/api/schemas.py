@@ -25,7 +25,10 @@ class Metric(Schema):
 
 
 class RunRow(Schema):
-    """``state`` is the run's life; ``outcome_status`` is that of its outcome, once it has one."""
+    """``state`` is the run's life; ``outcome_status`` is that of its outcome, once it has one.
+
+    ``dashboard_status`` is that of a compiled model in the words of PyTorch's dashboard.
+    """
 
     id: UUID
     experiment: UUID | None
@@ -40,6 +43,7 @@ class RunRow(Schema):
     progress: float
     step: str
     outcome_status: str
+    dashboard_status: str
     reason: str
     queued_at: datetime
     started_at: datetime | None

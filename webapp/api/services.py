@@ -7,6 +7,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from experiments.core.dashboard import dashboard_status
 from experiments.core.spec import Outcome
 from webapp.accounts.models import Project, Team, User
 from webapp.api.models import ApiToken
@@ -68,6 +69,7 @@ def _run_columns(project: Project, user: User | None, outcome: Outcome) -> dict[
         "seed": spec.get("seed", 0),
         "state": STATES[outcome.status],
         "outcome_status": outcome.status,
+        "dashboard_status": dashboard_status(outcome.provenance),
         "reason": outcome.reason or "",
         "progress": 1.0,
         "progress_step": "imported",

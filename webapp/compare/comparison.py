@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
+from experiments.core.differences import ENDS, INTERVALS
 from experiments.core.metrics import METRICS
 from webapp.compare.choice import METRIC, Choice
 from webapp.compare.parameters import SEED, STATES, label_of, parameters_of, shown_value
-from webapp.compare.statistics import Estimate, difference, estimate, is_better
+from webapp.compare.statistics import Estimate, difference, estimate, is_better, with_ends
 from webapp.hosts.evidence import device_sheets
-from webapp.runs.models import Run
+from webapp.runs.models import Run, RunDocument
 
 #: So many metrics are shown until the reader chooses; the catalog's order says which come first.
 METRICS_AT_FIRST = 6
@@ -67,6 +68,17 @@ class Entry:
         counts = Counter(status_of(run) for run in self.runs)
         total = len(self.runs)
         return {s: s if count == total else f"{count} of {total} {s}" for s, count in counts.items()}
+
+    def with_noise(self) -> Entry:
+        """The same with its ratios inside the noise."""
+        ratios = {name: self.estimates[name] for name in INTERVALS if name in self.estimates}
+        marked = {name: replace(one, inside_noise=True) for name, one in ratios.items()}
+        return replace(self, estimates={**self.estimates, **marked})
+
+    @property
+    def dashboard_status(self) -> str:
+        """What PyTorch's dashboard would call the ends of its runs, each once; empty for other families."""
+        return ", ".join(dict.fromkeys(run.dashboard_status for run in self.runs if run.dashboard_status))
 
     @property
     def reason(self) -> str:
@@ -163,6 +175,10 @@ class Comparison:
         return tuple(column.metric for column in self.columns if column.metric)
 
     @property
+    def has_dashboard_statuses(self) -> bool:
+        return any(line.entry.dashboard_status for line in self.lines)
+
+    @property
     def entries(self) -> tuple[Entry, ...]:
         return tuple(line.entry for line in self.lines)
 
@@ -175,6 +191,7 @@ def compare(
     ``titles`` name runs that are called otherwise than by their policy.
     """
     entries = [_titled(entry, titles or {}) for entry in _entries(runs, choice.unfold)]
+    entries = _with_older_noise(entries)
     constants, differing, of_some = _split(entries)
     columns = _columns(entries, (*differing, *constants, *of_some), differing, choice)
     baseline = _baseline(entries, choice.baseline or pinned)
@@ -195,6 +212,20 @@ def compare(
         baseline=baseline,
         order=f"-{order.sort}" if order.descending else order.sort,
     )
+
+
+def _with_older_noise(entries: Sequence[Entry]) -> list[Entry]:
+    """Entries whose runs said that their speed-up was noise before ratios had intervals say so too."""
+    without = [one for one in entries for name in INTERVALS if _lacks_interval(one, name)]
+    runs = [run.pk for entry in without for run in entry.runs]
+    said = RunDocument.objects.filter(outcome__provenance__compilation__inside_the_noise=True)
+    noisy = set(said.filter(run__in=runs).values_list("run", flat=True)) if runs else set()
+    return [entry.with_noise() if any(run.pk in noisy for run in entry.runs) else entry for entry in entries]
+
+
+def _lacks_interval(entry: Entry, name: str) -> bool:
+    found = entry.estimates.get(name)
+    return found is not None and found.low is None and entry.mode == "measured"
 
 
 def _titled(entry: Entry, titles: Mapping[UUID, str]) -> Entry:
@@ -219,7 +250,10 @@ def _entry(group: Sequence[tuple[Run, dict[str, Any]]], unfold: bool) -> Entry:
     for run, _ in group:
         for row in run.metrics.all():
             values.setdefault(row.name, []).append(row.value)
-    estimates = {name: estimate(found) for name, found in values.items()}
+    estimates = {name: estimate(found) for name, found in values.items() if name not in ENDS}
+    for name, (low, high) in INTERVALS.items():
+        if name in estimates:
+            estimates[name] = with_ends(estimates[name], values.get(low, ()), values.get(high, ()))
     return Entry(tuple(run for run, _ in group), parameters, estimates)
 
 
@@ -294,7 +328,7 @@ def _parameter(entry: Entry, key: str, differing: Sequence[str], baseline: Entry
 def _cell(entry: Entry, name: str, baseline: Entry | None) -> Cell:
     own = entry.estimates.get(name)
     reference = baseline.estimates.get(name) if baseline and entry is not baseline else None
-    if own is None or reference is None:
+    if own is None or reference is None or own.is_unseen or reference.is_unseen:
         return Cell(name, own)
     change = difference(own.mean, reference.mean)
     better = None if change is None else is_better(change, METRICS[name].lower_is_better)
@@ -323,7 +357,7 @@ def _sorted(entries: Sequence[Entry], choice: Choice) -> list[Entry]:
 def _sort_value(entry: Entry, key: str) -> Any:
     if key.startswith(METRIC):
         found = entry.estimates.get(key.removeprefix(METRIC))
-        return found.mean if found else None
+        return found.value if found else None
     return entry.parameters.get(key)
 
 

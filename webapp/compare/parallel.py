@@ -11,6 +11,7 @@ from experiments.core.metrics import METRICS
 from experiments.core.units import human
 from webapp.accounts.models import Project
 from webapp.compare.comparison import Comparison, Entry
+from webapp.compare.statistics import Estimate
 from webapp.navigation import project_url
 
 #: With fewer the table says more.
@@ -25,7 +26,7 @@ def parallel(comparison: Comparison, project: Project) -> dict[str, Any] | None:
     entries = [entry for entry in comparison.entries if set(metrics) <= set(entry.estimates)]
     if len(entries) < LINES_AT_LEAST or len(metrics) < FIGURES_AT_LEAST:
         return None
-    places = {metric: _places([entry.estimates[metric].mean for entry in entries]) for metric in metrics}
+    places = {metric: _places([entry.estimates[metric].value for entry in entries]) for metric in metrics}
     series = [
         _line(entry, metrics, [places[metric][index] for metric in metrics], project)
         for index, entry in enumerate(entries)
@@ -54,6 +55,10 @@ def _line(entry: Entry, metrics: Sequence[str], places: Sequence[float], project
         "mode": "lines+markers",
         "x": [METRICS[metric].label for metric in metrics],
         "y": list(places),
-        "text": [human(entry.estimates[metric].mean, METRICS[metric].unit) for metric in metrics],
+        "text": [_shown(entry.estimates[metric], metric) for metric in metrics],
         "href": [url] * len(metrics),
     }
+
+
+def _shown(found: Estimate, metric: str) -> str:
+    return found.words or human(found.mean, METRICS[metric].unit)

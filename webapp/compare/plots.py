@@ -118,7 +118,7 @@ def _fronts(groups: dict[tuple[str, str], list[Entry]], x: str, y: str) -> tuple
         return ()
     found = []
     for (mode, question), members in groups.items():
-        points = [(entry.estimates[x].mean, entry.estimates[y].mean) for entry in members]
+        points = [(entry.estimates[x].value, entry.estimates[y].value) for entry in members]
         front = pareto_front(points, (lower_x, lower_y))
         found.append(Front(mode, question, tuple(members[index] for index in front)))
     return tuple(found)
@@ -134,8 +134,8 @@ def _points(
 ) -> dict[str, Any]:
     return {
         "mode": "markers+text",
-        "x": [entry.estimates[x].mean for entry in entries],
-        "y": [entry.estimates[y].mean for entry in entries],
+        "x": [entry.estimates[x].value for entry in entries],
+        "y": [entry.estimates[y].value for entry in entries],
         "text": [beside[id(entry)][0] for entry in entries],
         "textposition": [beside[id(entry)][1] for entry in entries],
         "href": [project_url(project, "runs:run", run=entry.run.pk) for entry in entries],
@@ -147,13 +147,13 @@ def _beside(entries: Sequence[Entry], x: str, y: str, labeled: set[int]) -> dict
     spots: dict[tuple[str, str], list[int]] = {}
     for index, entry in enumerate(entries):
         if id(entry) in labeled:
-            spot = (f"{entry.estimates[x].mean:.3g}", f"{entry.estimates[y].mean:.3g}")
+            spot = (f"{entry.estimates[x].value:.3g}", f"{entry.estimates[y].value:.3g}")
             spots.setdefault(spot, []).append(index)
     text = [""] * len(entries)
     for members in spots.values():
         names = list(dict.fromkeys(entries[index].name for index in members))
         text[members[0]] = ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
-    points = [(entry.estimates[x].mean, entry.estimates[y].mean) for entry in entries]
+    points = [(entry.estimates[x].value, entry.estimates[y].value) for entry in entries]
     return {id(entry): one for entry, one in zip(entries, labels.place_labels(points, text), strict=True)}
 
 
@@ -175,8 +175,8 @@ def _staircase(front: Front, x: str, y: str) -> dict[str, Any]:
     return {
         "mode": "lines",
         "shape": "hv" if METRICS[x].lower_is_better == METRICS[y].lower_is_better else "vh",
-        "x": [entry.estimates[x].mean for entry in front.entries],
-        "y": [entry.estimates[y].mean for entry in front.entries],
+        "x": [entry.estimates[x].value for entry in front.entries],
+        "y": [entry.estimates[y].value for entry in front.entries],
         "text": [entry.name for entry in front.entries],
     }
 
@@ -194,7 +194,7 @@ def bars(comparison: Comparison, choice: Choice, project: Project) -> dict[str, 
     for mode in dict.fromkeys(entry.mode for entry in having):
         members = [entry for entry in having if entry.mode == mode]
         x = [called[id(entry)] for entry in members]
-        y = [entry.estimates[metric].mean for entry in members]
+        y = [entry.estimates[metric].value for entry in members]
         href = [project_url(project, "runs:run", run=entry.run.pk) for entry in members]
         series.append({"name": mode, "x": x, "y": y, "href": href})
     return _plot(METRICS[metric].label, "bar", series, metric) | {"metric": metric}

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import stdtrit
+
+from experiments.core.differences import EQUAL, NO_DIFFERENCE, holds_no_difference
 
 CONFIDENCE = 0.95
 
@@ -17,12 +19,40 @@ CONFIDENCE = 0.95
 @dataclass(frozen=True)
 class Estimate:
     """Repeats of one figure. ``half_width`` is half the 95 % interval of the mean, ``None`` for a single
-    value.
+    value. ``low`` and ``high`` are the ends of a measured ratio's interval, which every run has of its own;
+    ``inside_noise`` is a ratio of times whose quartiles overlapped, from before there were intervals.
     """
 
     n: int
     mean: float
     half_width: float | None
+    low: float | None = None
+    high: float | None = None
+    inside_noise: bool = False
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether it is a ratio whose interval holds 1: a difference that nobody saw."""
+        if self.low is None or self.high is None:
+            return self.inside_noise
+        return holds_no_difference(self.low, self.high)
+
+    @property
+    def value(self) -> float:
+        """The mean to draw, sort and average with: 1 where no difference was seen."""
+        return EQUAL if self.is_unseen else self.mean
+
+    @property
+    def words(self) -> str:
+        """What is said in place of a figure; empty where there is one."""
+        return NO_DIFFERENCE if self.is_unseen else ""
+
+    @property
+    def why(self) -> str:
+        """What the words rest on."""
+        if self.low is None or self.high is None:
+            return "the quartiles of both times overlap"
+        return f"its 95 % interval, {self.low:.3f} to {self.high:.3f}, holds 1"
 
 
 def estimate(values: Sequence[float]) -> Estimate:
@@ -34,6 +64,18 @@ def estimate(values: Sequence[float]) -> Estimate:
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
     quantile = float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2))
     return Estimate(n, mean, quantile * deviation / math.sqrt(n))
+
+
+def with_ends(found: Estimate, lows: Sequence[float], highs: Sequence[float]) -> Estimate:
+    """``found`` with an interval as wide as that of its repeats and as the mean one of its runs.
+
+    Runs from before ratios had intervals leave it without one.
+    """
+    if len(lows) != found.n or len(highs) != found.n:
+        return found
+    half = found.half_width or 0.0
+    low, high = math.fsum(lows) / found.n, math.fsum(highs) / found.n
+    return replace(found, low=min(low, found.mean - half), high=max(high, found.mean + half))
 
 
 def difference(value: float, baseline: float) -> float | None:

@@ -21,6 +21,8 @@ def export_table(comparison: Comparison, title: str, errors: SimulatorErrors) ->
     columns = [Column("run"), Column("mode"), Column("status")]
     if has_errors:
         columns.insert(2, Column("simulator error", "fraction", is_figure=True))
+    if comparison.has_dashboard_statuses:
+        columns.append(Column("PyTorch's status"))
     columns += [Column(column.label) for column in comparison.parameters]
     if _is_folded(comparison):
         columns.append(Column("n", is_figure=True))
@@ -45,11 +47,19 @@ def _is_folded(comparison: Comparison) -> bool:
     return any(len(entry.runs) > 1 for entry in comparison.entries)
 
 
+def _has_ends(comparison: Comparison, name: str) -> bool:
+    found = (entry.estimates.get(name) for entry in comparison.entries)
+    return any(one is not None and one.low is not None for one in found)
+
+
 def _metric_columns(comparison: Comparison, name: str) -> Iterator[Column]:
     metric = METRICS[name]
     yield Column(metric.label, metric.unit, is_figure=True)
     if _is_folded(comparison):
         yield Column(f"± {metric.label}", metric.unit, is_figure=True)
+    if _has_ends(comparison, name):
+        yield Column(f"{metric.label} low", metric.unit, is_figure=True)
+        yield Column(f"{metric.label} high", metric.unit, is_figure=True)
     if comparison.baseline:
         yield Column(f"change of {metric.label}", "fraction", is_figure=True)
 
@@ -60,6 +70,8 @@ def _row(comparison: Comparison, line: Line, error: tuple[float | None, ...]) ->
     yield entry.mode
     yield from error
     yield ", ".join(entry.statuses.values())
+    if comparison.has_dashboard_statuses:
+        yield entry.dashboard_status
     for parameter in line.parameters:
         value = parameter.value
         yield value if value is None or isinstance(value, str | int | float) else pretty(value)
@@ -67,8 +79,11 @@ def _row(comparison: Comparison, line: Line, error: tuple[float | None, ...]) ->
         yield len(entry.runs)
     for cell in line.cells:
         found = cell.estimate
-        yield found.mean if found else None
+        yield (found.words or found.mean) if found else None
         if _is_folded(comparison):
             yield found.half_width if found else None
+        if _has_ends(comparison, cell.metric):
+            yield found.low if found else None
+            yield found.high if found else None
         if comparison.baseline:
             yield cell.change

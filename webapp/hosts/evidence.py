@@ -9,6 +9,7 @@ from functools import cache
 from statistics import median
 from typing import Any
 
+from experiments.core.differences import NO_DIFFERENCE, holds_no_difference
 from experiments.core.errors import BadInput
 from experiments.core.units import human
 from experiments.hardware import resolve
@@ -28,6 +29,15 @@ class Line:
     predicted: float | None
     measured: float | None
     error: float | None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def shown(self) -> float | str | None:
+        """What was measured, or the words in place of a ratio whose interval holds 1."""
+        if self.low is None or self.high is None or not holds_no_difference(self.low, self.high):
+            return self.measured
+        return NO_DIFFERENCE
 
 
 @dataclass(frozen=True)
@@ -69,7 +79,8 @@ def _lines(cell: Mapping[str, Any]) -> Iterator[Line]:
     if not cell.get("figures"):
         yield Line(*about, "", None, None, None)
     for metric, figure in cell.get("figures", {}).items():
-        yield Line(*about, metric, figure.get("predicted"), figure.get("measured"), figure.get("error"))
+        names = ("predicted", "measured", "error", "low", "high")
+        yield Line(*about, metric, *(figure.get(name) for name in names))
 
 
 #: The figures of a cell that say how good a simulator is, those of time first.

@@ -189,7 +189,9 @@ class ValidationTable(Listing):
     metric = tables.Column(accessor="line__metric", verbose_name="Metric")
     unit = tables.Column(accessor="line__metric", verbose_name="Unit", visible=False)
     predicted = MetricColumn(accessor="line__predicted", metric="line__metric", verbose_name="Predicted")
-    measured = MetricColumn(accessor="line__measured", metric="line__metric", verbose_name="Measured")
+    measured = MetricColumn(
+        accessor="line__shown", metric="line__metric", verbose_name="Measured", order_by="line__measured"
+    )
     error = ErrorColumn(accessor="line__error", verbose_name="Error", unit="fraction")
     reason = tables.Column(accessor="line__reason", verbose_name="Cause")
 

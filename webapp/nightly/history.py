@@ -10,6 +10,7 @@ from typing import Any
 from django.db.models import F
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 
+from experiments.core.differences import ENDS, EQUAL, is_unseen
 from experiments.core.metrics import METRICS
 from webapp.nightly.models import Schedule
 from webapp.nightly.suites import title_of
@@ -74,6 +75,8 @@ def history(schedule: Schedule) -> History:
 def _points(runs: Iterable[Any]) -> Iterable[Point]:
     for run in runs:
         title = title_of(run)
-        for row in run.metrics.all():
-            if row.name in METRICS:
-                yield Point(title, row.name, row.value, (run.revision or "")[:12], run, run.slot)
+        values = {row.name: row.value for row in run.metrics.all() if row.name in METRICS}
+        for name, value in values.items():
+            if name not in ENDS:
+                counted = EQUAL if is_unseen(name, values) else value
+                yield Point(title, name, counted, (run.revision or "")[:12], run, run.slot)

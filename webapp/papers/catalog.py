@@ -13,11 +13,12 @@ from django.http import Http404
 from experiments.core import knobs, registry
 from experiments.core.claim_evidence import Key, key_of
 from experiments.core.claims import OwnedClaim, chosen_claims
+from experiments.core.differences import NO_DIFFERENCE
 from experiments.core.errors import BadInput
 from experiments.core.knobs import Knob
 from experiments.core.paper import Claim, Paper
 from experiments.core.policy import Policy
-from experiments.core.verdicts import CANNOT, NOT_RUN, VERDICTS, Verdict
+from experiments.core.verdicts import CANNOT, NOT_RUN, VERDICTS, Verdict, is_unseen
 from webapp.accounts.models import Project
 from webapp.papers.models import ClaimCheck, ShippedVerdict
 from webapp.runs.models import Run
@@ -66,9 +67,19 @@ class ClaimRow:
         return " + ".join(self.hardware)
 
     @property
+    def is_unseen(self) -> bool:
+        """Whether noise hides the effect, so that there is no figure to show."""
+        return is_unseen(self.claim, self.verdict.low, self.verdict.high)
+
+    @property
+    def ours(self) -> float | str | None:
+        """Our figure, or the words in its place."""
+        return NO_DIFFERENCE if self.is_unseen else self.verdict.ours
+
+    @property
     def ratio(self) -> float | None:
         """Our figure over the paper's."""
-        if self.verdict.ours is None or not self.claim.value:
+        if self.verdict.ours is None or not self.claim.value or self.is_unseen:
             return None
         return self.verdict.ours / self.claim.value
 

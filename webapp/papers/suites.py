@@ -13,6 +13,7 @@ from django.http import Http404
 from experiments.core.errors import BadInput
 from experiments.core.published_figures import Against, Agreement, mean_error, verdicts_in_words
 from experiments.core.suites import (
+    Cell,
     Suite,
     agreement_of,
     compare_with_published,
@@ -91,9 +92,13 @@ def command_of(suite: Suite) -> str:
     return f"python -m experiments suite {suite.name}" + (" --data FOLDER" if suite.asks_for_data else "")
 
 
-def grid_of(suite: Suite, comparison: Comparison) -> list[tuple[str, list[float | None]]]:
+def grid_of(suite: Suite, comparison: Comparison) -> list[tuple[str, list[Cell]]]:
     """The suite's value by workload and policy, as the paper prints it; empty for a suite that is no grid."""
-    return value_grid(suite, _values(suite, comparison)) if suite.rows else []
+    if not suite.rows:
+        return []
+    known = {entry.title: entry.estimates.get(suite.value_of(entry.title)) for entry in comparison.entries}
+    unseen = {title for title, one in known.items() if one is not None and one.is_unseen}
+    return value_grid(suite, _values(suite, comparison), unseen)
 
 
 def _values(suite: Suite, comparison: Comparison) -> dict[str, float]:

@@ -73,7 +73,7 @@ def exported_claims(system: System) -> Table:
     rows = []
     for row in system.rows:
         claim, verdict = row.claim, row.verdict
-        figures = (claim.unit, claim.value, verdict.ours, verdict.low, verdict.high, row.ratio)
+        figures = (claim.unit, claim.value, row.ours, verdict.low, verdict.high, row.ratio)
         rows.append(
             (claim.text, claim.where, *figures, ", ".join(row.modes), verdict.verdict, verdict.reason)
         )

@@ -14,6 +14,8 @@ from difflib import SequenceMatcher
 from functools import partial
 from typing import Any
 
+from experiments.core.dashboard import STATUS
+from experiments.core.differences import NO_DIFFERENCE, interval_of, is_unseen
 from webapp.runs.figures import plot_of
 from webapp.runs.graph_drawing import Drawing, drawings_of
 
@@ -77,6 +79,7 @@ class CompilationView:
     search: tuple[tuple[str, float, str], ...]
     accuracy: tuple[tuple[str, Any], ...]
     payback: str
+    measured: tuple[tuple[str, str], ...]
     plots: tuple[Mapping[str, Any], ...]
     kernels: tuple[Mapping[str, Any], ...]
     breaks: tuple[Mapping[str, Any], ...]
@@ -106,6 +109,7 @@ def compilation_view(outcome: Mapping[str, Any]) -> CompilationView | None:
         ),
         accuracy=tuple(_accuracy(plan, notes)),
         payback=payback(outcome),
+        measured=tuple(_measured(notes)),
         plots=tuple(_plots(outcome, plan)),
         kernels=tuple((report.get("kernels") or {}).get("scheduled") or ()),
         breaks=tuple(report.get("breaks") or ()),
@@ -194,23 +198,56 @@ def _accuracy(plan: Mapping[str, Any], notes: Mapping[str, Any]) -> Iterator[tup
     ):
         if notes.get(name) is not None:
             yield label, f"{notes[name]:.3g}"
+    if notes.get(STATUS):
+        yield "in the words of PyTorch's dashboard", notes[STATUS]
     if notes.get("exact_places"):
         yield "places equal on whole numbers", notes["exact_places"]
 
 
+def _measured(notes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """How times and memory were measured."""
+    timing = notes.get("timing") or {}
+    if "ratio" in timing:
+        ratio = timing["ratio"]
+        yield "speed-up", f"median of {ratio['pairs']} pairs in random order, 95 % interval by bootstrap"
+        yield "clock", timing["clock"]
+        yield "load of the host", f"{timing['load']:.2f}"
+    if notes.get("memory_not_counted"):
+        yield "memory of a call", f"not counted: {notes['memory_not_counted']}"
+
+
 def payback(outcome: Mapping[str, Any]) -> str:
     """After how many calls the time spent compiling is won back, in a sentence; empty without times."""
-    values = _values(outcome)
+    values, provenance = _values(outcome), outcome.get("provenance") or {}
     if "speedup" not in values or "compile_time" not in values:
         return ""
-    notes = (outcome.get("provenance") or {}).get("compilation") or {}
-    if notes.get("inside_the_noise"):
-        return "The difference to eager lies inside the noise: neither is faster."
+    interval = interval_of("speedup", values)
+    if interval is not None and is_unseen("speedup", values):
+        ends = "{:.3f} to {:.3f}".format(*interval)
+        return f"{_sentence(NO_DIFFERENCE)}: the 95 % interval of the speed-up, {ends}, holds 1."
+    if quartiles_overlap(provenance):
+        return f"{_sentence(NO_DIFFERENCE)}: the times lie inside the noise of one another."
+    figure = f"{values['speedup']:.2f}x" + (", {:.2f} to {:.2f}".format(*interval) if interval else "")
     if values["speedup"] <= 1:
-        return f"Slower than eager ({values['speedup']:.2f}x): compiling never pays back."
-    gain = f"{values['speedup']:.2f}x as fast as eager"
-    calls = values.get("break_even")
-    return f"{gain}: compiling has paid back after {calls:,.0f} calls." if calls else f"{gain}."
+        return f"Slower than eager ({figure}): compiling never pays back."
+    gain, calls = f"Faster than eager ({figure})", values.get("break_even")
+    if calls:
+        return f"{gain}: compiling has paid back after {calls:,.0f} calls."
+    return (
+        f"{gain}, but a call takes no less processor time: compiling is not won back."
+        if interval
+        else f"{gain}."
+    )
+
+
+def quartiles_overlap(provenance: Mapping[str, Any]) -> bool:
+    """Whether a run from before ratios had intervals was inside the noise."""
+    notes = provenance.get("compilation") or {}
+    return bool(notes.get("inside_the_noise")) and "ratio" not in (notes.get("timing") or {})
+
+
+def _sentence(words: str) -> str:
+    return words[0].upper() + words[1:]
 
 
 def _values(outcome: Mapping[str, Any]) -> Mapping[str, float]:
@@ -223,7 +260,7 @@ def _plots(outcome: Mapping[str, Any], plan: Mapping[str, Any]) -> Iterator[Mapp
         yield _spread(notes["timing"])
     values = _values(outcome)
     if "break_even" in values:
-        yield _race(values)
+        yield _race(values, (notes.get("timing") or {}).get("spent"))
     if "after" in plan and any("seconds" in row for row in plan["after"]):
         yield _costs(plan)
 
@@ -244,20 +281,29 @@ def _spread(timing: Mapping[str, Any]) -> dict[str, Any]:
         }
         for name, row in rows
     ]
-    plot = plot_of("Latency: quartiles around the median", "lanes", ("latency", "s"), ("", ""), series)
+    clock = f", {timing['clock']}" if "clock" in timing else ""
+    title = f"Latency: quartiles around the median{clock}"
+    plot = plot_of(title, "lanes", ("latency", "s"), ("", ""), series)
     return plot | {"lanes": [name for name, _ in rows]}
 
 
-def _race(values: Mapping[str, float]) -> dict[str, Any]:
-    """Seconds spent until the n-th call has ended, up to twice the break-even."""
-    compile_time, ours = values["compile_time"], values["latency"]
+def _race(values: Mapping[str, float], spent: Mapping[str, float] | None) -> dict[str, Any]:
+    """Processor seconds spent until the n-th call has ended, up to twice the break-even.
+
+    Runs from before those were kept have the seconds of the wall's clock.
+    """
+    ours, eager = values["latency"], values["latency"] * values["speedup"]
+    compiling, unit = values["compile_time"], "time spent"
+    if spent is not None:
+        ours, eager, unit = spent["ours"], spent["eager"], "processor time spent"
+        compiling = values.get("compile_cpu_time", compiling)
     calls = max(2.0, 2 * values["break_even"])
     x = [0.0, calls]
     series = [
-        {"name": "eager", "x": x, "y": [0.0, calls * ours * values["speedup"]]},
-        {"name": "compile, then ours", "x": x, "y": [compile_time, compile_time + calls * ours]},
+        {"name": "eager", "x": x, "y": [0.0, calls * eager]},
+        {"name": "compile, then ours", "x": x, "y": [compiling, compiling + calls * ours]},
     ]
-    return plot_of("When compiling pays back", "line", ("calls", ""), ("time spent", "s"), series)
+    return plot_of("When compiling pays back", "line", ("calls", ""), (unit, "s"), series)
 
 
 def _costs(plan: Mapping[str, Any]) -> dict[str, Any]:

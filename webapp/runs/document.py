@@ -11,11 +11,12 @@ from django.http import Http404
 
 from experiments.core import trace_events
 from experiments.core.budget import ENDED_AT
+from experiments.core.differences import ENDS, NO_DIFFERENCE, interval_of, is_unseen
 from experiments.core.metrics import METRICS
 from experiments.core.precision import states_in_words
 from experiments.core.units import human
 from webapp.presentation import pretty
-from webapp.runs.compilation_figure import CompilationView, compilation_view
+from webapp.runs.compilation_figure import CompilationView, compilation_view, quartiles_overlap
 from webapp.runs.figures import figures_of
 from webapp.runs.kernels_figure import SHOWN, KernelsView, kernels_view
 from webapp.runs.lanes import lanes_of
@@ -31,6 +32,8 @@ TOLD_APART = (
     *("hardware", "timing", "timed_on", "timeline", "states", "full_peak", "warnings"),
     *("settled", "tried", "names"),
 )
+#: How the lines of the provenance begin that a measured speed-up has.
+RATIO = "compilation.timing.ratio."
 #: Model FLOPs utilization above which a figure is doubted.
 BELIEVABLE_MFU = 0.7
 #: Units of figures in the provenance, by the name or by how it begins.
@@ -76,7 +79,7 @@ class PlanTable:
 
 @dataclass(frozen=True)
 class RunView:
-    metrics: tuple[tuple[str, float], ...]
+    metrics: tuple[tuple[str, float | str, str], ...]
     plots: tuple[Mapping[str, Any], ...]
     memory: MemoryView | None
     parallel: ParallelView | None
@@ -120,7 +123,7 @@ def view_of(run: Run) -> RunView:
     drawn = DRAWN_TOGETHER if memory else (MEMORY, "bubble_by_device") if parallel else ()
     values = {row.name: row.value for row in run.metrics.all()}
     return RunView(
-        metrics=tuple((name, values[name]) for name in METRICS if name in values),
+        metrics=tuple(shown_metrics(values, provenance)),
         plots=_plots(outcome, plan, drawn),
         memory=memory,
         parallel=parallel,
@@ -133,7 +136,7 @@ def view_of(run: Run) -> RunView:
         violations=tuple(outcome.get("violations") or ()),
         doubts=tuple(_doubts(values)),
         warnings=tuple(provenance.get("warnings") or ()),
-        provenance=tuple(_flat({n: v for n, v in provenance.items() if n not in TOLD_APART})),
+        provenance=tuple(_provenance_lines(provenance)),
         timing=_timing(provenance),
         states=states_in_words(provenance),
         ended_at=str(plan.get(ENDED_AT) or (plan.get("notes") or {}).get(ENDED_AT) or ""),
@@ -141,6 +144,19 @@ def view_of(run: Run) -> RunView:
         settled=provenance.get("settled") or {},
         tried=tuple(_setting(row) for row in provenance.get("tried") or ()),
     )
+
+
+def shown_metrics(
+    values: Mapping[str, float], provenance: Mapping[str, Any]
+) -> Iterator[tuple[str, float | str, str]]:
+    """Each figure, or the words in its place, with the interval that it has."""
+    for name in METRICS:
+        if name not in values or name in ENDS:
+            continue
+        interval = interval_of(name, values)
+        unseen = is_unseen(name, values) or (name == "speedup" and quartiles_overlap(provenance))
+        words = "" if interval is None else f"{interval[0]:.3g} to {interval[1]:.3g}, 95 %"
+        yield name, NO_DIFFERENCE if unseen else values[name], words
 
 
 def _setting(row: Mapping[str, Any]) -> str:
@@ -236,6 +252,13 @@ def _table(name: str, rows: list[Mapping[str, Any]]) -> PlanTable:
     columns = dict.fromkeys(key for row in rows for key in row)
     said = (key for key in columns if any(row.get(key) not in (None, "", [], {}) for row in rows))
     return PlanTable(name, tuple(said), tuple(rows))
+
+
+def _provenance_lines(provenance: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What has no place of its own on the page; a ratio has one, with its interval or the words for it."""
+    for name, value in _flat({n: v for n, v in provenance.items() if n not in TOLD_APART}):
+        if not name.startswith(RATIO):
+            yield name, value
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

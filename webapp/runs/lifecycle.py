@@ -18,6 +18,7 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
+from experiments.core.dashboard import INFRA_ERROR, dashboard_status
 from experiments.core.precision import states_in_words
 from experiments.core.spec import Outcome
 from experiments.models.step_options import OPEN
@@ -60,12 +61,13 @@ class Diagnosis:
 @dataclass(frozen=True)
 class Ending:
     """What a finished attempt has to say. ``artifact`` are columns of the artifact that the run was about,
-    ``next`` runs that are queued with it.
+    ``next`` runs that are queued with it. ``dashboard_status`` is that of an end without an outcome.
     """
 
     state: str
     reason: str = ""
     outcome: Outcome | None = None
+    dashboard_status: str = ""
     artifact: dict[str, Any] | None = None
     blob: Blob | None = None
     diagnosis: Diagnosis = Diagnosis()
@@ -135,6 +137,9 @@ def finish(claim: Claim, ending: Ending) -> bool:
         changes["spec_id"] = ending.outcome.spec_id
         changes["spec"] = _spelled_out(claim.run.spec, ending.outcome.spec)
         changes["model_states"] = states_in_words(ending.outcome.provenance)
+        changes["dashboard_status"] = dashboard_status(ending.outcome.provenance)
+    elif claim.run.family == "compilation" and claim.run.mode == "measured":
+        changes["dashboard_status"] = ending.dashboard_status
     if claim.mine.update(**changes) != 1:
         return False
     if ending.outcome is not None:
@@ -190,7 +195,8 @@ def record_crash(claim: Claim, reason: str, diagnosis: Diagnosis, artifact: dict
     if crashes >= settings.RUN_CRASHES:
         claim.mine.update(crashes=crashes)
         why = f"{reason}, {crashes} times"
-        return finish(claim, Ending(Run.State.FAILED, why, artifact=artifact, diagnosis=diagnosis))
+        ending = Ending(Run.State.FAILED, why, None, INFRA_ERROR, artifact, diagnosis=diagnosis)
+        return finish(claim, ending)
     return (
         claim.mine.update(state=Run.State.QUEUED, lease_until=None, crashes=crashes, **vars(diagnosis)) == 1
     )

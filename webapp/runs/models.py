@@ -154,6 +154,9 @@ class Run(models.Model):
     model_states = models.TextField(
         blank=True, help_text="what training keeps for a parameter, by part, in words"
     )
+    dashboard_status = models.CharField(
+        max_length=24, blank=True, help_text="of a compiled model, in the words of PyTorch's dashboard"
+    )
     sandbox_tier = models.CharField(max_length=40, blank=True)
     log_tail = models.TextField(blank=True)
 

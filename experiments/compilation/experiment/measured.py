@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from experiments.compilation.experiment.trials import result_of
+from experiments.compilation.experiment.trials import failure_of, result_of
 from experiments.compilation.interface import CompilationPolicy, RecipePolicy, RewritePolicy
 from experiments.compilation.interface.control import ControlPolicy
 from experiments.compilation.interface.launches import LaunchPolicy
@@ -100,7 +100,7 @@ def _on_model(
     try:
         return result_of(carry(task), loaded.sha256, live)
     except live.CompilationFailed as error:
-        return Result(status="failed", reason=str(error), workload_sha256=loaded.sha256)
+        return failure_of(error, loaded.sha256, isinstance(error, live.OutOfMemory))
 
 
 def _rules(spec: RunSpec, policy: RewritePolicy) -> Substitutions | None:

@@ -3,7 +3,7 @@
 Export, rewriting, backends, verification in float64, timing.
 """
 
-from experiments.compilation.live.backends import CompilationFailed
+from experiments.compilation.live.backends import CompilationFailed, OutOfMemory
 from experiments.compilation.live.graphs import graph_of
 from experiments.compilation.live.preparation import prepare
 from experiments.compilation.live.report import counts, plan_of, predicted_metrics
@@ -12,6 +12,7 @@ from experiments.compilation.live.tiles import recipe_of
 
 __all__ = [
     "CompilationFailed",
+    "OutOfMemory",
     "choose_levels",
     "counts",
     "follow",

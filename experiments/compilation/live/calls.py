@@ -30,7 +30,7 @@ class CallResults:
     """What a call gave: tensors and other values by their names, and their structure.
 
     ``written`` is what it wrote to the model and to its inputs, ``generator`` the generator's state
-    afterwards, ``drew`` whether it moved that, ``error`` what it raised instead.
+    afterwards, ``drew`` whether it moved that, ``error`` what it raised instead, of the class ``raised``.
     """
 
     given: Values = field(default_factory=dict)
@@ -40,6 +40,7 @@ class CallResults:
     generator: Tensor | None = None
     drew: bool = False
     error: str = ""
+    raised: str = ""
 
 
 def results(task: Task, side: Side, case: Inputs, seed: int) -> CallResults:
@@ -56,12 +57,45 @@ def results(task: Task, side: Side, case: Inputs, seed: int) -> CallResults:
         found = _train(side, batch) if task.training else _evaluate(side, batch)
     except MISFITS as error:
         line = " ".join(str(error).split())
-        found = CallResults(error=f"raises {type(error).__name__}: {line:.200}")
+        raised = type(error).__name__
+        found = CallResults(error=f"raises {raised}: {line:.200}", raised=raised)
     finally:
         written = _find_written(side, batch, case)
     after = generator_state(task.device)
     drew = not torch.equal(before, after)
     return replace(found, written=written, generator=after, drew=drew)
+
+
+def same_bits(one: CallResults, other: CallResults) -> bool:
+    """Whether two calls gave and wrote the same, what is not a number included."""
+    pairs = ((one.given, other.given), (one.written, other.written))
+    alike = (one.structure, one.error, one.others.keys()) == (
+        other.structure,
+        other.error,
+        other.others.keys(),
+    )
+    return alike and all(_same_values(ours, theirs) for ours, theirs in pairs)
+
+
+def in_types_of(like: CallResults, found: CallResults) -> CallResults:
+    """Return ``found`` with its results in the types that those of ``like`` have."""
+
+    def cast(values: Values, named: Values) -> Values:
+        return {name: x.to(named[name].dtype) if name in named else x for name, x in values.items()}
+
+    return replace(found, given=cast(found.given, like.given), written=cast(found.written, like.written))
+
+
+def _same_values(ours: Values, theirs: Values) -> bool:
+    if ours.keys() != theirs.keys():
+        return False
+    pairs = ((value, theirs[name]) for name, value in ours.items())
+    return all(
+        one.shape == other.shape
+        and one.dtype == other.dtype
+        and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
+        for one, other in pairs
+    )
 
 
 def _find_written(side: Side, batch: Inputs, case: Inputs) -> Values:

@@ -20,12 +20,13 @@ def tensors_of(module: nn.Module) -> Values:
 
     Tensors of a library's own kind (quantized ones) are left out: such a kind says itself what it holds.
     """
-    found = dict(_named_tensors(module))
+    found = dict(named_tensors(module))
     plain = (Tensor, nn.Parameter, nn.Buffer)
     return {name: value for name, value in found.items() if type(value) in plain}
 
 
-def _named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Return parameters, buffers and tensor attributes of any kind by their paths."""
     yield from module.named_parameters()
     yield from module.named_buffers()
     for path, owner in module.named_modules():

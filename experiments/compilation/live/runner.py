@@ -26,6 +26,7 @@ from experiments.compilation.live.calibration import Calibrator
 from experiments.compilation.live.costs import Bench, MeasuredPrices, Prices, Roofline
 from experiments.compilation.live.exactness import exact_places
 from experiments.compilation.live.lower import attribute, lower, parameters_of
+from experiments.compilation.live.peaks import PeakMemory, peak_memory
 from experiments.compilation.live.timing import Comparison, compare
 from experiments.compilation.live.types import Inference
 from experiments.compilation.live.verify import Verification, verify
@@ -39,7 +40,7 @@ from experiments.workloads.substitutions import Substitutions
 class CompiledRun:
     """Outcome of carrying out an answer.
 
-    - ``timing``: ``None`` when the result was wrong or times are not of this host.
+    - ``timing``, ``peaks``: ``None`` when the result was wrong or times are not of this host.
     - ``recipe``: belongs to recipes.
     - ``rewritten``, ``bench``: belong to rewrites.
     - ``priced``: by a named device, not timed.
@@ -53,6 +54,7 @@ class CompiledRun:
     rewritten: Rewritten | None = None
     bench: Bench | None = None
     priced: bool = False
+    peaks: PeakMemory | None = None
 
 
 def follow(recipe: Recipe, task: Task, seed: int, progress: Progress) -> CompiledRun:
@@ -66,7 +68,7 @@ def follow(recipe: Recipe, task: Task, seed: int, progress: Progress) -> Compile
         checked = verify(task, compiled, seed, recipe.bound)
     else:
         checked, compiled = approximation.verify_recipe(task, compiled, recipe, seed)
-    return CompiledRun(task, compiled, checked, _compare(task, compiled, checked, progress), recipe)
+    return _measure(CompiledRun(task, compiled, checked, None, recipe), seed, progress)
 
 
 def choose_levels(policy: ControlPolicy, task: Task, seed: int, progress: Progress) -> CompiledRun:
@@ -75,7 +77,7 @@ def choose_levels(policy: ControlPolicy, task: Task, seed: int, progress: Progre
     progress(0.7, "comparing with eager in float64")
     checked = verify(task, compiled, seed)
     recipe = Recipe("control flow", policy.knob_values())
-    return CompiledRun(task, compiled, checked, _compare(task, compiled, checked, progress), recipe)
+    return _measure(CompiledRun(task, compiled, checked, None, recipe), seed, progress)
 
 
 def rewrite(
@@ -126,8 +128,8 @@ def _rewrite(
     parameters = parameters_of(module, task.module) if task.training else None
     compiled = Compiled(module, clock.wall, clock.cpu, parameters=parameters)
     checked, compiled = _verify(task, compiled, rewritten, seed, progress)
-    timing = _compare(task, compiled, checked, progress) if timed else None
-    return CompiledRun(task, compiled, checked, timing, None, rewritten, bench, priced=not timed)
+    found = CompiledRun(task, compiled, checked, None, None, rewritten, bench, priced=not timed)
+    return _measure(found, seed, progress) if timed else found
 
 
 def _lower(graph: Graph, task: Task) -> fx.GraphModule:
@@ -155,12 +157,18 @@ def _verify(
     return replace(checked, exact_places=places, counterexample=complaint), compiled
 
 
-def _compare(task: Task, compiled: Compiled, checked: Verification, progress: Progress) -> Comparison | None:
-    if not checked.ok or compiled.untimed:
-        return None
+def _measure(run: CompiledRun, seed: int, progress: Progress) -> CompiledRun:
+    """Return the run with times and peaks of both sides, where ours is right and they mean something."""
+    task, compiled = run.task, run.compiled
+    if not run.verification.ok or compiled.untimed:
+        return run
     progress(0.8, "timing in turn with eager")
     ours, eager = _once(task, compiled.call), _once(task, task.module)
-    return compare(ours, eager, task.device)
+    run = replace(run, timing=compare(ours, eager, task.device, seed))
+    if compiled.uncounted:
+        return run
+    progress(0.95, "counting the memory of a call")
+    return replace(run, peaks=peak_memory(task, compiled, ours, eager))
 
 
 def _once(task: Task, call: Callable[..., Any]) -> Callable[[], Any]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from experiments.compilation.live.backends.base import Compiled, Inputs, Task
-from experiments.compilation.live.calls import CallResults, Side, input_name, results, state_name
+from experiments.compilation.live.calls import CallResults, Side, in_types_of, input_name, results, state_name
 from experiments.compilation.live.model_state import HeldState, Values, snapshot, tensors_behind, tensors_of
 from experiments.compilation.live.module_hooks import report_modules
 from experiments.compilation.live.reference import InFloat64, own_dtype, reference_task, widened
@@ -89,6 +89,16 @@ class Sides:
         return CaseResults(
             title, case, exact, plain, other, own, standing, Repeated(self._draw_rounding(case))
         )
+
+    def call_eager(self, case: Inputs) -> CallResults:
+        """Call eager alone on ``case``, from the state that it is in."""
+        return results(self._task, self._plain, case, self._seed)
+
+    def repeat(self, seen: CaseResults) -> CaseResults:
+        """Return float64's results once more as if a candidate had given them, in the types of the model."""
+        again = self._in_float64(seen.case, seen.plain)
+        plain, own = (in_types_of(seen.plain, found) for found in (seen.exact, again))
+        return replace(seen, plain=plain, own=own, moved=())
 
     def go_on(self, found: CaseResults) -> None:
         """Let the next input meet the state that eager is in after this one, if its numbers are finite."""

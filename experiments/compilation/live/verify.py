@@ -25,12 +25,14 @@ from experiments.compilation.live.agreement import (
     real,
 )
 from experiments.compilation.live.backends.base import Compiled, Inputs, Task
-from experiments.compilation.live.calls import CallResults
+from experiments.compilation.live.calls import CallResults, same_bits
 from experiments.compilation.live.sides import CaseResults, Sides
 from experiments.compilation.live.unfriendly import unfriendly
 
-#: What is said where the model draws random numbers and the candidate draws others.
+#: What is said where the model draws random numbers and the candidate draws others, ...
 RANDOM = "not comparable: random"
+#: ... and where the model, called once more, gives other numbers by more than rounding.
+UNSTEADY = "not comparable: two runs of eager differ"
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Verification:
     Only places where eager itself, in the model's own dtype, gives a finite number have errors:
     ``places_compared``. ``exact_places`` counts the places at which a rewrite that claims to be exact was
     found so on whole numbers. ``inputs_compared`` leaves out inputs that eager itself refuses.
+    ``raised`` is the class of what the candidate raised; ``eager_raised`` what eager's first and second run
+    on the first input did, ``eager_repeats`` whether they gave the same bits.
     """
 
     inputs_compared: int
@@ -52,6 +56,9 @@ class Verification:
     max_relative_error: float = 0.0
     exact_places: int | None = None
     places_compared: int = 0
+    raised: str = ""
+    eager_raised: tuple[str, str] = ("", "")
+    eager_repeats: bool = True
 
     @property
     def ok(self) -> bool:
@@ -60,7 +67,11 @@ class Verification:
     @property
     def comparable(self) -> bool:
         """Whether the candidate could be judged at all."""
-        return self.counterexample != RANDOM
+        return self.counterexample not in (RANDOM, UNSTEADY)
+
+
+#: The verdict before any input was compared.
+NOTHING_FOUND = Verification(0, 0.0, 0.0, True)
 
 
 def verify(
@@ -80,15 +91,19 @@ def verify(
     task.progress(0.0, "")
     cases = [*unfriendly(task.inputs, seed), *ours.others.items()] if cases is None else cases
     sides = Sides(task, ours, peer, seed)
-    found = Verification(0, 0.0, 0.0, True)
+    found = NOTHING_FOUND
     try:
-        for title, case in cases:
+        for number, (title, case) in enumerate(cases):
+            if not number:
+                found = _run_eager_twice(found, sides, case)
             seen = sides.call(title, case)
             if seen is None:
                 continue
+            if not found.eager_repeats and _is_unsteady(seen, sides):
+                return replace(found, counterexample=UNSTEADY)
             found = _judge(replace(found, inputs_compared=found.inputs_compared + 1), seen, bound)
             if not found.ok:
-                return found
+                return _excuse(found, seen, sides)
             sides.go_on(seen)
     finally:
         sides.put_back()
@@ -97,11 +112,32 @@ def verify(
     return found
 
 
+def _run_eager_twice(so_far: Verification, sides: Sides, case: Inputs) -> Verification:
+    """Return ``so_far`` with what two runs of eager from one state and one seed did."""
+    first, second = sides.call_eager(case), sides.call_eager(case)
+    return replace(so_far, eager_raised=(first.raised, second.raised), eager_repeats=same_bits(first, second))
+
+
+def _excuse(rejected: Verification, seen: CaseResults, sides: Sides) -> Verification:
+    """Return the verdict on a candidate that was found wrong where the model itself may not repeat."""
+    if same_bits(seen.plain, sides.call_eager(seen.case)) or not _is_unsteady(seen, sides):
+        return rejected
+    return replace(rejected, counterexample=UNSTEADY)
+
+
+def _is_unsteady(seen: CaseResults, sides: Sides) -> bool:
+    """Whether the model draws what no seed decides: in float64 too, its second run is not its first.
+
+    Where only the order of sums changes from run to run, float64 hardly moves.
+    """
+    return not _judge(NOTHING_FOUND, sides.repeat(seen), 0.0).ok
+
+
 def _judge(so_far: Verification, seen: CaseResults, bound: float) -> Verification:
     """Return ``so_far`` with one more input compared."""
     complaint = _other_kind(seen.plain, seen.own)
     if complaint:
-        return _reject(so_far, seen, complaint)
+        return _reject(replace(so_far, raised=seen.own.raised), seen, complaint)
     magnitude = largest(seen.case)
     for of in _triples(seen):
         complaint = mismatch(of.plain, of.own)

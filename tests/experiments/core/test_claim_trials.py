@@ -8,8 +8,10 @@ import pytest
 
 from experiments.core.claims import claim_trials, judge_trials, needs_variation
 from experiments.core.errors import BadInput
+from experiments.core.figures import ends_of
 from experiments.core.paper import Claim
 from experiments.core.registry import policy_class
+from experiments.core.verdicts import figure_in_words
 
 HARDWARE = {"device": "titan-x-12g", "overrides": {"memory_bytes": 4e9}}
 PLAIN = {"workload": {"source": "zoo:vgg16", "options": {"batch": 64}}, "hardware": HARDWARE}
@@ -85,3 +87,30 @@ def test_what_a_clock_gives_is_repeated_with_other_seeds_and_carries_its_interva
     assert sharp.verdict == "reproduced"
     counted = claim(runs=measured, figure="base.peak_memory / ours.peak_memory")
     assert len(claim_trials(VDNN, counted)) == 1
+
+
+def speedup(middle: float, low: float, high: float) -> dict[str, dict[str, float]]:
+    return {"ours": {"speedup": middle, "speedup_low": low, "speedup_high": high}, "base": {}}
+
+
+def test_three_repeats_that_agree_by_luck_are_as_noisy_as_each_of_them() -> None:
+    """Each says 1.5, from 0.9 to 2.1: Student's interval of the three is nothing, theirs holds 1."""
+    measured = {name: {**PLAIN, "mode": "measured", "hardware": "local"} for name in ("ours", "base")}
+    noisy = claim(runs=measured, figure="ours.speedup", value=1.5)
+    verdict = judge_trials(noisy, [speedup(1.5, 0.9, 2.1)] * 3, {})
+    assert (verdict.verdict, verdict.low, verdict.high) == ("not reproduced", 0.9, 2.1)
+    assert verdict.reason.startswith("no difference seen")
+    assert figure_in_words(noisy, verdict) == "no difference seen"
+    clear = judge_trials(noisy, [speedup(1.5, 1.4, 1.6)] * 3, {})
+    assert (clear.verdict, clear.low, clear.high) == ("reproduced", pytest.approx(1.4), pytest.approx(1.6))
+    before = judge_trials(noisy, [{"ours": {"speedup": value}, "base": {}} for value in (1.5, 1.4, 1.6)], {})
+    assert before.verdict == "reproduced", "runs from before ratios had intervals: that of the repeats"
+    assert before.low == pytest.approx(1.252, abs=1e-3)
+
+
+def test_a_figure_of_several_ratios_is_as_wide_as_their_ends_make_it() -> None:
+    """A quotient is least where its upper part is least and its lower part greatest: 0.9 over 1.8."""
+    metrics = {"a": speedup(1.0, 0.9, 1.2)["ours"], "b": speedup(1.6, 1.5, 1.8)["ours"]}
+    assert ends_of("a.speedup / b.speedup", metrics) == (0.5, pytest.approx(0.8))
+    assert ends_of("a.speedup - 1", metrics) == (pytest.approx(-0.1), pytest.approx(0.2))
+    assert ends_of("a.speedup_low * 2", metrics) is None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from experiments.__main__ import main
-from experiments.commands.suite import published_table
+from experiments.commands.suite import published_table, run_table
 from experiments.core import suites
 from experiments.core.errors import BadInput
 from experiments.core.published_figures import mean_error, verdicts_in_words
@@ -220,3 +220,16 @@ def test_a_run_may_be_published_by_another_metric_than_the_suites(
     monkeypatch.setattr(suites, "FOLDER", tmp_path)
     suite = load_suite("two")
     assert [suite.value_of(title) for title in ("whole", "own")] == ["peak_memory", "step_time"]
+
+
+def test_a_ratio_with_1_in_its_interval_is_words_and_counts_as_1_in_the_mean(folder: Path) -> None:
+    """Of 4 and what may as well be 1 the mean is 2, whatever figure stands there."""
+    values = {"A, baseline": 4.0, "B, baseline": 1.3}
+    found = value_grid(load_suite("two"), values, unseen={"B, baseline"})
+    assert [cells[0] for _, cells in found] == [4.0, "no difference seen", pytest.approx(2.0)]
+
+
+def test_compiled_models_have_pytorchs_status_next_to_their_own() -> None:
+    rows = [("A", "rejected", "fail_accuracy", "differs"), ("B", "ok", "pass", "latency 1 s")]
+    assert "PYTORCH'S" in run_table(rows) and "fail_accuracy" in run_table(rows)
+    assert "PYTORCH'S" not in run_table([(title, status, "", said) for title, status, _, said in rows])

@@ -8,7 +8,7 @@ import pytest
 
 from experiments.core.figures import Figure
 from experiments.core.paper import Claim
-from experiments.core.verdicts import judge
+from experiments.core.verdicts import figure_in_words, judge
 
 
 def claim(**values: Any) -> Claim:
@@ -66,7 +66,9 @@ def test_what_was_measured_needs_an_interval_beyond_noise() -> None:
     assert judge(noisy, Figure(1.45, 1.2, 1.7), noisy=True).verdict == "reproduced"
     within = judge(noisy, Figure(1.45, 0.98, 1.92), noisy=True)
     assert (within.verdict, within.low) == ("not reproduced", 0.98)
-    assert "its interval holds no effect" in within.reason
+    assert within.reason == "no difference seen: the 95% interval, 0.98 to 1.92, holds 1"
+    assert figure_in_words(noisy, within) == "no difference seen"
+    assert figure_in_words(noisy, judge(noisy, Figure(1.45, 1.2, 1.7), noisy=True)) == "1.45"
     assert judge(noisy, Figure(1.25, 1.1, 1.4), noisy=True).verdict == "direction only"
     assert judge(noisy, Figure(1.25, 0.9, 1.6), noisy=True).verdict == "not reproduced"
     assert "without an interval" in judge(noisy, Figure(1.5), noisy=True).reason

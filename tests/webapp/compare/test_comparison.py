@@ -15,8 +15,9 @@ from webapp.compare.comparison import compare
 from webapp.compare.filters import comparable
 from webapp.compare.parallel import parallel
 from webapp.compare.plots import bars, scatter
+from webapp.compare.statistics import estimate, with_ends
 from webapp.hosts import evidence
-from webapp.runs.models import Experiment, Run
+from webapp.runs.models import Experiment, Run, RunDocument
 
 pytestmark = pytest.mark.django_db
 GIB = 2**30
@@ -251,3 +252,54 @@ def test_bars_are_named_by_as_little_as_tells_them_apart(ada: Place) -> None:
     assert found is not None
     named = {name for series in found["series"] for name in series["x"]}
     assert named == {"baseline, gpt2", "baseline, mlp", "swap-all, gpt2", "swap-all, mlp", "checkpoint"}
+
+
+@pytest.fixture
+def compiled(ada: Place) -> Experiment:
+    """Faster for sure, perhaps faster, and one from before speed-ups had intervals."""
+    made = cast.experiment(ada.project, "compiled")
+    for policy, low, middle, high in (("torch_compile", 1.4, 1.5, 1.6), ("cse", 0.97, 1.03, 1.09)):
+        figures = {"latency": 0.01, "speedup": middle, "speedup_low": low, "speedup_high": high}
+        same = {"family": "compilation", "mode": "measured"}
+        cast.run(made, policy, figures, dashboard_status="pass", **same)
+    cast.run(made, "dce", {"latency": 0.01, "speedup": 1.02}, family="compilation", mode="measured")
+    return made
+
+
+def test_a_speed_up_that_was_inside_the_noise_before_there_were_intervals_stays_words(
+    compiled: Experiment,
+) -> None:
+    old = compiled.runs.get(policy="dce")
+    RunDocument.objects.update_or_create(
+        run=old, defaults={"outcome": {"provenance": {"compilation": {"inside_the_noise": True}}}}
+    )
+    said = {entry.name: entry.estimates["speedup"] for entry in compare(runs_of(compiled), Choice()).entries}
+    assert said["dce"].words == "no difference seen" and "quartiles" in said["dce"].why
+    assert said["torch_compile"].words == ""
+
+
+def test_a_speed_up_whose_interval_holds_1_is_words_on_the_page_and_in_the_file(
+    client: Client, ada: Place, compiled: Experiment
+) -> None:
+    found = compare(runs_of(compiled), Choice(baseline=str(runs_of(compiled)[0].pk)))
+    speedups = [entry.estimates["speedup"] for entry in found.entries]
+    assert [one.words for one in speedups] == ["", "no difference seen", ""]
+    assert [one.value for one in speedups] == [1.5, 1.0, 1.02]
+    assert "speedup_low" not in found.metric_names, "the ends are part of the figure"
+    changes = [cell.change for line in found.lines for cell in line.cells if cell.metric == "speedup"]
+    assert changes == [None, None, pytest.approx(-0.32)], "what nobody saw has no change"
+    page = client.get(ada.url(f"compare/{compiled.pk}/")).content.decode()
+    assert "no difference seen" in page and "1.03" not in page and "1.40 to 1.60" in page
+    text = client.get(ada.url(f"compare/{compiled.pk}/?export=csv")).content.decode()
+    rows = {row["run"]: row for row in csv.DictReader(io.StringIO(text))}
+    assert rows["cse"]["speed-up over eager (ratio)"] == "no difference seen"
+    assert rows["cse"]["speed-up over eager low (ratio)"] == "0.97"
+    assert [rows[name]["PyTorch's status"] for name in ("cse", "dce")] == ["pass", ""]
+
+
+def test_repeats_of_a_speed_up_are_as_wide_as_the_repeats_and_as_each_of_them() -> None:
+    """Student's 95 % interval of 1.4, 1.5 and 1.6 is 1.25 to 1.75; that of each reaches further."""
+    found = estimate([1.4, 1.5, 1.6])
+    wide = with_ends(found, [0.9, 1.0, 1.1], [1.5, 1.6, 1.7])
+    assert (wide.low, wide.high) == (1.0, pytest.approx(1.748, abs=1e-3)) and wide.is_unseen
+    assert with_ends(found, [0.9, 1.0], [1.5, 1.6]).low is None, "one of them has no interval"

@@ -149,3 +149,22 @@ def test_every_task_that_is_sent_is_registered() -> None:
 
     app.loader.import_default_modules()
     assert {name for name, _ in queue.PERIODIC} | {queue.WAKE} <= set(app.tasks)
+
+
+def test_an_end_without_an_answer_has_pytorchs_status_where_a_model_was_compiled(host: Host) -> None:
+    """One that took too long, one that crashed thrice, one whose outcome tells it, and a memory run."""
+    compiled = {"family": "compilation", "mode": "measured"}
+    late, crashed, told, memory = queue_runs(project(), "", "", "", "")
+    for run in (late, crashed, told):
+        Run.objects.filter(pk=run.pk).update(**compiled)
+    timeout = Ending(Run.State.FAILED, "took longer than 5 s", dashboard_status="timeout")
+    lifecycle.finish(claimed(host), timeout)
+    for _ in range(3):
+        lifecycle.record_crash(claimed(host), "crashed with SIGSEGV", Diagnosis(), None)
+    right = answer(1.0)
+    assert right.outcome is not None
+    right.outcome.provenance["compilation"] = {"dashboard_status": "pass"}
+    lifecycle.finish(claimed(host), right)
+    lifecycle.finish(claimed(host), timeout)
+    found = [Run.objects.get(pk=run.pk).dashboard_status for run in (late, crashed, told, memory)]
+    assert found == ["timeout", "infra_error", "pass", ""]

@@ -9,9 +9,12 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from experiments.compilation.live.backends.base import (
     CompilationFailed,
     Compiled,
+    OutOfMemory,
     Task,
     unsupported_backend,
 )
@@ -39,8 +42,19 @@ def compile_task(backend: str, options: Mapping[str, Any], task: Task) -> Compil
     if backend not in BACKENDS:
         raise BadInput(f"no backend {backend!r}", "recipe", "one of " + ", ".join(BACKENDS))
     module = importlib.import_module(f"{__name__}.{BACKENDS[backend]}")
-    made: Compiled = module.build(task, options)
+    try:
+        made: Compiled = module.build(task, options)
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemory(f"{backend}: {str(error).splitlines()[0]}") from error
     return made
 
 
-__all__ = ["BACKENDS", "CompilationFailed", "Compiled", "Task", "compile_task", "unsupported_backend"]
+__all__ = [
+    "BACKENDS",
+    "CompilationFailed",
+    "Compiled",
+    "OutOfMemory",
+    "Task",
+    "compile_task",
+    "unsupported_backend",
+]

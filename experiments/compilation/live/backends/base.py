@@ -28,6 +28,10 @@ class CompilationFailed(LabError):
     """The backend could not compile the model; its first line says why."""
 
 
+class OutOfMemory(CompilationFailed):
+    """Compiling ran out of the device's memory."""
+
+
 def unsupported_backend(why: str, backend: str) -> Infeasible:
     """Return a backend that this host cannot offer: a fact about the host, not a failure of the run."""
     return Infeasible(f"unsupported here: {why}", backend)
@@ -79,7 +83,9 @@ class Compiled:
     ``parameters`` are those that gradients of ``call`` end in, where they are not the module's own.
     ``untimed`` says why the time of a call means nothing; then none is taken. ``others`` are batches of other
     sizes, by what to call them, for a callable that takes any: they are verified too. ``kept`` are the
-    weights that an approximation computes with; ``call`` is held to a model that has them.
+    weights that an approximation computes with; ``call`` is held to a model that has them. ``kept_bytes`` are
+    those that making it left on the device; ``uncounted`` says why the bytes of a call are not torch's to
+    count.
     """
 
     call: Callable[..., Any]
@@ -92,6 +98,8 @@ class Compiled:
     untimed: str = ""
     others: Mapping[str, Inputs] = field(default_factory=dict)
     kept: tuple[KeptWeight, ...] | None = None
+    kept_bytes: int = 0
+    uncounted: str = ""
 
 
 @dataclass

@@ -23,6 +23,7 @@ from experiments.compilation.live.backends.base import (
     clock_compilation,
     unsupported_backend,
 )
+from experiments.compilation.live.peaks import live_bytes
 from experiments.compilation.live.unfriendly import unfriendly
 from experiments.core.errors import BadInput, Infeasible
 
@@ -43,14 +44,17 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
     if found:
         raise Infeasible(f"cannot be captured: {found[0]}", "cuda_graph")
     call = Replayed(task.module, options["graphs"], options["warm_up"], options["clone"])
+    before = live_bytes(task.device)
     with torch.no_grad():
         with clock_compilation() as clock:
             call(*task.inputs)
             torch.cuda.synchronize()
+        kept = live_bytes(task.device) - before
         for _, inputs in unfriendly(task.inputs, task.seed):
             call(*inputs)
     report = {"counts": call.counts, "clone": call.clone}
-    return Compiled(call, clock.wall, clock.cpu, {"graphs": float(call.counts["captures"])}, report)
+    graphs = {"graphs": float(call.counts["captures"])}
+    return Compiled(call, clock.wall, clock.cpu, graphs, report, kept_bytes=max(kept, 0))
 
 
 @dataclass(frozen=True)

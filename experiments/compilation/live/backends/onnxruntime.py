@@ -65,7 +65,10 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
             "levels": levels,
         }
     call = in_structure(call, task)
-    return Compiled(call, clock.wall, clock.cpu, {"onnx_nodes": levels[level]["nodes"]}, report)
+    nodes = {"onnx_nodes": levels[level]["nodes"]}
+    return Compiled(
+        call, clock.wall, clock.cpu, nodes, report, uncounted="ONNX Runtime has its own allocator"
+    )
 
 
 def _library() -> Any:

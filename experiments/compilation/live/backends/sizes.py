@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -13,6 +12,7 @@ from torch import nn
 
 from experiments.compilation.live.backends import dynamo
 from experiments.compilation.live.backends.base import Inputs, Task
+from experiments.compilation.live.timing import Timed, in_turns, mean_seconds
 from experiments.core import knobs
 from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
@@ -107,7 +107,7 @@ def graphs_by_size(
 def latencies(
     calls: Mapping[str, Callable[..., Any]], batch: Sampler, sizes: Sequence[int], device: str
 ) -> dict[str, Series]:
-    """Median seconds of each call at each size, taken in turn.
+    """Median seconds of each call at each size, by the harness of all times.
 
     Sizes beyond the time for it all are left out.
     """
@@ -118,29 +118,17 @@ def latencies(
         if time.perf_counter() - started > TIMING_SECONDS:
             break
         inputs = batch(size)
-        times: dict[str, list[float]] = {name: [] for name in calls}
-        for round_number in range(CALLS + 1):
-            for name, call in calls.items():
-                seconds = _call_seconds(call, inputs, device)
-                times[name] += [seconds] if round_number else []
+        timed = {name: _timed(call, inputs, device) for name, call in calls.items()}
+        rounds = in_turns(timed, size, CALLS, warm_up=1)
         done.append(size)
-        for name, values in times.items():
-            found[name].append(statistics.median(values))
+        for name in calls:
+            found[name].append(rounds.sample(name).median)
     return {name: Series("s", done, values, "entries") for name, values in found.items()}
 
 
-@torch.no_grad()
-def _call_seconds(call: Callable[..., Any], inputs: Inputs, device: str) -> float:
-    _wait(device)
-    start = time.perf_counter()
-    call(*inputs)
-    _wait(device)
-    return time.perf_counter() - start
-
-
-def _wait(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
+def _timed(call: Callable[..., Any], inputs: Inputs, device: str) -> Timed:
+    once = torch.no_grad()(lambda: call(*inputs))
+    return lambda: mean_seconds(once, device)
 
 
 def probes(sizes: Sequence[int], buckets: Sequence[int]) -> Iterator[int]:

@@ -1,10 +1,11 @@
 """``inductor``: the module under ``torch.compile``, with everything that happened on the way.
 
 The first call of all compiles with an empty cache on disk (cold), the second after Dynamo has forgotten
-everything but that cache is full (warm): what a restarted process would pay, imports apart. Which vector
-instructions the processor has is found out beforehand: probing takes seconds, once for a host. Counts are
-those of the cold call and of calls on the inputs that verification uses: unfriendly ones and, for a model
-compiled for any size, other sizes.
+everything but that cache is full (warm): what a restarted process would pay, imports apart. What the warm
+call leaves on the device (frozen weights, pools of CUDA graphs) is what the model holds besides its own.
+Which vector instructions the processor has is found out beforehand: probing takes seconds, once for a host.
+Counts are those of the cold call and of calls on the inputs that verification uses: unfriendly ones and, for
+a model compiled for any size, other sizes.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from experiments.compilation.live.backends.base import (
 )
 from experiments.compilation.live.backends.kernels import FALLBACK, LIBRARY, KernelTable, watch_kernels
 from experiments.compilation.live.backends.sizes import other_batches
+from experiments.compilation.live.peaks import live_bytes
 from experiments.compilation.live.unfriendly import unfriendly
 from experiments.core.errors import BadInput, Infeasible
 
@@ -99,12 +101,15 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
         counts = dynamo.read_counts()
         written = KernelTable(list(table.kernels), list(table.emitted), list(table.buffers))
         dynamo.reset()
+        keeps = freezing or task.device == "cuda"
+        before = live_bytes(task.device) if keeps else 0
         with clock_compilation() as warm:
             call = _first_call(task, options)
+        kept = live_bytes(task.device) - before if keeps else 0
         hits = int(counters["inductor"]["fxgraph_cache_hit"])
     seen = CompilationTrace(graphs, breaks, counts, kernels, written, cold, warm, hits)
     report = {**mode_of(task, options), **seen.to_json()}
-    return Compiled(call, cold.wall, cold.cpu, seen.figures(), report, others=others)
+    return Compiled(call, cold.wall, cold.cpu, seen.figures(), report, others=others, kept_bytes=max(kept, 0))
 
 
 def mode_of(task: Task, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def _measure(
     wrong = next((check.counterexample for check in checks if not check.ok), "")
     if wrong:
         return Carried(replace(trial, error=f"wrong: {wrong}"), None, breaks or decided)
-    timing = compare(_once(call, task), _once(task.module, task), task.device, TIMED)
+    timing = compare(_once(call, task), _once(task.module, task), task.device, task.seed, TIMED)
     ours = timing.ours
     trial = replace(
         trial,

@@ -21,7 +21,8 @@ import torch
 from experiments.compilation.interface.tuning import TuningPolicy, TuningProposal, TuningTask, TuningTrial
 from experiments.compilation.live.backends.base import unsupported_backend
 from experiments.compilation.live.preparation import prepare
-from experiments.compilation.live.timing import Sample, Timed, in_turns, time_repeats
+from experiments.compilation.live.ratios import Ratio, ratio_of, speedup_metrics
+from experiments.compilation.live.timing import CLOCKS, PROCESSOR, WALL, Rounds, Timed, in_turns, time_repeats
 from experiments.compilation.live.tuning.gpu import GpuBench
 from experiments.compilation.live.tuning.host import LEAST_SECONDS, HostBench
 from experiments.compilation.live.tuning.model_tasks import (
@@ -112,16 +113,16 @@ class Bench:
             self.notes["compiler_seconds"] = self._host.compiling
         self._stack.close()  # children are counted once they have ended
         wall, cpu = (after - before for after, before in zip(_spent(), self._began, strict=True))
-        clock = "processor time" if self._alone else "wall time"
-        self.notes |= {"wall_seconds": wall, "cpu_seconds": cpu, "threads": self._threads, "clock": clock}
+        self.notes |= {"wall_seconds": wall, "cpu_seconds": cpu, "threads": self._threads}
+        self.notes["clock"] = self._clock
 
     @property
-    def _alone(self) -> bool:
-        """One thread of this host computes.
+    def _clock(self) -> str:
+        """The clock that times are read off.
 
-        The time it used of a processor is the time that it would take alone.
+        Where one thread of this host computes, the time it used of a processor is what it would take alone.
         """
-        return self._threads == 1 and not self._on_gpu
+        return PROCESSOR if self._threads == 1 and not self._on_gpu else WALL
 
     def measure(self, proposals: Sequence[TuningProposal]) -> Iterator[TuningTrial]:
         """Yield each proposal compiled, checked and timed."""
@@ -130,36 +131,35 @@ class Bench:
     def compare(self, history: History, progress: Progress) -> Compared:
         """Each best schedule and torch's operator in turns; over all tasks the weighted sums."""
         rows: list[dict[str, Any]] = []
-        totals, rivals = [0.0, 0.0], [0.0, 0.0]
+        weighted: list[tuple[float, Rounds]] = []
         for place, task in enumerate(self.tasks):
             progress(place / len(self.tasks), f"torch's own {task.name}")
             best = history.best(place)
             if best is None:
                 rows.append({})
                 continue
-            samples = in_turns(self.calls(place, best.proposal), TURNS)
-            rows.append(_row(samples))
-            totals[0] += task.weight * samples["ours"].median
-            totals[1] += task.weight * samples["torch"].median
-            if "compiled" in samples:
-                rivals[0] += task.weight * samples["compiled"].median
-        metrics = {}
-        if all(rows) and rows:
-            metrics = {"latency": totals[0], "speedup": totals[1] / totals[0]}
-            metrics["achieved_flops"] = (
-                sum(task.weight * (task.flops or 0.0) for task in self.tasks) / totals[0]
-            )
+            taken = in_turns(self.calls(place, best.proposal), self._seed, TURNS)
+            rows.append(_row(taken))
+            weighted.append((task.weight, taken))
         notes: dict[str, Any] = {"load": os.getloadavg()[0]}
-        if metrics and rivals[0]:
-            notes["speedup_over_torch_compile"] = rivals[0] / totals[0]
-        return Compared(metrics, tuple(rows), notes)
+        if not rows or not all(rows):
+            return Compared({}, tuple(rows), notes)
+        if self._compiled:
+            notes["speedup_over_torch_compile"] = asdict(_over_all(weighted, "compiled", self._seed))
+        return Compared(self._metrics(weighted), tuple(rows), notes)
+
+    def _metrics(self, weighted: Sequence[tuple[float, Rounds]]) -> dict[str, float]:
+        latency = sum(weight * taken.sample("ours").median for weight, taken in weighted)
+        speedup = _over_all(weighted, "torch", self._seed)
+        flops = sum(task.weight * (task.flops or 0.0) for task in self.tasks)
+        return {"latency": latency, **speedup_metrics(speedup), "achieved_flops": flops / latency}
 
     def calls(self, place: int, best: TuningProposal) -> dict[str, Timed]:
         """Each gives the seconds of one call of what it is named after."""
         if self._on_gpu:
             return {"ours": lambda: self._gpu.again(best), "torch": lambda: self._gpu.eager_seconds(place)}
         eager = self._host.eager(place)
-        clock = time.thread_time if self._alone else time.perf_counter
+        clock = CLOCKS[self._clock]
         calls: dict[str, Timed] = {
             "ours": lambda: self._host.again(best),
             "torch": lambda: time_repeats(eager, "cpu", 1, LEAST_SECONDS, clock)[0],
@@ -181,13 +181,23 @@ def _is_flat(operator: ModelOperator) -> bool:
     return [axis for axis, _ in operator.nest.spatial] == ["m", "n"]
 
 
-def _row(samples: Mapping[str, Sample]) -> dict[str, Any]:
-    ours, eager = samples["ours"], samples["torch"]
-    row: dict[str, Any] = {"seconds": ours.median, "torch_seconds": eager.median}
-    row |= {"speedup": eager.median / ours.median, "inside_the_noise": ours.overlaps(eager)}
+def _row(taken: Rounds) -> dict[str, Any]:
+    samples = {name: taken.sample(name) for name in taken.seconds}
+    row: dict[str, Any] = {"seconds": samples["ours"].median, "torch_seconds": samples["torch"].median}
+    ratio = taken.ratio("torch", "ours")
+    row |= {**speedup_metrics(ratio), "inside_the_noise": not ratio.is_seen}
     if "compiled" in samples:
         row["torch_compile_seconds"] = samples["compiled"].median
     return row | {"spread": {name: asdict(sample) for name, sample in samples.items()}}
+
+
+def _over_all(weighted: Sequence[tuple[float, Rounds]], rival: str, seed: int) -> Ratio:
+    """Return the rival's seconds of all tasks over ours, round by round."""
+
+    def total(name: str, number: int) -> float:
+        return sum(weight * taken.seconds[name][number] for weight, taken in weighted)
+
+    return ratio_of([total(rival, number) / total("ours", number) for number in range(TURNS)], seed)
 
 
 def _spent() -> tuple[float, float]:

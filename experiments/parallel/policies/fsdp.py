@@ -25,6 +25,7 @@ from experiments.parallel.interface import (
     PlanningEstimate,
     whole_share,
 )
+from experiments.parallel.interface.engines import ENGINES, PLAIN
 from experiments.parallel.interface.open_counts import doubling
 from experiments.parallel.planning.settings import grid
 from experiments.parallel.planning.transformers.plan import Degrees, megatron_plan
@@ -53,6 +54,11 @@ class Fsdp(LivePolicy, ParallelPolicy):
         "keys and values of devices that share a sequence come: while these compute; in a ring of kernels "
         "whose results are merged; before they compute",
         choices=EXCHANGES,
+    )
+    engine: str = knob(
+        PLAIN,
+        "who carries the plan out, and holds buffers of its own on top of states and activations",
+        choices=ENGINES,
     )
     recompute: str | None = open_knob(
         "computed again: nothing; all but attention and every second product; whole blocks",
@@ -84,6 +90,7 @@ class Fsdp(LivePolicy, ParallelPolicy):
             recompute=again,
             zero=3,
             shard=self.shard,
+            engine=self.engine,
         )
         plan = megatron_plan(model, cluster, batch, layout)
         return replace(plan, saved=self._saved_layers(model))

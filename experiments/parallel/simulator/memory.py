@@ -20,7 +20,8 @@ from experiments.core.errors import Infeasible
 from experiments.core.progress import accompany
 from experiments.core.units import human
 from experiments.parallel.interface import BACKWARD, FORWARD
-from experiments.parallel.interface.engines import DEEPSPEED, engine_bytes, given_back
+from experiments.parallel.interface.engines import given_back
+from experiments.parallel.simulator.buffers import buffer_bytes
 from experiments.parallel.simulator.build import Builder
 from experiments.parallel.simulator.tasks import TaskTimes
 
@@ -69,7 +70,8 @@ def _usage(built: Builder, times: TaskTimes, worker: int, changes: list[tuple[fl
         stays, again = kept[slot.stage] * portion, recomputed[slot.stage] * portion
         if slot.kind == FORWARD:
             live[slot.stage].append((start, 1.0))
-            changes.append((start, stays))
+            scratch = built.figures.loss_scratch if slot.stage == len(built.plan.stages) - 1 else 0.0
+            changes += [(start, stays), *([(start, scratch), (end, -scratch)] if scratch else [])]
         if slot.kind == BACKWARD and again:
             changes.append((start, again))
         if slot.kind == built.figures.gradient_kind:
@@ -80,7 +82,7 @@ def _usage(built: Builder, times: TaskTimes, worker: int, changes: list[tuple[fl
     by_stage = {stage: _most(counts) for stage, counts in sorted(live.items())}
     together = _most(itertools.chain.from_iterable(live.values()))
     base, lost = persistent + built.estimate.reserved_bytes, 1 + built.estimate.fragmentation
-    base += _engine_bytes(built, worker, base, max(totals) * lost)
+    base += _buffer_bytes(built, worker, by_stage, base, max(totals) * lost)
     return Usage(persistent, moments, [base + total * lost for total in totals], together, by_stage)
 
 
@@ -106,17 +108,12 @@ def persistent_bytes(built: Builder, worker: int) -> float:
     return total
 
 
-def _engine_bytes(built: Builder, worker: int, others: float, activations: float) -> float:
-    """Of all stages that the worker hosts, on top of ``others`` and ``activations``."""
-    plan, figures = built.plan, built.figures
-    if plan.engine != DEEPSPEED:
-        return 0.0
-    stages = [number for number, stage in enumerate(plan.stages) if worker in stage.workers]
-    parameters = sum(float(figures.parameters[number].sum()) for number in stages)
-    largest = max(figures.largest_tensor(number) for number in stages)
-    sharers = plan.sharing(plan.stages[stages[0]]) if plan.zero else 1
-    found = float(engine_bytes(built.estimate.states, plan.zero, parameters, largest, sharers))
-    capacity = min(built.estimate.devices[d].memory_bytes for d in plan.workers[worker].devices)
+def _buffer_bytes(
+    built: Builder, worker: int, live: Mapping[int, int], others: float, activations: float
+) -> float:
+    """Of the engine, on top of ``others`` and ``activations``, less what an allocator gives back."""
+    found = buffer_bytes(built, worker, live)
+    capacity = min(built.estimate.devices[d].memory_bytes for d in built.plan.workers[worker].devices)
     return found - float(given_back(others + found + activations, capacity, found, activations))
 
 

@@ -22,6 +22,7 @@ from experiments.parallel.interface import (
     stage_parameters,
 )
 from experiments.parallel.interface.joint_forwards import JointForwards
+from experiments.parallel.interface.losses import loss_scratch
 from experiments.parallel.interface.recomputation import recomputed_runs
 from experiments.parallel.interface.shards import whole_output
 from experiments.parallel.interface.slices import attention_shares, slice_shares
@@ -159,9 +160,19 @@ class StageFigures:
     def largest_tensor(self, number: int) -> float:
         """Parameters of a stage's largest tensor on one device."""
         stage, held = self.plan.stages[number], self.parameters[number]
-        parts = self._parts("parameters")[stage.begin : stage.end]
-        own = self.estimate.largest_tensors[stage.begin : stage.end] / parts
+        own = [self.largest_tensor_of(layer) for layer in range(stage.begin, stage.end)]
         return float(np.minimum(own, held).max(initial=0.0))
+
+    def largest_tensor_of(self, layer: int) -> float:
+        """Parameters of a layer's largest tensor on one device."""
+        return float(self.estimate.largest_tensors[layer]) / self.parts_of_parameters(layer)
+
+    @functools.cached_property
+    def loss_scratch(self) -> float:
+        """Bytes that the loss takes on a device during its forward pass, its weights divided as they are."""
+        logits = self.estimate.model.predecessors[len(self.estimate.model) - 1]
+        whole = loss_scratch(self.estimate.model, self.estimate.states.weight)
+        return whole / self.parts_of_parameters(int(logits[0])) if whole else 0.0
 
     @functools.cached_property
     def buckets(self) -> list[list[range]]:
@@ -261,9 +272,11 @@ class StageFigures:
         stage = self.plan.stages[number]
         stays = [layer for layer in range(stage.begin, stage.end) if not self._dropped[layer]]
         kept = float(self.stash_bytes[stays].sum())
-        kept += sum(self._saved_bytes(layer) for layer in self.plan.saved if stage.begin <= layer < stage.end)
+        kept += sum(
+            self.divided_output_bytes(layer) for layer in self.plan.saved if stage.begin <= layer < stage.end
+        )
         kept += sum(self._received_bytes(made, number) for made in self.estimate.model.handed)
-        return kept + sum(self._input_bytes(run) for run in self._runs(number))
+        return kept + sum(self.input_bytes(run) for run in self._runs(number))
 
     def _received_bytes(self, made: Handed, number: int) -> float:
         """Of what another stage makes and a layer of this one keeps; one that is computed again keeps its
@@ -277,11 +290,13 @@ class StageFigures:
         first = self._sharded.get(own[0])
         return made.bytes * self._scale / (first.activations if first else 1)
 
-    def _saved_bytes(self, layer: int) -> float:
+    def divided_output_bytes(self, layer: int) -> float:
+        """Bytes of a micro-batch's output on one device, divided as the layer's activations are."""
         sharding = self._sharded.get(layer)
         return float(self.output_bytes[layer]) / (sharding.activations if sharding else 1)
 
-    def _input_bytes(self, run: range) -> float:
+    def input_bytes(self, run: range) -> float:
+        """Bytes on one device of what a micro-batch's ``run`` of layers reads of those before it."""
         read = {int(source) for layer in run for source in self.estimate.model.predecessors[layer]}
         outside = sorted(source for source in read if source < run.start)
         first = self._sharded.get(run.start)

@@ -1,5 +1,4 @@
-"""Step time and memory of many Megatron plans at once, in closed form: numpy columns with an entry for each
-plan.
+"""Step time of many Megatron plans at once, in closed form: numpy columns with an entry for each plan.
 
 Source: Narayanan et al., SC'21, section 2.2 (time of a pipeline is that of its slowest stage for every
 micro-batch and of the others once), section 3.3. The rest follows the event simulator: 1F1B has no slack, so
@@ -18,15 +17,15 @@ import numpy.typing as npt
 
 from experiments.hardware.roofline import memory_rate
 from experiments.parallel.interface import PlanningEstimate
-from experiments.parallel.interface.engines import DEEPSPEED, ENGINES, engine_bytes, given_back
 from experiments.parallel.planning.transformers.blocks import blocks_by_chunk
 from experiments.parallel.planning.transformers.plan import (
     BUCKET,
     BUCKET_PER_REPLICA,
 )
-from experiments.parallel.policies.megatron.chunks import FIRST, INNER, LAST, chunks_of
+from experiments.parallel.policies.megatron.chunks import FIRST, chunks_of
 from experiments.parallel.policies.megatron.columns import Columns
 from experiments.parallel.policies.megatron.costs import Costs, CostTable
+from experiments.parallel.policies.megatron.peaks import Peaks
 from experiments.parallel.policies.megatron.slot_by_slot import distinct_micro_batches, pipeline_seconds
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
@@ -52,11 +51,11 @@ class Analytic:
         self.blocks = self.sizes.layers
 
     def figures(self, plans: Columns) -> Figures:
-        gathered = _Gathered(self, plans)
-        return Figures(gathered.step_time(), gathered.peak_memory())
+        gathered = GatheredCosts(self, plans)
+        return Figures(gathered.step_time(), Peaks(gathered).bytes())
 
 
-class _Gathered:
+class GatheredCosts:
     """The costs of each plan as columns, and the formulas over them."""
 
     def __init__(self, analytic: Analytic, plans: Columns) -> None:
@@ -121,7 +120,7 @@ class _Gathered:
         self.block_parameters = column("block", "parameters")
         self.block_experts = column("block", "experts")
         block_kept, core_kept = column("block", "kept"), column("core", "kept")
-        boundary = np.array([cost.boundary for cost in costs])[place]
+        self.boundary = boundary = np.array([cost.boundary for cost in costs])[place]
         core_input = np.array([cost.core_input for cost in costs])[place]
         selective = block_kept - core_kept + core_input
         self.block_kept = np.where(self.full, boundary, np.where(self.selective, selective, block_kept))
@@ -253,7 +252,7 @@ class _Gathered:
         return found + np.where(apart, times * latency + slope * experts * size, 0.0)
 
     @property
-    def _replicated(self) -> Flags:
+    def is_replicated(self) -> Flags:
         plans = self.plans
         found: Flags = (plans.holders > 1) | ((self.block_experts > 0) & (plans.expert_holders > 1))
         return found
@@ -271,7 +270,7 @@ class _Gathered:
         backward = np.maximum(self.block_backward + occupied * (gather + reduce), gather + reduce)
         ends = self.first[0] + self.first[1] + self.last[0] + self.last[1]
         found: Floats = m * (blocks * (forward + backward) + ends) + gather
-        return np.where(self._replicated, found, time)
+        return np.where(self.is_replicated, found, time)
 
     def _chunk_parameters(self) -> Floats:
         """Parameters of the first chunk, whose gradients are complete last."""
@@ -286,7 +285,7 @@ class _Gathered:
         """Behind the last backward pass: gradients of the first chunk, weights of the whole device."""
         plans, states = self.plans, self.analytic.estimate.states
         reduce = self._rings(states.gradient, self._chunk_parameters(), self._chunk_experts())
-        device = self._device_parameters(), self._device_experts()
+        device = self.device_parameters(), self.device_experts()
         gather = self._rings(states.weight, *device, plans.interleaved)
         early = self._exposed()
         found = np.select(
@@ -299,7 +298,7 @@ class _Gathered:
             [early, 2 * reduce, reduce + gather, self._bucket(states.gradient) + gather],
             self._bucket(states.gradient),
         )
-        return np.where(self._replicated, found, 0.0)
+        return np.where(self.is_replicated, found, 0.0)
 
     def _exposed(self) -> Floats:
         """Of the exchange by buckets what the last backward pass and the first forward pass do not hide."""
@@ -319,14 +318,14 @@ class _Gathered:
         found += (buckets - 1) * (np.maximum(reduce - backward, 0) + np.maximum(gather - forward, 0))
         return found
 
-    def _device_parameters(self) -> Floats:
+    def device_parameters(self) -> Floats:
         """Of the device that hosts the first chunk."""
         plans = self.plans
         first = self.chunks.total[:, FIRST] * self.block_parameters + self.first[2]
         found: Floats = np.where(plans.pipeline == 1, first + self.last[2], first)
         return found
 
-    def _device_experts(self) -> Floats:
+    def device_experts(self) -> Floats:
         """Of the device that hosts the first chunk, of experts that devices share."""
         found: Floats = self.chunks.total[:, FIRST] * self.block_experts + self.first_experts
         return found
@@ -335,76 +334,7 @@ class _Gathered:
         estimate, plans = self.analytic.estimate, self.plans
         states = estimate.states
         traffic = 2 * (states.weight + states.optimizer) + states.gradient
-        owned = self._device_parameters() / np.where(plans.zero > 0, plans.sharers, 1)
-        owned += self._device_experts() / np.where(plans.zero > 0, plans.expert_sharers, 1)
+        owned = self.device_parameters() / np.where(plans.zero > 0, plans.sharers, 1)
+        owned += self.device_experts() / np.where(plans.zero > 0, plans.expert_sharers, 1)
         found: Floats = owned * traffic / memory_rate(estimate.devices[0])
-        return found
-
-    # --- memory ---------------------------------------------------------------------------------------------
-
-    def peak_memory(self) -> Floats:
-        """Bytes on the first device of a pipeline, the last, or the fullest between them.
-
-        The first holds most micro-batches, the last the logits.
-        """
-        plans, m = self.plans, self.micro_batches
-        kept = self.chunks.held * self.block_kept[:, None]
-        several = plans.interleaved > 1
-        masks = self.first[3] * np.minimum(m, np.where(several, plans.pipeline + 1, plans.pipeline))
-        alone = np.where(plans.pipeline == 1, self.last[3], 0.0)
-        parameters = self.chunks.total * self.block_parameters[:, None]
-        experts = self.chunks.total * self.block_experts[:, None]
-        again, logits = self.again_bytes, self.last[3]
-        own = self._device_parameters(), self._device_experts()
-        ends = [np.maximum(self.block_largest, end[4]) for end in (self.first, self.last)]
-        outer = np.where(plans.pipeline == 1, np.maximum(*ends), ends[0])
-        first = self._on_device(*own, outer, kept[:, FIRST] + masks + alone + again)
-        inner = self._on_device(
-            parameters[:, INNER], experts[:, INNER], self.block_largest, kept[:, INNER] + again
-        )
-        # Logits are gone before another chunk's blocks are computed again.
-        end = np.where(self.chunks.last > 0, logits + again, np.maximum(logits, again))
-        held = parameters[:, LAST] + self.last[2]
-        last = self._on_device(held, experts[:, LAST], ends[1], kept[:, LAST] + end)
-        others = np.where(plans.pipeline > 1, np.maximum(inner, last), 0.0)
-        return self.analytic.estimate.reserved_bytes + np.maximum(first, others)
-
-    def _on_device(self, shared: Floats, experts: Floats, largest: Floats, activations: Floats) -> Floats:
-        estimate, held = self.analytic.estimate, self._with_fragmentation(activations)
-        buffers = self._of_engine(shared + experts, largest)
-        total = self._states(shared, experts) + buffers + held
-        capacity = estimate.devices[0].memory_bytes - estimate.reserved_bytes
-        found: Floats = total - given_back(total, capacity, buffers, held)
-        return found
-
-    def _of_engine(self, parameters: Floats, largest: Floats) -> Floats:
-        plans, states = self.plans, self.analytic.estimate.states
-        sharers = np.where(plans.zero > 0, plans.sharers, 1)
-        found: Floats = np.where(
-            plans.engine == ENGINES.index(DEEPSPEED),
-            engine_bytes(states, plans.zero, parameters, largest, sharers),
-            0.0,
-        )
-        return found
-
-    def _with_fragmentation(self, activations: Floats) -> Floats:
-        found: Floats = activations * (1 + self.analytic.estimate.fragmentation)
-        return found
-
-    def _states(self, shared: Floats, experts: Floats) -> Floats:
-        """Weights, gradients and optimizer state as ZeRO leaves them, and the blocks that it gathers for a
-        while.
-        """
-        plans, states = self.plans, self.analytic.estimate.states
-        sizes = (states.weight, states.gradients, states.optimizer)
-        kept = sum(
-            parameters * size / np.where(plans.zero >= stage, sharers, 1)
-            for parameters, sharers in ((shared, plans.sharers), (experts, plans.expert_sharers))
-            for size, stage in zip(sizes, (3, 2, 1), strict=True)
-        )
-        buckets = np.where(plans.zero == 3, 3 * states.weight, 0.0) + np.where(
-            plans.zero >= 2, 2 * states.gradient, 0.0
-        )
-        block = self.block_parameters + self.block_experts
-        found: Floats = kept + np.where(self._replicated, buckets * block, 0.0)
         return found

@@ -9,9 +9,9 @@ forms are tested on it, and the live runner keeps and uses exactly these version
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from experiments.parallel.interface.plan import BACKWARD, FORWARD, WEIGHT, ParallelPlan, Slot
@@ -136,18 +136,19 @@ def _uses(slots: list[Slot], rule: WeightRule, together: int, entered: Mapping[i
 
 def _most_alive(slots: list[Slot], uses: Mapping[int, Use], every: int) -> int:
     """Versions that exist at once: the newest, and older ones until the last pass that uses them."""
-    last: dict[int, int] = defaultdict(int)
+    last: dict[int, int] = {}
+    born, done = [0], 0
     for place, slot in enumerate(slots):
         use = uses[slot.micro_batch]
-        version = use.forward if slot.kind == FORWARD else use.backward
-        last[version] = max(last[version], place)
-    most = done = 0
-    for place, slot in enumerate(slots):
-        newest = done // every
-        alive = {version for version, end in last.items() if version <= newest and end >= place} | {newest}
-        most = max(most, len(alive))
+        last[use.forward if slot.kind == FORWARD else use.backward] = place
         done += slot.kind == BACKWARD
-    return most
+        if done // every == len(born):
+            born.append(place + 1)
+    changes = [0] * (len(slots) + 2)
+    for version, (begin, end) in enumerate(pairwise([*born, len(slots)])):
+        changes[begin] += 1
+        changes[max(end, last.get(version, 0) + 1)] -= 1
+    return max(accumulate(changes[: len(slots)]), default=0)
 
 
 def version_violations(plan: ParallelPlan) -> Iterator[str]:

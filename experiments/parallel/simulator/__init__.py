@@ -16,7 +16,7 @@ from experiments.parallel.interface import (
 from experiments.parallel.interface.parameter_servers import has_servers
 from experiments.parallel.simulator.asynchrony import pipeline_asynchrony
 from experiments.parallel.simulator.build import Builder
-from experiments.parallel.simulator.memory import check_fits, usages
+from experiments.parallel.simulator.memory import check_fits, refuse_too_large, usages
 from experiments.parallel.simulator.report import StepSimulation, WorkerLane, report
 from experiments.parallel.simulator.server_report import simulate_servers
 from experiments.parallel.simulator.tasks import Deadlock, TaskTimes, replay
@@ -62,7 +62,9 @@ def _carried_out(
     estimate.show_life()
     if has_servers(plan):
         return simulate_servers(plan, estimate), None
-    built = Builder(plan, estimate).build()
+    builder = Builder(plan, estimate)
+    refuse_too_large(builder)
+    built = builder.build()
     times = replay(built.graph, progress=estimate.progress)
     memory = usages(built, times)
     check_fits(built, memory)

@@ -110,7 +110,7 @@ class Builder:
         final = {slot.stage: slot for slot in slots if slot.kind == self.figures.gradient_kind}
         counts: dict[tuple[int, str], int] = defaultdict(int)
         for slot in slots:
-            if (shared := self.joint.first(slot)) != slot:
+            if self.plan.joined and (shared := self.joint.first(slot)) != slot:
                 self.first[slot], self.last[slot] = self.first[shared], self.last[shared]
                 self.worker_of[slot] = worker
                 continue
@@ -188,30 +188,36 @@ class Builder:
     # --- messages between stages ----------------------------------------------------------------------------
 
     def _cross_stages(self) -> None:
+        sliced = bool(self.plan.slices)
         for (source, target), size in self.figures.crossings.items():
             self.estimate.show_life()
             for micro_batch in range(self.plan.micro_batches):
-                part = size * self.figures.portion(micro_batch)
+                part = size * self.figures.portion(micro_batch) if sliced else size
                 self._cross(FORWARD, micro_batch, source, target, part)
                 self._cross(BACKWARD, micro_batch, target, source, part)
 
     def _cross(self, kind: str, micro_batch: int, source: int, target: int, size: float) -> None:
-        before, after = Slot(kind, micro_batch, source), Slot(kind, micro_batch, target)
-        if before not in self.worker_of:  # another worker stands for its own
+        before = Slot(kind, micro_batch, source)
+        sender = self.worker_of.get(before)
+        if sender is None:  # another worker stands for its own
             return
-        if self.joint.first(before) != before:  # sent with the others of its pass
-            return
-        size *= self.joint.count(before)
-        sender, receiver = self.worker_of[before], self.worker_of[after]
+        if self.plan.joined:
+            if self.joint.first(before) != before:  # sent with the others of its pass
+                return
+            size *= self.joint.count(before)
+        after = Slot(kind, micro_batch, target)
+        receiver = self.worker_of[after]
+        last, first = self.last[before], self.first[after]
         if size == 0 or sender == receiver:
-            self.graph.edge(self.last[before], self.first[after])
+            self.graph.edge(last, first)
             return
         message = self.messages.between_workers(sender, receiver, size)
-        task = self.graph.send((before, target), message, (self.last[before],))
-        self.graph.edge(task, self.first[after])
-        if self.plan.blocking and self.last[before] in self.graph.next:
-            self.graph.edge(task, self.graph.next[self.last[before]])
-        self._gather_pieces(task, after, receiver, min(source, target), max(source, target))
+        task = self.graph.send((before, target), message, (last,))
+        self.graph.edge(task, first)
+        if self.plan.blocking and last in self.graph.next:
+            self.graph.edge(task, self.graph.next[last])
+        if self.figures.whole_crossings:
+            self._gather_pieces(task, after, receiver, min(source, target), max(source, target))
 
     def _gather_pieces(self, arrived: int, slot: Slot, worker: int, source: int, target: int) -> None:
         """What is whole on all devices of a worker has come in as many pieces (Narayanan et al., SC'21,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +19,8 @@ import numpy as np
 from experiments.core.errors import Infeasible
 from experiments.core.progress import accompany
 from experiments.core.units import human
-from experiments.parallel.interface import BACKWARD, FORWARD
-from experiments.parallel.interface.engines import given_back
+from experiments.parallel.interface import BACKWARD, FORWARD, ParallelPlan, Slot
+from experiments.parallel.interface.engines import PLAIN, given_back
 from experiments.parallel.simulator.buffers import buffer_bytes
 from experiments.parallel.simulator.build import Builder
 from experiments.parallel.simulator.tasks import TaskTimes
@@ -47,25 +47,53 @@ class Usage:
         return max(self.bytes)
 
 
+#: Start and end of a slot.
+Spans = Callable[[Slot], tuple[float, float]]
+
+
+def refuse_too_large(builder: Builder) -> None:
+    """``Infeasible`` as ``check_fits`` has it, before any task is made, where time does not matter.
+
+    A worker's slots follow each other whatever they take, so what they hold is known from their order; what
+    ZeRO gathers for a while is not, and forward passes of several micro-batches are one.
+    """
+    plan = builder.plan
+    if plan.joined or (plan.zero >= 2 and plan.engine == PLAIN):
+        return
+    acting = accompany(sorted(set(builder.stands_for)), builder.estimate.progress, 1)
+    found = {worker: _usage(builder, _in_order(plan, worker), worker, []) for worker in acting}
+    check_fits(builder, [found[worker] for worker in builder.stands_for])
+
+
+def _in_order(plan: ParallelPlan, worker: int) -> Spans:
+    """Every slot as long as the others."""
+    places = {slot: place for place, slot in enumerate(plan.workers[worker].slots)}
+    return lambda slot: (places[slot], places[slot] + 1.0)
+
+
 def usages(built: Builder, times: TaskTimes) -> list[Usage]:
     """One for each worker; its devices are alike."""
     held: list[list[tuple[float, float]]] = [[] for _ in built.plan.workers]
     for holding in built.holdings:
         held[holding.worker].append((times.start[holding.first], holding.bytes))
         held[holding.worker].append((times.end[holding.last], -holding.bytes))
+
+    def spans(slot: Slot) -> tuple[float, float]:
+        return times.start[built.first[slot]], times.end[built.last[slot]]
+
     acting = accompany(sorted(set(built.stands_for)), built.estimate.progress, 1)
-    found = {worker: _usage(built, times, worker, held[worker]) for worker in acting}
+    found = {worker: _usage(built, spans, worker, held[worker]) for worker in acting}
     return [found[worker] for worker in built.stands_for]
 
 
-def _usage(built: Builder, times: TaskTimes, worker: int, changes: list[tuple[float, float]]) -> Usage:
+def _usage(built: Builder, spans: Spans, worker: int, changes: list[tuple[float, float]]) -> Usage:
     """What a micro-batch keeps is held from its F to the slot that completes its gradient, so to its W if it
     has one.
     """
     live: dict[int, list[tuple[float, float]]] = defaultdict(list)
     kept, recomputed = built.figures.kept_bytes, built.figures.recomputed_bytes
     for slot in built.plan.workers[worker].slots:
-        start, end = times.start[built.first[slot]], times.end[built.last[slot]]
+        start, end = spans(slot)
         portion = built.figures.portion(slot.micro_batch)
         stays, again = kept[slot.stage] * portion, recomputed[slot.stage] * portion
         if slot.kind == FORWARD:

@@ -103,7 +103,8 @@ class Passes:
         return self._overlap and collective.overlap and collective.per != PER_STEP
 
     def _samples(self, slot: Slot) -> float:
-        return self._figures.samples(slot.micro_batch) * self._figures.joint.count(slot)
+        count = self._figures.joint.count(slot) if self._plan.joined else 1
+        return self._figures.samples(slot.micro_batch) * count
 
     def _parts(self, kind: str, layers: range) -> Iterable[range]:
         begin = layers.start

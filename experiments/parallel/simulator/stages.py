@@ -105,7 +105,7 @@ class StageFigures:
     def seconds(self, slot: Slot, layers: range) -> float:
         """Of one pass over ``layers``, on the device for which they were timed."""
         part = self.plan.slices[slot.micro_batch] if self.plan.slices else None
-        count = self.joint.count(slot)
+        count = self.joint.count(slot) if self.plan.joined else 1
         key = slot.kind, layers, part, count
         if key not in self._seconds:
             column = self._column(slot.kind, count)

@@ -4,6 +4,7 @@ pipeline.
 
 from __future__ import annotations
 
+import heapq
 import sys
 from dataclasses import dataclass
 
@@ -41,27 +42,49 @@ def best_slicing(
 
     Exact for ``gap`` 0; else bounds that differ by less than ``gap`` seconds are tried as one, which costs at
     most ``(stages - 1) * gap``. Ties go to the smaller maximum, then to fewer samples and shorter last
-    slices. ``budget`` bounds the sums that are compared; where it ends before any bound held, the slicing
-    with the least sum is taken.
+    slices. The least sum falls as the bound rises, so a range of bounds costs at least the sum at its end and
+    the maximum at its start: the cheapest range is halved until none can be better than what was found.
+    ``budget`` bounds the sums that are compared; where it ends before any bound held, the slicing with the
+    least sum is taken.
     """
     budget = budget or Budget(sys.maxsize)
     unbounded = _over_tokens(latency, np.inf)
     least, sizes = _over_batch(unbounded, samples)
-    best, groups = np.inf, [(size, unbounded.lengths(size)) for size in sizes]
-    for bound in _bounds(latency, gap):
-        if least + (stages - 1) * (bound - gap) >= best:
+    found = _Slicings(latency, samples, stages, [(size, unbounded.lengths(size)) for size in sizes])
+    bounds = _bounds(latency, gap)
+    ranges = [(0.0, 0, len(bounds) - 1, least)]
+    while ranges:
+        cheapest, first, last, total = heapq.heappop(ranges)
+        if cheapest >= found.best[0] or not budget.take(_sums(latency)):
             break
-        if not budget.take(_sums(latency)):
-            break
-        bounded = _over_tokens(latency, bound)
-        total, sizes = _over_batch(bounded, samples)
-        if not np.isfinite(total):
-            continue
-        found = [(size, bounded.lengths(size)) for size in sizes]
-        score = slicing_seconds(latency, found, stages)
-        if score < best:
-            best, groups = score, found
-    return groups
+        middle = (first + last) // 2
+        at_middle = found.try_bound(bounds[middle])
+        for begin, end, sum_at_end in ((first, middle - 1, at_middle), (middle + 1, last, total)):
+            if begin <= end and np.isfinite(sum_at_end):
+                floor = sum_at_end + (stages - 1) * max(bounds[begin] - gap, 0.0)
+                heapq.heappush(ranges, (floor, begin, end, sum_at_end))
+    return found.groups
+
+
+class _Slicings:
+    """The best of the slicings that were tried: ``best`` is its predicted seconds and longest slice."""
+
+    def __init__(
+        self, latency: Latency, samples: int, stages: int, groups: list[tuple[int, list[int]]]
+    ) -> None:
+        self.latency, self.samples, self.stages, self.groups = latency, samples, stages, groups
+        self.best = (np.inf, np.inf)
+
+    def try_bound(self, bound: float) -> float:
+        """Return the least sum where no slice takes longer than ``bound``."""
+        bounded = _over_tokens(self.latency, bound)
+        total, sizes = _over_batch(bounded, self.samples)
+        if np.isfinite(total) and total < self.best[0]:
+            groups = [(size, bounded.lengths(size)) for size in sizes]
+            score = slicing_seconds(self.latency, groups, self.stages), bound
+            if score < self.best:
+                self.best, self.groups = score, groups
+        return total
 
 
 def _sums(latency: Latency) -> int:

@@ -66,15 +66,16 @@ def _of_fsdp2(built: Builder, worker: int) -> float:
     block, largest = max(unit.block for unit in units), max(unit.largest for unit in units)
     others = sum(unit.others for unit in units)
     states, zero = built.estimate.states, built.plan.zero
-    found = float(fsdp2_bytes(states, zero, parameters, block, others, largest, sharers))
-    return found - (_never_at_once(built, worker) * states.gradients if zero == 1 else 0.0)
+    return float(fsdp2_bytes(states, zero, parameters, block, others, largest, sharers))
 
 
-def _never_at_once(built: Builder, worker: int) -> float:
-    """Return the parameters whose sums of gradients are not there when most are.
+def absent_sums(built: Builder, worker: int) -> float:
+    """Return the bytes of sums of gradients that are not there when most are.
 
-    A stage has its sum from its first backward pass to its last, behind which it is divided.
+    PyTorch's stage has its sum from its first backward pass to its last, behind which it is divided.
     """
+    if built.plan.engine != PYTORCH or built.plan.zero != 1:
+        return 0.0
     slots = [slot for slot in built.plan.workers[worker].slots if slot.kind == built.figures.gradient_kind]
     left = Counter(slot.stage for slot in slots)
     sizes = {stage: float(built.figures.parameters[stage].sum()) for stage in left}
@@ -85,7 +86,7 @@ def _never_at_once(built: Builder, worker: int) -> float:
         most = max(most, sum(sizes[stage] for stage in begun))
         left[slot.stage] -= 1
         begun -= {slot.stage} if not left[slot.stage] else set()
-    return sum(sizes.values()) - most
+    return (sum(sizes.values()) - most) * built.estimate.states.gradients
 
 
 def _units(figures: StageFigures, number: int) -> Units:

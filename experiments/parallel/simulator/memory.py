@@ -21,7 +21,7 @@ from experiments.core.progress import accompany
 from experiments.core.units import human
 from experiments.parallel.interface import BACKWARD, FORWARD, ParallelPlan, Slot
 from experiments.parallel.interface.engines import PLAIN, given_back
-from experiments.parallel.simulator.buffers import buffer_bytes
+from experiments.parallel.simulator.buffers import absent_sums, buffer_bytes
 from experiments.parallel.simulator.build import Builder
 from experiments.parallel.simulator.tasks import TaskTimes
 
@@ -110,6 +110,7 @@ def _usage(built: Builder, spans: Spans, worker: int, changes: list[tuple[float,
     by_stage = {stage: _most(counts) for stage, counts in sorted(live.items())}
     together = _most(itertools.chain.from_iterable(live.values()))
     base, lost = persistent + built.estimate.reserved_bytes, 1 + built.estimate.fragmentation
+    base -= absent_sums(built, worker)
     base += _buffer_bytes(built, worker, by_stage, base, max(totals) * lost)
     return Usage(persistent, moments, [base + total * lost for total in totals], together, by_stage)
 

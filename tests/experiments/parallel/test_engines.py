@@ -174,6 +174,16 @@ def test_the_closed_form_of_pytorchs_buffers_is_the_simulators(degrees: Degrees,
     assert peak == pytest.approx(simulate(plan, roomy).peak_memory, rel=0.005)
 
 
+def llama_405b(nodes: int, device: str, batch: int, sequence: int, kernels: str) -> PlanningEstimate:
+    hardware = resolve({"cluster": {"nodes": nodes, "devices_per_node": 8, "device": device, "rails": 8}})
+    options = WorkloadOptions(
+        batch=batch, sequence=sequence, kernels=kernels, dtype="bfloat16", loss="divided"
+    )
+    workload = Workload("zoo:llama3.1-405b", options=options)
+    model, _ = layers_of(workload, hardware.device, lambda *_: None, OPERATORS)
+    return model_estimate(model, hardware, evaluate, precision="bf16-mixed-fp32-grads")
+
+
 #: torchtitan's 405B (December 2024, tables 5 and 6): chunks, sequence, micro-batch and GiB reserved.
 TORCHTITAN = [(1, 8192, 4, 82.5), (2, 8192, 4, 72.7), (1, 32768, 1, 75.3)]
 
@@ -185,13 +195,7 @@ def test_torchtitans_405b_follows_from_pytorchs_buffers(
     """Within an eighth; without them more than 5 % too low. Interleaved, one chunk's gradients are divided
     before the other's are made.
     """
-    hardware = resolve({"cluster": {"nodes": 64, "devices_per_node": 8, "device": "h100-96g", "rails": 8}})
-    options = WorkloadOptions(
-        batch=64 * samples, sequence=sequence, kernels="float8", dtype="bfloat16", loss="divided"
-    )
-    workload = Workload("zoo:llama3.1-405b", options=options)
-    model, _ = layers_of(workload, hardware.device, lambda *_: None, OPERATORS)
-    asked, errors = model_estimate(model, hardware, evaluate, precision="bf16-mixed-fp32-grads"), {}
+    asked, errors = llama_405b(64, "h100-96g", 64 * samples, sequence, "float8"), {}
     layout = Degrees(8, 8, chunks, samples, sequence=True, recompute="blocks", zero=1)
     for engine in (PLAIN, PYTORCH):
         own = replace(layout, embedding_blocks=1, head_blocks=1, engine=engine)
@@ -199,6 +203,20 @@ def test_torchtitans_405b_follows_from_pytorchs_buffers(
         errors[engine] = (peak - asked.reserved_bytes) / 2**30 / published - 1
     assert abs(errors[PYTORCH]) < 0.125
     assert errors[PLAIN] < -0.05
+
+
+@pytest.mark.parametrize(("samples", "sequence", "context"), [(2048, 8192, 1), (128, 131072, 16)])
+def test_llama_3s_405b_on_16384_devices_fits_because_chunks_add_up_one_after_the_other(
+    samples: int, sequence: int, context: int
+) -> None:
+    """It ran on 80 GB without recomputation (Dubey et al., 2024, table 4). Sums of all eight chunks at once
+    would be 10 GiB more.
+    """
+    asked = llama_405b(2048, "h100-80g", samples, sequence, "fused")
+    layout = Degrees(8, 16, 8, 1, context, sequence=True, zero=1, embedding_blocks=1, head_blocks=1)
+    layouts = [replace(layout, engine=engine) for engine in (PLAIN, PYTORCH)]
+    plain, pytorch = Analytic(asked, samples).figures(Columns.of(layouts, 16384)).peak_memory
+    assert pytorch <= 80 * 2**30 < plain
 
 
 def test_a_fused_loss_takes_its_weights_gradient_twice_more_while_it_adds_it_up() -> None:

@@ -57,13 +57,16 @@ class EngineBuffers:
         largest = np.maximum(
             *(np.where(w, size, 0.0) for w, size in zip((first, last), self.largest, strict=True))
         )
-        found = fsdp2_bytes(self.states, self.plans.zero, parameters, self.block, others, largest, sharers)
-        return found - self._never_at_once(device)
+        return fsdp2_bytes(self.states, self.plans.zero, parameters, self.block, others, largest, sharers)
 
-    def _never_at_once(self, device: int) -> Floats:
-        """Bytes of sums of gradients: with as many micro-batches as stages chunks have theirs one by one."""
+    def absent_sums(self, device: int) -> Floats:
+        """Bytes of sums of gradients that are not there when most are.
+
+        With as many micro-batches as stages chunks have theirs one after the other.
+        """
         plans = self.plans
-        alone = (plans.zero == 1) & (plans.interleaved > 1) & (self.micro_batches == plans.pipeline)
+        alone = (plans.engine == ENGINES.index(PYTORCH)) & (plans.zero == 1)
+        alone &= (plans.interleaved > 1) & (self.micro_batches == plans.pipeline)
         blocks = self.chunks.total[:, device] * (1 - 1 / plans.interleaved)
         found: Floats = np.where(alone, self.states.gradients * (blocks * self.block), 0.0)
         return found

@@ -65,7 +65,7 @@ class Peaks:
     ) -> Floats:
         held = activations * (1 + self.estimate.fragmentation)
         buffers = self.buffers.on(device, shared + experts, largest)
-        total = self._states(shared, experts) + buffers + held
+        total = self._states(shared, experts) - self.buffers.absent_sums(device) + buffers + held
         capacity = self.estimate.devices[0].memory_bytes - self.estimate.reserved_bytes
         found: Floats = total - given_back(total, capacity, buffers, held)
         return found

@@ -45,11 +45,14 @@ class Mixture:
         idle = self.experts - self.chosen
         return self.parameters(hidden) - idle * 3 * hidden * self.width
 
-    def load(self, parts: int, skew: float) -> float:
+    def load(self, parts: int, skew: float, capacity: float = 0.0) -> float:
         """Return the load of the fullest of ``parts`` equal groups of experts over the mean.
 
-        One expert takes ``skew`` times the mean of all, the others share what remains.
+        One expert takes ``skew`` times the mean of all, the others share what remains. With a ``capacity``
+        each takes so many times the mean, cut off or filled up.
         """
+        if capacity:
+            return capacity
         if self.experts == 1:
             return 1.0
         each = self.experts / parts

@@ -54,15 +54,21 @@ Spans = Callable[[Slot], tuple[float, float]]
 def refuse_too_large(builder: Builder) -> None:
     """``Infeasible`` as ``check_fits`` has it, before any task is made, where time does not matter.
 
-    A worker's slots follow each other whatever they take, so what they hold is known from their order; what
-    ZeRO gathers for a while is not, and forward passes of several micro-batches are one.
+    What ZeRO gathers for a while depends on it, and forward passes of several micro-batches are one.
     """
     plan = builder.plan
-    if plan.joined or (plan.zero >= 2 and plan.engine == PLAIN):
-        return
+    if not plan.joined and (plan.zero < 2 or plan.engine != PLAIN):
+        check_fits(builder, usages_by_order(builder))
+
+
+def usages_by_order(builder: Builder) -> list[Usage]:
+    """One for each worker, without ZeRO's gathered buckets.
+
+    A worker's slots follow each other whatever they take, so what they hold is known from their order.
+    """
     acting = accompany(sorted(set(builder.stands_for)), builder.estimate.progress, 1)
-    found = {worker: _usage(builder, _in_order(plan, worker), worker, []) for worker in acting}
-    check_fits(builder, [found[worker] for worker in builder.stands_for])
+    found = {worker: _usage(builder, _in_order(builder.plan, worker), worker, []) for worker in acting}
+    return [found[worker] for worker in builder.stands_for]
 
 
 def _in_order(plan: ParallelPlan, worker: int) -> Spans:

@@ -11,7 +11,7 @@ from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
 from experiments.core.spec import Workload
 from experiments.hardware import Hardware, resolve
-from experiments.parallel.interface import PlanningEstimate, model_estimate, violations
+from experiments.parallel.interface import ParallelPlan, PlanningEstimate, model_estimate, violations
 from experiments.parallel.planning.transformers.plan import Degrees, megatron_plan
 from experiments.parallel.policies.megatron import Megatron
 from experiments.parallel.policies.megatron.analytic import Analytic
@@ -169,6 +169,28 @@ def test_all_wait_for_the_fullest_expert() -> None:
     assert times[0] == times[1], "a device with all experts has all tokens of its own, however they choose"
 
 
+def test_a_capacity_gives_every_expert_as_many_tokens() -> None:
+    """Three halves of the mean, or a half: what experts compute, keep and receive. A device with all of them
+    drops a half as well.
+    """
+    estimate = tiny(8, 8)
+    routed = [estimate.model.layer.index(f"blocks.0.{part}") for part in ("experts_expand", "dispatch")]
+
+    def planned(expert: int, capacity: float) -> ParallelPlan:
+        layout = Degrees(expert=expert, capacity=capacity)
+        return megatron_plan(estimate.model, estimate.cluster, 8, layout)
+
+    plans = [planned(8, capacity) for capacity in (0.0, 1.5, 0.5)]
+    even, more, less = ([s for s in plan.shardings if s.layer in routed] for plan in plans)
+    assert [one.compute for one in more] == [one.compute / 1.5 for one in even]
+    assert [one.activations for one in less] == [2 * one.activations for one in even]
+    sent = [sum(c.bytes for one in own for c in one.forward) for own in (even, more)]
+    assert sent[1] == 1.5 * sent[0] > 0
+    times = [simulate(plan, estimate).step_time for plan in (*plans, planned(1, 0.0), planned(1, 0.5))]
+    assert times[2] < times[0] < times[1]
+    assert times[4] < times[3]
+
+
 def test_experts_on_their_devices_compute_what_whole_experts_compute() -> None:
     """Same FLOPs on each device, in products of an eighth as many weights with eight times the tokens."""
     estimate = tiny(8, 8)
@@ -200,6 +222,7 @@ def test_experts_on_their_devices_compute_what_whole_experts_compute() -> None:
         Degrees(context=2, expert=8, zero=1),
         Degrees(expert=8, zero=3),
         Degrees(expert=8, zero=1, skew=2.0),
+        Degrees(expert=8, zero=1, capacity=1.25),
         Degrees(expert=1, zero=1),
     ],
 )
@@ -268,6 +291,8 @@ def test_what_does_not_divide_or_has_no_experts_is_refused() -> None:
     for policy, what in (
         (Megatron(tensor=1, pipeline=1, expert=3), "8 experts do not divide by 3"),
         (Megatron(tensor=1, pipeline=1, expert=8, skew=5.0), "a token passes an expert once"),
+        (Megatron(tensor=1, pipeline=1, expert=8, skew=2.0, capacity=1.0), "as many tokens"),
+        (Megatron(tensor=1, pipeline=1, expert=1, capacity=1.5), "1 devices that share tokens"),
         (Megatron(tensor=2, pipeline=1, expert=4), "without sequence parallelism"),
         (Megatron(tensor=1, pipeline=4, expert=8), "devices do not divide"),
     ):
@@ -276,3 +301,5 @@ def test_what_does_not_divide_or_has_no_experts_is_refused() -> None:
     plain = tiny(8, 8, dataclasses.replace(TINY, mixture=None))
     with pytest.raises(BadInput, match="has no experts"):
         Megatron(tensor=1, pipeline=1, expert=2).place(plain.model, plain.cluster, 8, plain)
+    with pytest.raises(BadInput, match="has no experts"):
+        Megatron(tensor=1, pipeline=1, capacity=1.0).place(plain.model, plain.cluster, 8, plain)

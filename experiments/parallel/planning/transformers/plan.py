@@ -74,6 +74,8 @@ class Degrees:
     skew: float = 1.0
     node: int = 0
     engine: str = PLAIN
+    keep_gathered: bool = False
+    capacity: float = 0.0
 
     @property
     def mesh(self) -> WorkerMesh:
@@ -88,6 +90,8 @@ class Degrees:
             self.expert,
             self.skew,
             self.node,
+            self.keep_gathered,
+            self.capacity,
         )
 
     def replicas(self, devices: int) -> int:
@@ -183,7 +187,7 @@ def _refuse_misfits(model: LayerGraph, layout: Degrees) -> None:
 def _refuse_experts(sizes: Transformer, layout: Degrees) -> None:
     mixture = sizes.mixture
     if mixture is None:
-        if layout.expert > 1 or layout.skew > 1:
+        if layout.expert > 1 or layout.skew > 1 or layout.capacity:
             raise BadInput(f"{sizes.name} has no experts", "knobs.expert", "a mixture of experts")
         return
     if mixture.experts % layout.expert:
@@ -193,6 +197,12 @@ def _refuse_experts(sizes: Transformer, layout: Degrees) -> None:
         what = f"skew {layout.skew:g}: a token passes an expert once"
         limit = f"at most {mixture.experts / mixture.chosen:g}, experts over those of a token"
         raise BadInput(what, "knobs.skew", limit)
+    if layout.capacity and layout.skew > 1:
+        what = f"skew {layout.skew:g} with capacity {layout.capacity:g}: every expert takes as many tokens"
+        raise BadInput(what, "knobs.skew", "1")
+    if layout.capacity > layout.mesh.devices:
+        what = f"capacity {layout.capacity:g} on {layout.mesh.devices} devices that share tokens"
+        raise BadInput(what, "knobs.capacity", "at most as many: plans divide what a model computes")
     if layout.tensor > 1 and not layout.sequence:
         what = "tensor parallelism of a mixture of experts without sequence parallelism"
         raise BadInput(what, "knobs.sequence_parallel", "true: tokens travel to experts from every device")

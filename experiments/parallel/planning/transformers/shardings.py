@@ -36,7 +36,9 @@ class WorkerMesh:
     with that product (asynchronous tensor parallelism). ``exchange`` is one of ``EXCHANGES``; ``balanced``
     sequences give each device an early and a late part, so that a causal mask leaves all the same work.
     ``expert`` devices share the experts of a block, of which the fullest has ``skew`` times the mean load;
-    tokens travel once to each group of ``node`` of them (0: once to each of their experts).
+    tokens travel once to each group of ``node`` of them (0: once to each of their experts). With
+    ``keep_gathered`` the inputs that ``sequence`` gathered stay whole for the weights' gradients (DTensor).
+    With a ``capacity`` every expert has so many times the mean load, and what is beyond it is dropped.
     """
 
     tensor: int = 1
@@ -49,6 +51,8 @@ class WorkerMesh:
     expert: int = 1
     skew: float = 1.0
     node: int = 0
+    keep_gathered: bool = False
+    capacity: float = 0.0
 
     @property
     def joined(self) -> int:
@@ -82,10 +86,12 @@ _ROUTED = ("dispatch", "combine")
 def megatron_shardings(
     model: LayerGraph, mesh: WorkerMesh, layers: Iterable[int] | None = None
 ) -> tuple[Sharding, ...]:
-    """One for every operator of ``model``, or of ``layers``; none on a single device."""
+    """One for every operator of ``model``, or of ``layers``; on one device of those that a capacity cuts."""
+    own: Iterable[int] = range(len(model)) if layers is None else layers
     if mesh.devices == 1:
-        return ()
-    return tuple(_Shardings(model, mesh).of(range(len(model)) if layers is None else layers))
+        names = (*_EXPERTS, *_ROUTED) if mesh.capacity else ()
+        own = [layer for layer in own if model.layer[layer].rpartition(".")[2] in names]
+    return tuple(_Shardings(model, mesh).of(own))
 
 
 class _Shardings:
@@ -102,7 +108,9 @@ class _Shardings:
     def _of(self, layer: int, part: str) -> Sharding:
         if part in _COLUMN:
             read = self._activation(self._read(part))
-            return self._sharding(layer, "column", self._into(read), self._before(read))
+            kept = self.mesh.shares if self.mesh.keep_gathered else self.mesh.between
+            own = self._sharding(layer, "column", self._into(read), self._before(read))
+            return replace(own, activations=kept)
         if part in _FOLLOWS:
             return self._sharding(layer, "column", (), ())
         if part in _ROW:
@@ -155,10 +163,10 @@ class _Shardings:
             return ()
         if not self.mesh.sequence:
             return (self._collective("all_reduce", read, overlap=True),)
-        return (
-            self._collective("all_gather", read, overlap=True),
-            self._collective("reduce_scatter", read, overlap=True),
-        )
+        scatter = self._collective("reduce_scatter", read, overlap=True)
+        if self.mesh.keep_gathered:
+            return (scatter,)
+        return self._collective("all_gather", read, overlap=True), scatter
 
     def _behind(self) -> tuple[tuple[Collective, ...], tuple[Collective, ...]]:
         """Forward and backward, of the second product of a pair."""
@@ -228,7 +236,7 @@ class _Shardings:
         """
         mesh, mixture = self.mesh, self.transformer.mixture
         assert mixture is not None
-        load = mixture.load(mesh.expert, mesh.skew)
+        load = mixture.load(mesh.expert, mesh.skew, mesh.capacity)
         parts = mesh.devices / load
         if part in _EXPERTS:
             return Sharding(layer, EXPERT, parts, mesh.expert, parts, experts=mesh.expert)

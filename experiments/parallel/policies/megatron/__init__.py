@@ -13,7 +13,8 @@ torchtitan do. Messages between stages overlap, as in Megatron-Core; Megatron-LM
 The experts of a mixture are divided among devices of a stage as Liu et al. do ("MoE Parallel Folding", 2025;
 Megatron-Core with an expert-tensor-parallel size of 1): ``expert`` neighbors share them, however attention is
 divided, and gradients of an expert are summed among those that hold it. ``skew`` is what a router's imbalance
-costs: all wait for the device of the fullest expert. No token is dropped. ``dispatch`` "nodes" is what DeepEP
+costs: all wait for the device of the fullest expert. No token is dropped, unless a ``capacity`` gives every
+expert as many (Megatron-Core's capacity factor, padded to it). ``dispatch`` "nodes" is what DeepEP
 does: over the network a token goes once to each node that has experts of it, and there to each of these; here
 one after the other, there one behind the other.
 
@@ -87,6 +88,12 @@ class Megatron(LivePolicy, ParallelPolicy):
         None, "devices that share the experts of a block; empty: those of a node", low=1, high=4096
     )
     skew: float = knob(1.0, "load of the fullest expert over the mean", low=1.0, high=1024.0)
+    capacity: float = knob(
+        0.0,
+        "tokens of every expert over the mean: more are dropped, fewer filled up; 0: none is dropped",
+        low=0.0,
+        high=1024.0,
+    )
     dispatch: str = knob(
         "copies",
         "a token travels to each of its experts, or once to each node that has any",
@@ -95,6 +102,11 @@ class Megatron(LivePolicy, ParallelPolicy):
     overlap: bool = knob(True, "tensor-parallel collectives of the backward pass overlap weight gradients")
     overlap_products: bool = knob(
         False, "tensor-parallel collectives overlap the products that they feed or follow, in parts"
+    )
+    keep_gathered: bool = knob(
+        False,
+        "inputs that sequence parallelism gathered stay whole for the weights' gradients, as DTensor has it; "
+        "else they are gathered again",
     )
     overlap_gradients: bool = knob(
         True, "gradients are reduced behind backward passes, ZeRO's weights gathered behind forward passes"
@@ -160,6 +172,8 @@ class Megatron(LivePolicy, ParallelPolicy):
             skew=self.skew,
             node=cluster.node.device_count if self.dispatch == "nodes" else 0,
             engine=self.engine,
+            keep_gathered=self.keep_gathered,
+            capacity=self.capacity,
         )
 
     def _search(

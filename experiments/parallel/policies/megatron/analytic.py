@@ -79,7 +79,7 @@ class GatheredCosts:
         plans = self.plans
         divisions = (
             *(plans.tensor, plans.context, plans.sequence, plans.overlap, plans.overlap_products),
-            *(plans.context_exchange, plans.context_balanced),
+            *(plans.context_exchange, plans.context_balanced, plans.keep_gathered),
         )
         keys = np.stack([*divisions, plans.expert, plans.micro_batch * plans.joined], 1)
         distinct, first, place = np.unique(keys, axis=0, return_index=True, return_inverse=True)

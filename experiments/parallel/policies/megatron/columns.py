@@ -45,6 +45,8 @@ class Columns:
     skew: Floats
     node: Ints
     engine: Ints
+    keep_gathered: Ints
+    capacity: Floats
 
     def __len__(self) -> int:
         return len(self.tensor)
@@ -102,6 +104,8 @@ class Columns:
             skew=float(self.skew[index]),
             node=int(self.node[index]),
             engine=ENGINES[int(self.engine[index])],
+            keep_gathered=bool(self.keep_gathered[index]),
+            capacity=float(self.capacity[index]),
         )
 
     @classmethod
@@ -134,4 +138,6 @@ def _row(layout: Degrees, devices: int) -> tuple[int | float, ...]:
         layout.skew,
         layout.node,
         ENGINES.index(layout.engine),
+        int(layout.keep_gathered),
+        layout.capacity,
     )

@@ -164,6 +164,8 @@ def candidates(estimate: PlanningEstimate, batch: int, fixed: Degrees) -> Column
         skew=np.full(len(table), fixed.skew),
         node=whole * fixed.node,
         engine=whole * ENGINES.index(fixed.engine),
+        keep_gathered=whole * fixed.keep_gathered,
+        capacity=np.full(len(table), fixed.capacity),
     )
 
 

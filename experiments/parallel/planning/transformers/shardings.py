@@ -238,7 +238,7 @@ class _Shardings:
         assert mixture is not None
         load = mixture.load(mesh.expert, mesh.skew, mesh.capacity)
         parts = mesh.devices / load
-        if part in _EXPERTS:
+        if part in _EXPERTS and mesh.devices > 1:
             return Sharding(layer, EXPERT, parts, mesh.expert, parts, experts=mesh.expert)
         sent = self._sent(mixture, self.transformer.sequence * self.transformer.hidden * self.size / parts)
         return Sharding(layer, "sequence", parts, 1, parts, sent, sent)

@@ -38,8 +38,9 @@ def run(spec: RunSpec, progress: Progress = silent) -> Outcome:
     """
     started, clock = datetime.now(UTC), time.perf_counter()
     spec, policy = complete(spec)
-    refuse_unreadable(type(policy), spec.mode, load(spec.workload).kind, spec.workload.source)
-    spec = replace(spec, workload=complete_options(spec.workload, policy.fp32_gradients))
+    loaded = load(spec.workload)
+    refuse_unreadable(type(policy), spec.mode, loaded.kind, spec.workload.source)
+    spec = replace(spec, workload=complete_options(spec.workload, loaded, policy.fp32_gradients))
     progress = forward_only(progress)
     family = cast(Family, registry.load_module(spec.family, "experiment"))
     try:

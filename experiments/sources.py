@@ -75,12 +75,12 @@ def _published_source(name: str, source: str, options: WorkloadOptions) -> Model
     return None if known is None else ModelSource(source, config=known.config, options=known.options(options))
 
 
-def complete_options(workload: Workload, fp32_gradients: bool = False) -> Workload:
+def complete_options(workload: Workload, loaded: Loaded, fp32_gradients: bool = False) -> Workload:
     """``workload`` with the options that a model's step leaves open spelled out; anything else as it is.
 
     ``fp32_gradients``: as ``core.precision.default_precision`` has it.
     """
-    model = load(workload).value
+    model = loaded.value
     if not isinstance(model, ModelSource):
         return workload
     options = spell_out(model.options, defaults_of(model), fp32_gradients)

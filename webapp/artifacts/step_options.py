@@ -11,7 +11,7 @@ from experiments.core.options import WorkloadOptions
 from experiments.core.spec import Workload
 from experiments.models.catalog import ZOO, ZooModel
 from experiments.models.step_options import OPEN, spell_out
-from experiments.sources import complete_options
+from experiments.sources import complete_options, load
 from experiments.workloads.published import OF_PUBLISHED
 from webapp.artifacts.models import Artifact
 
@@ -38,7 +38,8 @@ def spell_out_options(
 
 def _filled(artifact: Artifact, options: WorkloadOptions, fp32_gradients: bool) -> WorkloadOptions:
     if artifact.zoo in ZOO:
-        return complete_options(Workload(f"zoo:{artifact.zoo}", options=options), fp32_gradients).options
+        workload = Workload(f"zoo:{artifact.zoo}", options=options)
+        return complete_options(workload, load(workload), fp32_gradients).options
     usual = _usual_step(artifact)
     return spell_out(options, usual, fp32_gradients) if usual else options
 

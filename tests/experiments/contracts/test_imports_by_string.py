@@ -60,6 +60,7 @@ ALLOWED = (
     ),
     Allowed("experiments.commands.communication", "experiments.parallel.experiment", TORCH),
     Allowed("experiments.commands.model", "experiments.profiling.cache", TORCH),
+    Allowed("experiments.commands.model", "experiments.profiling.memory_law", TORCH),
     Allowed("experiments.commands.model", "experiments.profiling.timing", TORCH),
     Allowed("experiments.commands.model", "experiments.profiling.training_forms", TORCH),
     Allowed("experiments.validate.compilation", "experiments.compilation.live.rates", TORCH),

@@ -10,7 +10,7 @@ from experiments.core.spec import Workload, load_spec
 from experiments.models.catalog import ZooModel
 from experiments.models.step_options import spell_out
 from experiments.run import run
-from experiments.sources import complete_options
+from experiments.sources import complete_options, load
 
 USUAL = ZooModel("some", "", "", batch=8, sequence=1024, optimizer="adamw", dtype="bfloat16")
 
@@ -41,7 +41,8 @@ def test_a_contradiction_is_refused() -> None:
 
 
 def test_a_published_model_brings_its_own_length_and_kernels() -> None:
-    found = complete_options(Workload("zoo:megatron-175b", options=WorkloadOptions(batch=3))).options
+    workload = Workload("zoo:megatron-175b", options=WorkloadOptions(batch=3))
+    found = complete_options(workload, load(workload)).options
     assert (found.batch, found.sequence, found.kernels, found.attention) == (3, 2048, "fused", "math")
 
 

@@ -9,7 +9,9 @@ import torch
 from torch import nn
 
 from experiments.core.errors import BadInput
+from experiments.models.parameters import count_parameters
 from experiments.summaries import summary
+from experiments.summaries.model import rules_of_thumb
 from experiments.workloads.hf import check_config
 from experiments.workloads.kernels import Cut, Product, shapes
 from experiments.workloads.layers import LayerGraph
@@ -209,8 +211,10 @@ def test_a_missing_size_is_named() -> None:
 def test_a_mixtures_page_counts_all_parameters_and_those_of_a_token() -> None:
     """Rules of thumb of dense models say nothing of it."""
     config = PUBLISHED["mixtral-8x7b"].config
-    told = summary(ModelSource("mixtral", config=config))
+    source = ModelSource("mixtral", config=config)
+    told = summary(source)
     values = {card["label"]: card["value"] for card in told["cards"]}
-    assert values["parameters"] == 46_702_792_704 and told["estimates"] == []
+    assert sum(one.parameters for one in count_parameters(source)) == 46_702_792_704
     assert values["parameters that a token passes"] == 12_879_925_248
+    assert rules_of_thumb(source, 46_702_792_704, 8, 1024) == []
     assert summary(ModelSource("mixtral", config={"model_type": "mixtral"}))["closed_form"] is False

@@ -15,6 +15,7 @@ from ninja.errors import HttpError
 from experiments.core.errors import BadInput
 from webapp.api import errors
 from webapp.api.models import ApiToken
+from webapp.api.projects import project_of
 from webapp.api.schemas import Problem
 from webapp.api.tokens import TeamToken, may_write
 from webapp.artifacts.models import Artifact
@@ -84,3 +85,14 @@ def artifacts_of(request: HttpRequest) -> QuerySet[Artifact]:
     """The team's artifacts that are not in the trash."""
     found = Artifact.objects.filter(project__team=token_of(request).team, trashed_at=None)
     return found.filter(project__trashed_at=None).select_related("project", "blob")
+
+
+def in_project(request: HttpRequest, rows: QuerySet[Any], project: str | None) -> QuerySet[Any]:
+    """Those of the named project of the caller's team; all of the team's where none is named."""
+    return rows if project is None else rows.filter(project=project_of(token_of(request).team, project))
+
+
+def one_page(rows: QuerySet[Any], limit: int) -> tuple[list[Any], Any]:
+    """The first ``limit`` of ordered rows, and the key that the next page follows; ``None`` at the end."""
+    found = list(rows[: limit + 1])
+    return found[:limit], found[limit - 1].pk if len(found) > limit else None

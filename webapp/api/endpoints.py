@@ -22,9 +22,10 @@ from webapp.api.application import (
     api,
     artifacts_of,
     experiments_of,
+    in_project,
+    one_page,
     require_writer,
     runs_of,
-    token_of,
 )
 from webapp.api.gate import read_json
 from webapp.api.projects import project_of
@@ -122,16 +123,13 @@ def list_runs(
     curl -H "Authorization: Bearer $TOKEN" "$LAB/api/v1/runs?state=infeasible&limit=20"
     ```
     """
-    found = runs_of(request)
-    if project is not None:
-        found = found.filter(project=project_of(token_of(request).team, project))
+    found = in_project(request, runs_of(request), project)
     if state is not None:
         found = found.filter(state=_state(state))
     if after is not None:
         found = _older(found, get_object_or_404(runs_of(request), pk=after))
-    rows = list(found.order_by("-queued_at", "-id")[: limit + 1])
-    following = rows[limit - 1].pk if len(rows) > limit else None
-    return {"runs": [answers.run_row(run) for run in rows[:limit]], "next": following}
+    rows, following = one_page(found.order_by("-queued_at", "-id"), limit)
+    return {"runs": [answers.run_row(run) for run in rows], "next": following}
 
 
 def _state(state: str) -> str:

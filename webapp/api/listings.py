@@ -16,8 +16,15 @@ from experiments.core.errors import BadInput
 from experiments.core.policy import FAMILIES
 from experiments.core.reading import KINDS
 from webapp.api import answers
-from webapp.api.application import MOST_PER_PAGE, REFUSALS, api, artifacts_of, experiments_of, token_of
-from webapp.api.projects import project_of
+from webapp.api.application import (
+    MOST_PER_PAGE,
+    REFUSALS,
+    api,
+    artifacts_of,
+    experiments_of,
+    in_project,
+    one_page,
+)
 from webapp.api.schemas import (
     ArtifactPage,
     ExperimentPage,
@@ -44,16 +51,13 @@ def list_artifacts(
     curl -H "Authorization: Bearer $TOKEN" "$LAB/api/v1/artifacts?kind=model"
     ```
     """
-    found = artifacts_of(request)
-    if project is not None:
-        found = found.filter(project=project_of(token_of(request).team, project))
+    found = in_project(request, artifacts_of(request), project)
     if kind is not None:
         found = found.filter(kind=_choice(kind, tuple(KINDS), "kind"))
     if after is not None:
         found = found.filter(pk__lt=after)
-    rows = list(found.order_by("-pk")[: limit + 1])
-    following = rows[limit - 1].pk if len(rows) > limit else None
-    return {"artifacts": [answers.artifact_row(one) for one in rows[:limit]], "next": following}
+    rows, following = one_page(found.order_by("-pk"), limit)
+    return {"artifacts": [answers.artifact_row(one) for one in rows], "next": following}
 
 
 @api.get("/experiments", response={200: ExperimentPage, **REFUSALS}, tags=["experiments"])
@@ -66,16 +70,13 @@ def list_experiments(
     curl -H "Authorization: Bearer $TOKEN" "$LAB/api/v1/experiments?limit=10"
     ```
     """
-    found = experiments_of(request)
-    if project is not None:
-        found = found.filter(project=project_of(token_of(request).team, project))
+    found = in_project(request, experiments_of(request), project)
     if after is not None:
         last = get_object_or_404(experiments_of(request), pk=after)
         same_time = Q(created_at=last.created_at, pk__lt=last.pk)
         found = found.filter(Q(created_at__lt=last.created_at) | same_time)
-    rows = list(found.with_counts()[: limit + 1])  # type: ignore[attr-defined]
-    following = rows[limit - 1].pk if len(rows) > limit else None
-    return {"experiments": [answers.experiment_row(one) for one in rows[:limit]], "next": following}
+    rows, following = one_page(found.with_counts(), limit)  # type: ignore[attr-defined]
+    return {"experiments": [answers.experiment_row(one) for one in rows], "next": following}
 
 
 @api.get("/policies", response={200: list[PolicyRow], **REFUSALS}, tags=["what there is"])

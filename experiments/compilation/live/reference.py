@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from experiments.compilation.live.accumulation import axes_added_up, random_walk
 from experiments.compilation.live.backends.base import Inputs, Task
 
 #: Types of fewer bits, and what the reference computes in instead.
@@ -47,6 +49,8 @@ WITHOUT_ROUNDING = frozenset(
         *("scalar_tensor", "zeros", "zeros_like"),
     )
 )
+#: Running statistics that a normalization writes although its schema does not say so, by place.
+WRITTEN_IN_SILENCE = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"), (3, 4))
 #: Normal numbers that are drawn once; what is larger meets them several times.
 NOISE = 65_537
 
@@ -59,6 +63,13 @@ def reference_task(task: Task) -> Task:
 def widened(case: Inputs) -> Inputs:
     """Return the real and complex numbers of an input in twice the usual bits."""
     return tuple(x.to(WIDER.get(x.dtype, x.dtype)) for x in case)
+
+
+def places_written(op: Any) -> frozenset[int]:
+    """Return the places of the arguments that an op writes to, said by its schema or not."""
+    name = op._schema.name.removeprefix("aten::")
+    said = (n for n, one in enumerate(op._schema.arguments) if one.alias_info and one.alias_info.is_write)
+    return frozenset((*said, *WRITTEN_IN_SILENCE.get(name, ())))
 
 
 def own_dtype(task: Task) -> torch.dtype:
@@ -99,12 +110,15 @@ class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return op(*args, **keywords)
         if "dtype" in keywords:
             keywords = {**keywords, "dtype": WIDER.get(keywords["dtype"], keywords["dtype"])}
-        written = args[:1] if op._schema.is_mutable else ()
-        read, keywords = tree_map(_widen, (args[len(written) :], keywords))
+        written = places_written(op)
+        read, keywords = tree_map(_widen, (args, keywords))
+        read = tuple(args[place] if place in written else value for place, value in enumerate(read))
         if not self._roundoff or op._schema.name.removeprefix("aten::").rstrip("_") in WITHOUT_ROUNDING:
-            return op(*written, *read, **keywords)
-        found = op(*written, *tree_map(self._moved, read), **keywords)
-        return found if written else tree_map(self._moved, found)
+            return op(*read, **keywords)
+        moved = self._moved_once(read, axes_added_up(op, read, keywords))
+        moved = (args[place] if place in written else value for place, value in enumerate(moved))
+        found = op(*moved, **keywords)
+        return found if op._schema.is_mutable else tree_map(self._moved, found)
 
     def _draw(self, op: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Draw numbers in the type that eager draws them in."""
@@ -115,13 +129,35 @@ class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
         wide = isinstance(value, Tensor) and value.dtype == torch.float64
         return value.to(self._own) if wide else value
 
-    def _moved(self, value: Any) -> Any:
+    def _moved_once(self, read: Any, axes: Sequence[int]) -> Any:
+        """Move what an op reads, which it adds up over ``axes``.
+
+        A number that it reads at two places is one number at both (x - x is 0).
+        """
+        shape = read[0].shape if read and isinstance(read[0], Tensor) else None
+        known: dict[int, Any] = {}
+
+        def moved(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            if id(value) not in known:
+                known[id(value)] = self._moved(value, axes if value.shape == shape else ())
+            return known[id(value)]
+
+        return tree_map(moved, read)
+
+    def _moved(self, value: Any, axes: Sequence[int] = ()) -> Any:
         if not isinstance(value, Tensor) or value.dtype != torch.float64:
             return value
-        offset, size = self._offsets.randrange(NOISE), value.numel()
+        moved = value.addcmul(value, self._drawn(value.shape))
+        return moved.addcmul(value, random_walk(self._drawn(value.shape), axes)) if axes else moved
+
+    def _drawn(self, shape: torch.Size) -> Tensor:
+        """Return a multiple of the roundoff for each place."""
+        offset, size = self._offsets.randrange(NOISE), shape.numel()
         steps = self._noise[offset : offset + NOISE]
         whole = steps[:size] if size <= NOISE else steps.repeat(-(-size // NOISE))[:size]
-        return value.addcmul(value, whole.view(value.shape))
+        return whole.view(shape)
 
 
 def _widen(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -285,3 +286,77 @@ def test_numbers_that_cancel_may_be_off_by_what_rounding_makes_and_no_more() -> 
     assert judged(lambda x: x - x, lambda x: (x * 3 - x) - 2 * x, x).ok
     assert not judged(lambda x: x @ weight, lambda x: x @ weight + 1e-4 * x[:, :1], x).ok
     assert not judged(lambda x: x - x, lambda x: 1e-3 * x, x).ok
+
+
+def test_what_is_read_twice_is_one_number_however_rounding_moves_it() -> None:
+    """``y - y`` is 0 in any rounding, so what it is multiplied with cannot excuse another ``y``.
+
+    Moved apart, a product of the zero with large numbers was noise beyond all that the loss is made of.
+    """
+
+    class Cancels(nn.Module):
+        def __init__(self, most: float) -> None:
+            super().__init__()
+            self.most = most
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = x.clamp(0, self.most)
+            nothing = (x @ (y - y).t()) @ x
+            return nothing.square().mean() + y.square().mean()
+
+    x = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    task = Task(Cancels(float("inf")), (x,), "cpu")
+    assert verify(task, Compiled(Cancels(float("inf")), 0.0, 0.0), 0).ok
+    assert not verify(task, Compiled(Cancels(60.0), 0.0, 0.0), 0).ok
+
+
+def test_a_mean_of_thousands_may_be_added_one_after_the_other() -> None:
+    """Eager adds running statistics in blocks or more bits; a compiled loop adds in float32, term by term.
+
+    A mean near zero of 65,536 numbers near one is then off by a share of one, not of the mean. Half a
+    thousandth of one off is wrong.
+    """
+
+    class Mean(nn.Module):
+        seen: Tensor
+
+        def __init__(self, off: float | None) -> None:
+            super().__init__()
+            self.off = off
+            self.register_buffer("seen", torch.zeros(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            mean = x.mean((0, 2))
+            if self.off is not None:
+                one_by_one = np.add.accumulate(x.numpy(), axis=2)[0, :, -1]
+                mean = torch.from_numpy(one_by_one) / x.shape[2] + self.off
+            self.seen.lerp_(mean, 0.1)
+            return x * 2
+
+    x = torch.randn(1, 2, 65536, generator=torch.Generator().manual_seed(0))
+    x = x - x.mean(2, keepdim=True) + 1e-4
+    assert judged(Mean(None), Mean(0.0), x).ok
+    assert not judged(Mean(None), Mean(5e-4), x).ok
+
+
+def test_a_walk_begins_anew_in_every_row_and_ends_with_its_last_step() -> None:
+    from experiments.compilation.live.accumulation import random_walk
+
+    steps = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    assert random_walk(steps, (1,)).tolist() == [[6.0, 5.0, 3.0], [15.0, 11.0, 6.0]]
+    assert random_walk(steps, (0,)).tolist() == [[5.0, 7.0, 9.0], [4.0, 5.0, 6.0]]
+    assert random_walk(steps, (0, 1)).tolist() == [[21.0, 20.0, 18.0], [15.0, 11.0, 6.0]]
+
+
+def test_rounding_moves_running_statistics_too() -> None:
+    """A normalization writes them without saying so: what was moved must not be written in their place."""
+    from experiments.compilation.live.reference import InFloat64
+
+    norm = nn.BatchNorm2d(2).double()
+    truth = nn.BatchNorm2d(2).double()
+    x = torch.randn(3, 2, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 1
+    truth(x)
+    with InFloat64(torch.float32, "cpu", roundoff=2.0**-24, seed=0):
+        norm(x)
+    off = (norm.running_mean - truth.running_mean).abs().max()  # type: ignore[operator]
+    assert 0 < off < 1e-5, "moved by rounding, and not left at 0"

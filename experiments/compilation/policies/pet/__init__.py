@@ -1,7 +1,9 @@
 """PET (Wang et al., OSDI 2021): partially equivalent transformations with automated corrections.
 
-A convolution is replaced by a program that is faster but wrong at some positions, and those are computed
-again by the original. Which positions are wrong is decided box by box over integers modulo a prime
+A part of the graph that is linear in each input (products, convolutions, sums of them) is replaced by a
+program that is faster but wrong at some positions, and those are computed again by the original: of several
+operators and of products by any program of a few operators (``generator``), of a convolution alone by its
+layouts (``mutants``). Which positions are wrong is decided box by box over integers modulo a prime
 (``boxes``); a mutant is kept only if, corrections included, the ops' prices say that it is faster. What the
 paper leaves open and its code decides badly: elements are not sampled (that misses borders); the right share
 that a mutant must reach is the code's 0.7. Biases are added to every element by either program, so that the
@@ -31,6 +33,13 @@ from experiments.compilation.policies.pet.boxes import MutantVerdict, compare
 from experiments.compilation.policies.pet.expressions import Convolution, Image, Shape
 from experiments.compilation.policies.pet.lowering import CONVOLUTION, MutantLowering
 from experiments.compilation.policies.pet.mutants import Mutant, mutants
+from experiments.compilation.policies.pet.several import (
+    PartMutants,
+    cheapest_program,
+    insert_program,
+    rule_of,
+)
+from experiments.compilation.policies.pet.subprograms import Subprogram, subprograms
 from experiments.core.budget import ENDED_AT, Budget
 from experiments.core.knobs import knob
 
@@ -40,13 +49,15 @@ DEFAULTS: tuple[Any, ...] = ((1, 1), (0, 0), (1, 1), 1)
 
 @dataclass(frozen=True)
 class Pet(RewritePolicy):
-    """Replaces convolutions by faster programs that are right almost everywhere, and corrects the rest."""
+    """Replaces linear parts by faster programs that are right almost everywhere, and corrects the rest."""
 
     name: ClassVar[str] = "pet"
 
     depth: int = knob(2, "changes of layout of a mutant", low=1, high=3)
     share: float = knob(0.7, "right positions that a mutant must have", low=0.0, high=1.0)
-    beam: int = knob(5, "mutants of a convolution that are priced", low=1, high=100)
+    beam: int = knob(5, "mutants of a part that are priced", low=1, high=100)
+    parts: int = knob(3, "operators of a part of the graph that is mutated as one", low=1, high=4)
+    operators: int = knob(3, "operators of a mutant of such a part", low=1, high=4)
     evaluations: int = knob(
         1_000_000, "mutants that are compared before the best so far is taken", low=1, high=10**9
     )
@@ -55,9 +66,19 @@ class Pet(RewritePolicy):
     def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
         applied: list[Applied] = []
         refused: dict[str, str] = {}
-        counts = dict.fromkeys(("convolutions", "mutants", "equivalent", "priced"), 0.0)
+        counts = dict.fromkeys(("parts", "convolutions", "mutants", "equivalent", "priced"), 0.0)
         now, budget = graph, Budget(self.evaluations, bench.progress, "mutants")
-        convolutions = [node for node in graph.ops if node.target == CONVOLUTION]
+        mutants_of = PartMutants(self.operators, budget)
+        for part in subprograms(graph, self.parts):
+            bench.progress(0.0, f"mutants of what ends in {part.root}")
+            changed = self._with_part(now, part, mutants_of, bench, counts)
+            if isinstance(changed, str):
+                refused[part.root] = changed
+                continue
+            applied.append(Applied(changed[1], tuple(part.members), _added(now, changed[0])))
+            now = changed[0]
+        taken = {name for step in applied for name in step.took}
+        convolutions = [node for node in graph.ops if node.target == CONVOLUTION and node.name not in taken]
         for number, node in enumerate(convolutions):
             bench.progress(number / len(convolutions), f"mutants of {node.name}")
             read = convolution_of(node, graph)
@@ -74,11 +95,33 @@ class Pet(RewritePolicy):
             if best is None:
                 refused[node.name] = "no mutant is faster with its corrections" if kept else "no mutant"
                 continue
-            now, rule = best
-            made = tuple(op.name for op in now.ops if op.name not in graph.by_name)
-            applied.append(Applied(rule, (node.name,), made))
+            applied.append(Applied(best[1], (node.name,), _added(now, best[0])))
+            now = best[0]
         ended_at = budget.caveat("evaluations").get(ENDED_AT, "")
         return Rewritten(now, tuple(applied), refused, counts, ended_at=ended_at)
+
+    def _with_part(
+        self,
+        graph: Graph,
+        found: Subprogram,
+        mutants_of: PartMutants,
+        bench: Workbench,
+        counts: dict[str, float],
+    ) -> tuple[Graph, str] | str:
+        """Return the graph with the part's cheapest mutant and what was done, or why it is as it was."""
+        judged = mutants_of.of(found)
+        kept = [pair for pair in judged if pair[1].right_share > self.share][: self.beam]
+        counts["parts"] += 1
+        counts["mutants"] += len(judged)
+        counts["equivalent"] += sum(not verdict.wrong for _, verdict in judged)
+        counts["priced"] += len(kept)
+        best = cheapest_program(graph, found, kept, bench)
+        if best is None or not (self.always or best[0] > 0):
+            return "no mutant is faster with its corrections" if kept else "no mutant"
+        try:
+            return insert_program(graph, found, *best[1], bench), rule_of(found, best[1])
+        except IllTyped as error:
+            return str(error)
 
     def _best(
         self,
@@ -101,6 +144,11 @@ class Pet(RewritePolicy):
         if not priced or not (self.always or min(priced)[0] < bench.cost(graph)):
             return None
         return options[min(priced)[1]]
+
+
+def _added(before: Graph, after: Graph) -> tuple[str, ...]:
+    """Return the ops that one change has made."""
+    return tuple(op.name for op in after.ops if op.name not in before.by_name)
 
 
 def convolution_of(node: GraphNode, graph: Graph) -> Convolution | str:

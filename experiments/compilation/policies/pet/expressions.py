@@ -45,7 +45,7 @@ def noise(linear: Indices, seed: int) -> Indices:
     return ((z ^ (z >> np.uint64(31))) % np.uint64(PRIME)).astype(np.int64)
 
 
-def inside(where: Indices, shape: Shape) -> npt.NDArray[np.bool_]:
+def inside(where: Indices, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
     return np.asarray(((where >= 0) & (where < np.array(shape))).all(axis=1))
 
 

@@ -60,8 +60,8 @@ def call(arguments: argparse.Namespace) -> int:
         _keep(outcome, arguments, suite, done)
     if not arguments.json:
         print(run_table(rows))
-        if suite.rows:
-            print(f"\n{suite.value}\n{value_table(suite, outcomes)}")
+        for metric in suite.grid_metrics:
+            print(f"\n{metric}\n{value_table(suite, outcomes, metric)}")
         if suite.published:
             print(f"\n{suite.value}\n{published_table(suite, outcomes)}")
     return 1 if failed else 0
@@ -74,10 +74,12 @@ def run_table(rows: Sequence[tuple[str, str, str, str]]) -> str:
     return table(header, [row if compiled else (*row[:2], row[3]) for row in rows])
 
 
-def value_table(suite: Suite, outcomes: Mapping[str, Outcome]) -> str:
-    """The suite's value by workload and policy."""
-    rows = value_grid(suite, _values(suite, outcomes), _unseen(suite, outcomes))
-    lines = [(title, *map(_cell, found)) for title, found in rows]
+def value_table(suite: Suite, outcomes: Mapping[str, Outcome], metric: str) -> str:
+    """The metric by workload and policy."""
+    found = {title: _figures_by_name(outcome) for title, outcome in outcomes.items()}
+    known = {title: figures[metric] for title, figures in found.items() if metric in figures}
+    unseen = {title for title, figures in found.items() if is_unseen(metric, figures)}
+    lines = [(title, *map(_cell, cells)) for title, cells in value_grid(suite, known, unseen)]
     return table(("", *suite.columns), lines)
 
 
@@ -112,13 +114,8 @@ def _cell(value: Cell) -> str:
     return value if isinstance(value, str) else f"{value:.3f}"
 
 
-def _unseen(suite: Suite, outcomes: Mapping[str, Outcome]) -> set[str]:
-    """Return the titles of runs whose value is a ratio with 1 in its interval."""
-    return {
-        title
-        for title, outcome in outcomes.items()
-        if is_unseen(suite.value_of(title), {name: row["value"] for name, row in outcome.metrics.items()})
-    }
+def _figures_by_name(outcome: Outcome) -> dict[str, float]:
+    return {name: float(row["value"]) for name, row in outcome.metrics.items()}
 
 
 def _keep(outcome: Outcome, arguments: argparse.Namespace, suite: Suite, number: int) -> None:

@@ -9,7 +9,10 @@ NO_DIFFERENCE = "no difference seen"
 #: The ratio of two things that are equal.
 EQUAL = 1.0
 #: Measured ratios, each with the metrics that are the ends of its 95 % interval.
-INTERVALS = {"speedup": ("speedup_low", "speedup_high")}
+INTERVALS = {
+    "speedup": ("speedup_low", "speedup_high"),
+    "speedup_over_library": ("speedup_over_library_low", "speedup_over_library_high"),
+}
 #: The ends, which are part of a figure and none of their own.
 ENDS = frozenset(end for ends in INTERVALS.values() for end in ends)
 

@@ -69,6 +69,9 @@ eager_peak_memory                bytes      -       peak memory of an eager call
 compression_ratio                ratio      higher  eager's peak memory over ours
 break_even                       calls      lower   calls until compiling's processor time has paid back
 traffic_ratio                    ratio      lower   memory traffic over that of operators by themselves
+speedup_over_library             ratio      higher  speed-up over the library, weights packed beforehand
+speedup_over_library_low         ratio      -       lower end of its 95 % interval
+speedup_over_library_high        ratio      -       upper end of its 95 % interval
 speedup_over_tensorflow          ratio      higher  TensorFlow's recorded time over ours
 speedup_over_tvm                 ratio      higher  TVM's recorded time over ours
 speedup_over_ansor               ratio      higher  Ansor's recorded time over ours

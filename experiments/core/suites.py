@@ -17,7 +17,8 @@
     title = "GPT-2"
     workload = {source = "zoo:gpt2"}
 
-``value`` names the metric of the table that such a grid makes. Where runs say what was published (``published
+``value`` names the metric of the table that such a grid makes; each metric of ``also`` has a table of its
+own. Where runs say what was published (``published
 = 0.2727`` in a run, and on top ``published = "closed form"`` what that is), the table has it next to ours
 with the error. Where ``within`` and ``median`` say what errors were asked for (``within`` of a ``share`` of
 the rows), it says how many met them, and may have ``[[cited]]`` figures (title, published, reservation) that
@@ -53,11 +54,11 @@ class Suite:
     """A title, what it is for, and the runs as ``(title, RunSpec JSON)``.
 
     ``value``, ``rows`` and ``columns`` (titles) are the table that the runs of a grid make: ``cell_title`` of
-    a row and a column is the title of its run. ``published`` has such figures by title, and ``published_as``
-    says what they are; ``reservations`` say of some why there is no verdict, ``assumptions`` what runs take
-    for granted; ``fitted`` are those that rates were fitted on. ``within`` (of a ``share``) and ``median``
-    are the errors asked for of the others. ``values`` are the metrics of runs whose figure is another than
-    ``value``.
+    a row and a column is the title of its run. ``also`` are metrics with a table of their own.
+    ``published`` has such figures by title, and ``published_as`` says what they are;
+    ``reservations`` say of some why there is no verdict, ``assumptions`` what runs take for granted;
+    ``fitted`` are those that rates were fitted on. ``within`` (of a ``share``) and ``median`` are the errors
+    asked for of the others. ``values`` are the metrics of runs whose figure is another than ``value``.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Suite:
     assumptions: Mapping[str, str] = field(default_factory=dict)
     fitted: frozenset[str] = frozenset()
     values: Mapping[str, str] = field(default_factory=dict)
+    also: tuple[str, ...] = ()
 
     @property
     def asks_for_data(self) -> bool:
@@ -92,6 +94,11 @@ class Suite:
     def value_of(self, title: str) -> str:
         """Return the metric that the figure published for a run is."""
         return self.values.get(title, self.value)
+
+    @property
+    def grid_metrics(self) -> tuple[str, ...]:
+        """The metrics that have a table by workload and policy; none for a suite that is no grid."""
+        return (self.value, *self.also) if self.rows else ()
 
     def specs(self) -> list[tuple[str, RunSpec]]:
         return [(title, load_spec(dict(row))) for title, row in self.runs]
@@ -130,6 +137,7 @@ def load_suite(name: str) -> Suite:
         _said("assumed", cited),
         frozenset(title_of(row) for row in rows if row.get("fitted")),
         _said("value", rows),
+        tuple(data.get("also", ())),
     )
     suite.specs()
     return suite

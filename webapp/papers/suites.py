@@ -4,7 +4,7 @@ gives.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -92,17 +92,28 @@ def command_of(suite: Suite) -> str:
     return f"python -m experiments suite {suite.name}" + (" --data FOLDER" if suite.asks_for_data else "")
 
 
-def grid_of(suite: Suite, comparison: Comparison) -> list[tuple[str, list[Cell]]]:
-    """The suite's value by workload and policy, as the paper prints it; empty for a suite that is no grid."""
-    if not suite.rows:
-        return []
-    known = {entry.title: entry.estimates.get(suite.value_of(entry.title)) for entry in comparison.entries}
+def grids_of(suite: Suite, comparison: Comparison) -> list[tuple[str, list[tuple[str, list[Cell]]]]]:
+    """Each metric of the suite by workload and policy, as papers print it; none where it is no grid."""
+    return [(metric, _grid_of(suite, comparison, metric)) for metric in suite.grid_metrics]
+
+
+def _grid_of(suite: Suite, comparison: Comparison, metric: str) -> list[tuple[str, list[Cell]]]:
+    known = {entry.title: entry.estimates.get(metric) for entry in comparison.entries}
     unseen = {title for title, one in known.items() if one is not None and one.is_unseen}
-    return value_grid(suite, _values(suite, comparison), unseen)
+    return value_grid(suite, _means(comparison, dict.fromkeys(known, metric)), unseen)
 
 
 def _values(suite: Suite, comparison: Comparison) -> dict[str, float]:
-    found = {entry.title: entry.estimates.get(suite.value_of(entry.title)) for entry in comparison.entries}
+    return _means(comparison, {title: suite.value_of(title) for title in _titles(comparison)})
+
+
+def _titles(comparison: Comparison) -> list[str]:
+    return [entry.title for entry in comparison.entries]
+
+
+def _means(comparison: Comparison, metrics: Mapping[str, str]) -> dict[str, float]:
+    """Return for each title the mean of its metric over repeats, where there is one."""
+    found = {entry.title: entry.estimates.get(metrics[entry.title]) for entry in comparison.entries}
     return {title: one.mean for title, one in found.items() if one is not None}
 
 

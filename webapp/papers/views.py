@@ -118,7 +118,7 @@ def suite(request: ProjectRequest, suite: str) -> HttpResponse:
     page |= {
         "comparison": comparison,
         "lines": comparison.lines,
-        "grid": paper_suites.grid_of(found.suite, comparison),
+        "grids": paper_suites.grids_of(found.suite, comparison),
         "published": paper_suites.published_of(found.suite, comparison),
         "scatter": plots.scatter(comparison, choice, request.project, errors),
         "bars": plots.bars(comparison, choice, request.project),

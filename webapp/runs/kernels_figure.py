@@ -15,7 +15,12 @@ WIDE = 100
 #: Of a kernel: what it takes or sends, the same of its operators by themselves, and a bound.
 SIDES = (("", "as planned"), ("apart_", "its operators by themselves"), ("least_", "at least"))
 #: Who computes a tuned operator, as a spread names it.
-WHO = {"ours": "ours", "torch": "torch", "compiled": "torch.compile"}
+WHO = {
+    "ours": "ours",
+    "torch": "torch",
+    "prepacked": "torch, weight packed",
+    "compiled": "torch.compile",
+}
 #: Lists of a plan that the page shows in its own way.
 SHOWN = ("kernels", "summary", "tasks")
 

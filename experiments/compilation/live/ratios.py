@@ -71,7 +71,7 @@ def ratio_of(ratios: Sequence[float], seed: int) -> Ratio:
     return Ratio(float(np.median(values)), float(low), float(high), len(values))
 
 
-def speedup_metrics(ratio: Ratio) -> dict[str, float]:
+def speedup_metrics(ratio: Ratio, name: str = "speedup") -> dict[str, float]:
     """Return a speed-up as metrics of a run, the ends of its interval among them."""
-    low, high = INTERVALS["speedup"]
-    return {"speedup": ratio.median, low: ratio.low, high: ratio.high}
+    low, high = INTERVALS[name]
+    return {name: ratio.median, low: ratio.low, high: ratio.high}

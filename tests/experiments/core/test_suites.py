@@ -53,6 +53,12 @@ def test_a_grid_is_every_policy_on_every_workload(folder: Path) -> None:
     assert (suite.rows, suite.columns) == (("A", "B"), ("baseline", "swap_all"))
 
 
+def test_further_metrics_of_a_grid_have_tables_of_their_own(folder: Path) -> None:
+    assert load_suite("two").grid_metrics == ("ideal_share",)
+    (folder / "two.toml").write_text('also = ["step_time"]\n' + GRID)
+    assert load_suite("two").grid_metrics == ("ideal_share", "step_time")
+
+
 def test_a_policy_with_knobs_is_a_column_of_its_own(folder: Path) -> None:
     plain = '"baseline", "swap_all"'
     tuned = '"data_parallel", {title = "accumulated", policy = "data_parallel", knobs = {micro_batches = 2}}'
@@ -97,7 +103,7 @@ def test_every_suite_names_policies_metrics_and_hardware_that_exist() -> None:
 
     for name in suite_names():
         suite = load_suite(name)
-        assert suite.value in ("", *METRICS)
+        assert {suite.value, *suite.also} <= {"", *METRICS}
         for _, row in replace(suite).specs():
             complete(row)
 

@@ -101,7 +101,7 @@ def test_a_grid_is_a_table_of_its_value_with_means(client: Client, ada: Place) -
     lost = experiment.runs.get(state=Run.State.FAILED)
     lost.metrics.all().delete()
     page = client.get(ada.url("tables/memory/")).content.decode()
-    table = page[page.index('id="grid-title"') : page.index("A dash:")]
+    table = page[page.index('id="grid-ideal_share"') : page.index("A dash:")]
     assert table.count("<tr>") == len(suite.rows) + 2
     assert table.count('class="none"') == 2
     assert "geometric mean" in table

@@ -5,13 +5,13 @@ Tasks, their measurement, best schedules against torch's own.
 
 from __future__ import annotations
 
+import functools
 import os
 import resource
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -21,8 +21,16 @@ import torch
 from experiments.compilation.interface.tuning import TuningPolicy, TuningProposal, TuningTask, TuningTrial
 from experiments.compilation.live.backends.base import unsupported_backend
 from experiments.compilation.live.preparation import prepare
-from experiments.compilation.live.ratios import Ratio, ratio_of, speedup_metrics
-from experiments.compilation.live.timing import CLOCKS, PROCESSOR, WALL, Rounds, Timed, in_turns, time_repeats
+from experiments.compilation.live.timing import (
+    CLOCKS,
+    PROCESSOR,
+    WALL,
+    Clock,
+    Rounds,
+    Timed,
+    in_turns,
+    time_repeats,
+)
 from experiments.compilation.live.tuning.gpu import GpuBench
 from experiments.compilation.live.tuning.host import LEAST_SECONDS, HostBench
 from experiments.compilation.live.tuning.model_tasks import (
@@ -32,6 +40,7 @@ from experiments.compilation.live.tuning.model_tasks import (
     of_graph,
     of_list,
 )
+from experiments.compilation.live.tuning.rivals import Compared, figures_over, row_of
 from experiments.compilation.live.tuning.triton_schedules import gpu_task
 from experiments.compilation.planning.tuning.session import History
 from experiments.core.progress import Progress
@@ -43,18 +52,6 @@ TURNS = 9
 #: What each language has schedules for.
 HOST_KINDS, HOST_DTYPES = ("matmul", "conv2d"), ("float32",)
 GPU_KINDS, GPU_DTYPES = ("matmul",), ("float32", "float16", "bfloat16")
-
-
-@dataclass(frozen=True)
-class Compared:
-    """The best schedules against torch.
-
-    Figures over all tasks, a row for each, and what goes to the provenance.
-    """
-
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    rows: tuple[dict[str, Any], ...] = ()
-    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Bench:
@@ -129,45 +126,36 @@ class Bench:
         return (self._gpu if self._on_gpu else self._host).measure(proposals)
 
     def compare(self, history: History, progress: Progress) -> Compared:
-        """Each best schedule and torch's operator in turns; over all tasks the weighted sums."""
+        """Each best schedule and the library's operators in turns; over all tasks the weighted sums."""
         rows: list[dict[str, Any]] = []
-        weighted: list[tuple[float, Rounds]] = []
+        taken: list[Rounds] = []
         for place, task in enumerate(self.tasks):
             progress(place / len(self.tasks), f"torch's own {task.name}")
             best = history.best(place)
             if best is None:
                 rows.append({})
                 continue
-            taken = in_turns(self.calls(place, best.proposal), self._seed, TURNS)
-            rows.append(_row(taken))
-            weighted.append((task.weight, taken))
+            taken.append(in_turns(self.calls(place, best.proposal), self._seed, TURNS))
+            rows.append(row_of(taken[-1]))
         notes: dict[str, Any] = {"load": os.getloadavg()[0]}
         if not rows or not all(rows):
             return Compared({}, tuple(rows), notes)
-        if self._compiled:
-            notes["speedup_over_torch_compile"] = asdict(_over_all(weighted, "compiled", self._seed))
-        return Compared(self._metrics(weighted), tuple(rows), notes)
-
-    def _metrics(self, weighted: Sequence[tuple[float, Rounds]]) -> dict[str, float]:
-        latency = sum(weight * taken.sample("ours").median for weight, taken in weighted)
-        speedup = _over_all(weighted, "torch", self._seed)
-        flops = sum(task.weight * (task.flops or 0.0) for task in self.tasks)
-        return {"latency": latency, **speedup_metrics(speedup), "achieved_flops": flops / latency}
+        metrics, rivals = figures_over(self.tasks, taken, self._seed)
+        return Compared(metrics, tuple(rows), notes | rivals)
 
     def calls(self, place: int, best: TuningProposal) -> dict[str, Timed]:
         """Each gives the seconds of one call of what it is named after."""
         if self._on_gpu:
             return {"ours": lambda: self._gpu.again(best), "torch": lambda: self._gpu.eager_seconds(place)}
         eager = self._host.eager(place)
-        clock = CLOCKS[self._clock]
-        calls: dict[str, Timed] = {
-            "ours": lambda: self._host.again(best),
-            "torch": lambda: time_repeats(eager, "cpu", 1, LEAST_SECONDS, clock)[0],
-        }
+        rivals = {"torch": eager, "prepacked": self._host.prepacked(place)}
         if self._compiled:
-            compiled = torch.compile(eager)
-            calls["compiled"] = lambda: time_repeats(compiled, "cpu", 1, LEAST_SECONDS, clock)[0]
-        return calls
+            rivals["compiled"] = torch.compile(eager)
+        clock = CLOCKS[self._clock]
+        timed: dict[str, Timed] = {
+            name: functools.partial(_seconds_of, call, clock) for name, call in rivals.items() if call
+        }
+        return {"ours": lambda: self._host.again(best), **timed}
 
 
 def _on_gpu(language: str) -> bool:
@@ -181,23 +169,8 @@ def _is_flat(operator: ModelOperator) -> bool:
     return [axis for axis, _ in operator.nest.spatial] == ["m", "n"]
 
 
-def _row(taken: Rounds) -> dict[str, Any]:
-    samples = {name: taken.sample(name) for name in taken.seconds}
-    row: dict[str, Any] = {"seconds": samples["ours"].median, "torch_seconds": samples["torch"].median}
-    ratio = taken.ratio("torch", "ours")
-    row |= {**speedup_metrics(ratio), "inside_the_noise": not ratio.is_seen}
-    if "compiled" in samples:
-        row["torch_compile_seconds"] = samples["compiled"].median
-    return row | {"spread": {name: asdict(sample) for name, sample in samples.items()}}
-
-
-def _over_all(weighted: Sequence[tuple[float, Rounds]], rival: str, seed: int) -> Ratio:
-    """Return the rival's seconds of all tasks over ours, round by round."""
-
-    def total(name: str, number: int) -> float:
-        return sum(weight * taken.seconds[name][number] for weight, taken in weighted)
-
-    return ratio_of([total(rival, number) / total("ours", number) for number in range(TURNS)], seed)
+def _seconds_of(call: Callable[[], Any], clock: Clock) -> float:
+    return time_repeats(call, "cpu", 1, LEAST_SECONDS, clock)[0]
 
 
 def _spent() -> tuple[float, float]:

@@ -17,9 +17,11 @@ import torch
 from torch import Tensor
 
 from experiments.compilation.interface.tuning import Contraction, TuningProposal, TuningTask, TuningTrial
-from experiments.compilation.live.backends.base import unsupported_backend
+from experiments.compilation.live.backends.base import CompilationFailed, unsupported_backend
 from experiments.compilation.live.tuning import cpp
 from experiments.compilation.live.tuning.answers import NoAnswer, TimedTasks
+from experiments.compilation.live.tuning.child import difference
+from experiments.compilation.live.tuning.prepacked import prepacked_call
 from experiments.compilation.live.tuning.reference import Operands, eager_call, operands_of
 from experiments.compilation.planning.tuning.schedules import schedule_of
 
@@ -92,9 +94,22 @@ class HostBench:
 
     def eager(self, task: int) -> Callable[[], Tensor]:
         """Torch's own operator on the task's operands."""
-        folder = self._folder / f"operands{task}"
-        in0, in1 = (torch.from_numpy(np.load(folder / f"{name}.npy")) for name in ("in0", "in1"))
-        return eager_call(_nest(self._tasks[task]), in0, in1)
+        return eager_call(_nest(self._tasks[task]), *self._stored(task, "in0", "in1"))
+
+    def prepacked(self, task: int) -> Callable[[], Tensor] | None:
+        """The library's operator with its weight packed beforehand, once it was seen to be right.
+
+        ``None`` where there is none.
+        """
+        in0, in1, reference, bound = self._stored(task, "in0", "in1", "reference", "bound")
+        call = prepacked_call(_nest(self._tasks[task]), in0, in1)
+        if call is not None and (wrong := difference(call().numpy(), reference.numpy(), bound.numpy())):
+            raise CompilationFailed(f"{self._tasks[task].name} on a packed weight: {wrong}")
+        return call
+
+    def _stored(self, task: int, *names: str) -> list[Tensor]:
+        folder = Path(self._operands(task))
+        return [torch.from_numpy(np.load(folder / f"{name}.npy")) for name in names]
 
     def library(self, proposal: TuningProposal) -> Path:
         """Return the compiled schedule; ``NoAnswer`` where it cannot be."""

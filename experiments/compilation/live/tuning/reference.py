@@ -15,6 +15,8 @@ from experiments.compilation.interface.tuning import Contraction
 
 #: Half the distance from 1 to the next number in float32.
 ROUNDING = 2.0**-24
+#: One number for rows and one for columns.
+Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,15 @@ def eager_call(nest: Contraction, in0: Tensor, in1: Tensor) -> Callable[[], Tens
 
 def _convolution(nest: Contraction) -> Callable[[Tensor, Tensor], Tensor]:
     """On a weight of shape (f, c, r, q)."""
-    stride, dilation = ((_step(nest, "y"), _step(nest, "x")), (_step(nest, "r"), _step(nest, "q")))
-    padding = (nest.inputs[0].padding or (0, 0, 0, 0))[2:]
+    stride, padding, dilation = convolution_geometry(nest)
     return lambda image, weight: torch.conv2d(image, weight, None, stride, padding, dilation)
+
+
+def convolution_geometry(nest: Contraction) -> tuple[Pair, Pair, Pair]:
+    """Return a convolution's stride, padding and dilation, rows first."""
+    _, _, rows, columns = nest.inputs[0].padding or (0, 0, 0, 0)
+    stride, dilation = ((_step(nest, "y"), _step(nest, "x")), (_step(nest, "r"), _step(nest, "q")))
+    return stride, (rows, columns), dilation
 
 
 def _step(nest: Contraction, axis: str) -> int:

@@ -34,7 +34,7 @@ QUESTIONS: Mapping[type[CompilationPolicy], Mapping[str, Way]] = {
     ControlPolicy: {"measured": measured.choose_levels},
     RewritePolicy: {"measured": measured.run_rewrite, "simulated": measured.price_rewrite},
     TilePolicy: {"measured": measured.run_tiles, "simulated": simulated.price_tiles},
-    SchedulingPolicy: {"simulated": simulated.play_blocks},
+    SchedulingPolicy: {"measured": measured.run_blocks, "simulated": simulated.play_blocks},
     TuningPolicy: {"measured": tuning.tune_operators, "simulated": tuning.replay_log},
 }
 

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.compilation.experiment.trials import failure_of, result_of
 from experiments.compilation.interface import CompilationPolicy, RecipePolicy, RewritePolicy
+from experiments.compilation.interface.blocks import SchedulingPolicy
 from experiments.compilation.interface.control import ControlPolicy
 from experiments.compilation.interface.launches import LaunchPolicy
 from experiments.compilation.interface.tiles import TilePolicy
 from experiments.core import registry
+from experiments.core.errors import BadInput
 from experiments.core.package_files import path_of
 from experiments.core.progress import Progress, part
 from experiments.core.reading import refusal
@@ -43,6 +45,19 @@ def run_tiles(spec: RunSpec, policy: TilePolicy, progress: Progress) -> Result:
 
     def carry(task: Task) -> CompiledRun:
         recipe = _live().recipe_of(policy, task, part(progress, 0.15, 0.3))
+        trial: CompiledRun = _live().follow(recipe, task, spec.seed, progress)
+        return trial
+
+    return _on_model(spec, policy, progress, carry)
+
+
+def run_blocks(spec: RunSpec, policy: SchedulingPolicy, progress: Progress) -> Result:
+    """Carry out the policy's schedule of the model's blocks on threads, or on streams of a GPU."""
+    if policy.training:
+        raise BadInput("blocks of inference are scheduled", "knobs.training", "false")
+
+    def carry(task: Task) -> CompiledRun:
+        recipe = _live().schedule_recipe(policy, task, part(progress, 0.15, 0.3))
         trial: CompiledRun = _live().follow(recipe, task, spec.seed, progress)
         return trial
 
@@ -91,11 +106,13 @@ def _on_model(
 ) -> Result:
     """Return the spec's model built and exported here, and the result of what ``carry`` makes of it."""
     model, loaded = model_of(repeatable(spec.workload))
-    source = replace(model, options=replace(model.options, training=policy.training))
+    source = replace(model, options=replace(model.options, training=policy.trains))
     file = None if source.zoo else path_of(spec.workload.source)
     live = _live()
     progress(0.05, "building the model")
-    task = live.prepare(source, policy.training, spec.seed, part(progress, 0.3, 0.7), file)
+    task = live.prepare(source, policy.trains, spec.seed, part(progress, 0.3, 0.7), file)
+    if policy.updates:
+        task = live.with_update(task)
     progress(0.15, "exporting the graph")
     try:
         return result_of(carry(task), loaded.sha256, live)

@@ -22,13 +22,15 @@ from experiments.hardware.parts import ComputeUnits, Device
 class UnitShare:
     """One of ``count`` equal units.
 
-    FLOP/s, bytes/s, and seconds that a block takes however little it does.
+    FLOP/s, bytes/s, and seconds that a block takes however little it does; ``wait`` is what waiting for
+    another unit takes at least.
     """
 
     count: int
     flops: float
     bytes: float
     latency: float
+    wait: float = 0.0
 
     def seconds(self, flops: float, bytes: float) -> float:
         """Return the time of a block that does so much."""

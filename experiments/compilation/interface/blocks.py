@@ -24,12 +24,26 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class DividedAxis:
+    """Axis of a result (from the last, -1) along which an op can be computed in parts.
+
+    ``along`` are the results read that are then divided at the same axis.
+    """
+
+    axis: int
+    extent: int
+    along: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class OperatorWork:
     """Work of an op before it is divided into blocks.
 
     - ``flops``, ``bytes``: computed, and read and written.
     - ``elements``, ``made``: elements and bytes of its largest output.
     - ``reads``: the ops whose results it reads.
+    - ``parts``, ``members``: how many ops it is made of, and which, where it is to be carried out.
+    - ``axes``: along which it can be divided; ``None`` of modeled kernels, divided into any elements.
     """
 
     name: str
@@ -40,6 +54,15 @@ class OperatorWork:
     made: float
     reads: tuple[str, ...]
     parts: int = 1
+    members: tuple[str, ...] = ()
+    axes: tuple[DividedAxis, ...] | None = None
+
+    @property
+    def most_blocks(self) -> int:
+        """Blocks that it can be divided into at most; one where it has no axis for that."""
+        if self.axes is None:
+            return self.elements
+        return max((axis.extent for axis in self.axes), default=1)
 
 
 @dataclass(frozen=True)
@@ -66,6 +89,7 @@ class BlockOperator:
     - ``fast``: the shortest alone.
     - ``thrifty``: the one of least area.
     - ``reads``: the operators that must be done before.
+    - ``members``: the ops of the graph that it computes, where it is to be carried out.
     - ``divisible``: false for an operator that is not made of blocks (a library's call): it is launched by
       itself.
     """
@@ -75,6 +99,7 @@ class BlockOperator:
     thrifty: KernelGrid
     reads: tuple[str, ...] = ()
     divisible: bool = True
+    members: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -148,13 +173,19 @@ class BlockSchedule:
 class SchedulingPolicy(CompilationPolicy):
     """Asked what is launched, in which order, and where every block runs."""
 
-    modes: ClassVar[tuple[str, ...]] = ("simulated",)
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     exceptions: ClassVar[Mapping[str, str]] = {
         "closed_form": "blocks have a price of their own, worked by hand in its tests"
     }
 
     occupancy: int = knob(4, "blocks side by side on a multiprocessor", low=1, high=32)
     latency: float = knob(1e-6, "what a block takes however little it does", low=0.0, high=1e-3, unit="s")
+    lanes: int = knob(
+        0,
+        "units of a measured run: threads, on a GPU streams; 0: torch's threads, four streams",
+        low=0,
+        high=256,
+    )
 
     def plan(self, works: Sequence[OperatorWork], unit: UnitShare, launch: float) -> BlockSchedule:
         raise NotImplementedError

@@ -161,6 +161,16 @@ class CompilationPolicy(Policy):
 
     training: bool = knob(False, "compile the training step's forward pass and compare gradients too")
 
+    @property
+    def updates(self) -> bool:
+        """Whether a whole training step is compiled, the update of the parameters included."""
+        return False
+
+    @property
+    def trains(self) -> bool:
+        """Whether the model is in training."""
+        return self.training or self.updates
+
 
 @dataclass(frozen=True)
 class RecipePolicy(CompilationPolicy):

@@ -52,12 +52,8 @@ def work_of(step: Step) -> list[OperatorWork]:
 
 def operator_of(work: OperatorWork, unit: UnitShare) -> BlockOperator:
     """Both kernels of an op, over all tiles."""
-    kernels = []
-    for tile in TILES:
-        blocks = -(-work.elements // tile)
-        kernels.append(KernelGrid(blocks, unit.seconds(work.flops / blocks, work.bytes / blocks)))
-        if blocks == 1:
-            break
+    counts = dict.fromkeys(min(-(-work.elements // tile), work.most_blocks) for tile in TILES)
+    kernels = [KernelGrid(n, unit.seconds(work.flops / n, work.bytes / n)) for n in counts]
     fast = min(kernels, key=lambda kernel: (kernel.alone(unit.count), kernel.area))
     thrifty = min(kernels, key=lambda kernel: (kernel.area, kernel.seconds))
-    return BlockOperator(work.name, fast, thrifty, work.reads)
+    return BlockOperator(work.name, fast, thrifty, work.reads, members=work.members)

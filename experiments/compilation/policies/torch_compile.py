@@ -28,6 +28,11 @@ class TorchCompile(RecipePolicy):
     )
     dynamic: bool = knob(False, "compile for any size instead of these sizes")
     freezing: bool = knob(False, "turn parameters into constants")
+    update: bool = knob(False, "compile the whole training step: forward, backward and SGD's update")
+
+    @property
+    def updates(self) -> bool:
+        return self.update
 
     def recipe(self, graph: Graph) -> Recipe:
         options: dict[str, Any] = {"mode": self.mode, "dynamic": self.dynamic, "freezing": self.freezing}

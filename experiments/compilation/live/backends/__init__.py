@@ -31,6 +31,7 @@ BACKENDS: Mapping[str, str] = {
     "triton": "triton",
     "guards": "guards",
     "whole_graph": "whole_graph",
+    "rtasks": "rtasks",
 }
 
 

@@ -33,6 +33,7 @@ from experiments.compilation.live.backends.base import (
 from experiments.compilation.live.backends.kernels import FALLBACK, LIBRARY, KernelTable, watch_kernels
 from experiments.compilation.live.backends.sizes import other_batches
 from experiments.compilation.live.peaks import live_bytes
+from experiments.compilation.live.training_step import unchanged
 from experiments.compilation.live.unfriendly import unfriendly
 from experiments.core.errors import BadInput, Infeasible
 
@@ -82,11 +83,13 @@ class CompilationTrace:
 def build(task: Task, options: Mapping[str, Any]) -> Compiled:
     """Return ``options``: mode, dynamic, freezing, fullgraph as ``torch.compile`` and Inductor know them."""
     freezing = bool(options.get("freezing"))
-    if freezing and task.training:
+    if freezing and any(parameter.requires_grad for parameter in task.module.parameters()):
         raise BadInput("freezing makes constants of parameters", "knobs.freezing", "false in training")
     others = other_batches(task) if options.get("dynamic") else {}
     cases = [*unfriendly(task.inputs, task.seed), *others.items()]
     with ExitStack() as stack:
+        stack.enter_context(unchanged(task.module))
+        stack.enter_context(torch._dynamo.config.patch(trace_autograd_ops=True))
         stack.enter_context(torch.set_grad_enabled(task.training))
         graphs, breaks = _explain_breaks(task, options)
         cpu_vec_isa.pick_vec_isa()

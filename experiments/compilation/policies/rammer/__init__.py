@@ -59,7 +59,7 @@ class Rammer(SchedulingPolicy):
         """Return what is launched, in order, and where each block runs."""
         kernels = works if self.schedule == KERNELS else fuse(works)
         operators = tuple(operator_of(work, unit) for work in kernels)
-        machine = VirtualDevice(unit.count, self.sync, launch)
+        machine = VirtualDevice(unit.count, max(self.sync, unit.wait), launch)
         if self.schedule == RTASKS:
             groups = Grouping(machine, self.choice, self.merge).groups(operators)
         else:

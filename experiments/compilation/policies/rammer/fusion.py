@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from experiments.compilation.interface.blocks import OperatorWork
+from experiments.compilation.interface.blocks import DividedAxis, OperatorWork
 
 #: Ops that compute each output element from the inputs' elements at its place (or a broadcast one).
 _ELEMENTWISE = """
@@ -65,4 +65,18 @@ def _joined(maker: OperatorWork, reader: OperatorWork) -> OperatorWork:
         reader.made,
         (*maker.reads, *reader.reads),
         maker.parts + reader.parts,
+        maker.members + reader.members,
+        _common_axes(maker, reader),
+    )
+
+
+def _common_axes(maker: OperatorWork, reader: OperatorWork) -> tuple[DividedAxis, ...] | None:
+    """Return the axes along which a part of the reader needs that part of the maker and no more."""
+    if maker.axes is None or reader.axes is None:
+        return None
+    makers = {axis.axis: axis for axis in maker.axes}
+    return tuple(
+        replace(axis, along=tuple(dict.fromkeys((*makers[axis.axis].along, *axis.along))))
+        for axis in reader.axes
+        if maker.name in axis.along and axis.axis in makers and makers[axis.axis].extent == axis.extent
     )

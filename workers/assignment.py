@@ -145,7 +145,7 @@ def _policy(run: Run, work: Path, limits: Limits) -> Assignment | Waits:
         step = derivation.measured_step(artifact, of_step, run.spec["hardware"])
         step = step or derivation.ready_step(artifact, key)
         if step is None:
-            return Waits(derivation.capture_of(artifact, of_step, key, run.priority))
+            return Waits(derivation.capture_of(artifact, of_step, key))
         given = step
     source, inputs = source_of(given)
     named = named_files(run, options)

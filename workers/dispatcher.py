@@ -13,19 +13,25 @@ from typing import Any
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, close_old_connections, connections
+from django.db.models import Q
 
+from experiments.core.policy import MINUTES
 from experiments.hardware import local
 from experiments.run import versions
 from webapp.hosts import services
 from webapp.hosts.models import Host
 from webapp.runs import lifecycle
+from webapp.runs.lifecycle import EVERYTHING
 from workers import gpu, sandbox, scratch
+from workers.cores import Cores
 from workers.sandbox import ROOT
 from workers.supervisor import Supervisor
 
 HEARTBEAT_SECONDS = 15
 #: Of the host's memory, left to the system and the worker itself.
 SPARE = 0.15
+#: What the first of several slots takes, so that readings and quick policies never wait for searches alone.
+QUICK = ~Q(effort=MINUTES)
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +50,10 @@ class Dispatcher:
         host = register(self.slots, devices)
         memory = settings.TRIAL_MEMORY_BYTES or int(local.memory_bytes() * (1 - SPARE) / self.slots)
         threads = max(1, local.core_count() // self.slots)
+        cores = Cores(self.wake)
         for number in range(self.slots):
-            slot = Supervisor(host, devices, host.sandbox_tier, memory, threads, self._stopping)
+            takes = QUICK if number == 0 and self.slots > 1 else EVERYTHING
+            slot = Supervisor(host, devices, host.sandbox_tier, memory, threads, self._stopping, cores, takes)
             self._run(f"slot-{number}", self._work, slot)
         self._run("heartbeat", self._beat, host)
 

@@ -84,27 +84,43 @@ def _is_called(device: Device, word: str) -> bool:
     return str(device.index) == word or (word.startswith("GPU-") and device.uuid.startswith(word))
 
 
-@contextmanager
-def free_devices(found: Sequence[Device], folder: Path) -> Iterator[dict[str, Device]]:
-    """One free device of each kind, held until the block ends, against every worker process on this host.
-
-    File locks: the kernel lets them go with the process, however it ends.
+class HeldDevices(dict[str, Device]):
+    """Devices by kind, each held by a lock on a file until it is let go: the kernel does so with the process,
+    however it ends.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._locks: dict[str, int] = {}
+
+    def hold(self, device: Device, lock: int) -> None:
+        self[device.kind] = device
+        self._locks[device.kind] = lock
+
+    def keep(self, kind: str = "") -> Device | None:
+        """Let all go but the one of ``kind``; return that one."""
+        for other in [held for held in self if held != kind]:
+            del self[other]
+            os.close(self._locks.pop(other))
+        return self.get(kind)
+
+
+@contextmanager
+def free_devices(found: Sequence[Device], folder: Path) -> Iterator[HeldDevices]:
+    """One free device of each kind, held until the block ends, against every worker process on this host."""
     folder.mkdir(parents=True, exist_ok=True)
-    held: dict[str, Device] = {}
-    locks: list[int] = []
+    held = HeldDevices()
     try:
         for device in found:
-            if device.kind in held:
-                continue
-            lock = os.open(folder / f"{device.key}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            locks.append(lock)
-            if _is_taken(lock):
-                held[device.kind] = device
+            if device.kind not in held:
+                lock = os.open(folder / f"{device.key}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                if _is_taken(lock):
+                    held.hold(device, lock)
+                else:
+                    os.close(lock)
         yield held
     finally:
-        for lock in locks:
-            os.close(lock)
+        held.keep()
 
 
 def _is_taken(lock: int) -> bool:

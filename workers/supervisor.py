@@ -15,23 +15,27 @@ from typing import Any
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, close_old_connections
+from django.db.models import Q
 
 from experiments.core import dashboard
 from experiments.core.errors import BadInput
+from experiments.hardware import local
 from experiments.run import revision
 from webapp.artifacts.models import Artifact
 from webapp.hosts.models import Host
 from webapp.runs import lifecycle
-from webapp.runs.lifecycle import Claim, Ending
+from webapp.runs.lifecycle import EVERYTHING, Claim, Ending
 from webapp.runs.models import Run
 from workers import assignment, files, scratch
 from workers.assignment import Assignment, Waits
+from workers.cores import Cores, Tenant
 from workers.gpu import Device, free_devices
 from workers.sandbox import Cell
 from workers.sources import Unusable
 from workers.trial import Ended, Trial, Watch
 
 CANCELLED, TAKEN_OVER, STOPPING = "cancelled", "taken over by another worker", "the worker stops"
+PAUSED = "paused: a measured run has the host's cores"
 #: What a trial may be told of this host's environment; no address of a server, no secret.
 PASSED_ON = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 
@@ -41,7 +45,10 @@ revision_here = functools.cache(revision)
 
 @dataclass
 class Supervisor:
-    """One slot of a worker: one run at a time. ``stopping`` ends the trial at work and gives its run back."""
+    """One slot of a worker: one run at a time. ``stopping`` ends the trial at work and gives its run back.
+
+    ``among`` are the runs that this slot takes, ``cores`` who else is at work on the host.
+    """
 
     host: Host
     devices: list[Device]
@@ -49,6 +56,8 @@ class Supervisor:
     memory: int
     threads: int
     stopping: threading.Event = field(default_factory=threading.Event)
+    cores: Cores = field(default_factory=Cores)
+    among: Q = EVERYTHING
 
     def drain(self) -> int:
         """Carry out runs until none can be claimed; how many."""
@@ -59,14 +68,20 @@ class Supervisor:
 
     def carry_out_one(self) -> bool:
         with free_devices(self.devices, Path(settings.VAR) / "devices") as free:
-            claim = lifecycle.claim(self.host, list(free), self.tier)
-            if claim is None:
-                return False
-            with scratch.folder() as work:
-                self._carry_out(claim, work, free.get(claim.run.needs))
+
+            def claim_next(now: Q) -> Claim | None:
+                return lifecycle.claim(self.host, list(free), self.tier, self.among & now)
+
+            with self.cores.occupy(claim_next) as tenant:
+                if tenant is None:
+                    return False
+                device = free.keep(tenant.claim.run.needs)  # the others are free for other slots meanwhile
+                with scratch.folder() as work:
+                    self._carry_out(tenant, work, device)
             return True
 
-    def _carry_out(self, claim: Claim, work: Path, device: Device | None) -> None:
+    def _carry_out(self, tenant: Tenant, work: Path, device: Device | None) -> None:
+        claim = tenant.claim
         try:
             given = assignment.assign(claim.run, work, self.memory)
         except (Unusable, files.Damaged, OSError) as error:
@@ -78,16 +93,22 @@ class Supervisor:
             return
         readable = (*given.inputs, *map(Path, settings.TRIAL_READABLE))
         cell = Cell(self.tier, work, readable, device.index if device else None)
-        trial = Trial(given.command, cell, given.limits, self._environment(work, device), given.stdout)
-        ended = trial.run(self._watch(claim))
-        self._write(claim, lambda: conclude(claim, given, ended))
+        threads = local.core_count() if tenant.is_alone else self.threads
+        environment = self._environment(work, device, threads)
+        trial = Trial(given.command, cell, given.limits, environment, given.stdout)
+        ended = trial.run(self._watch(tenant))
+        self._write(claim, lambda: conclude(tenant, given, ended))
 
-    def _watch(self, claim: Claim) -> Watch:
+    def _watch(self, tenant: Tenant) -> Watch:
+        claim = tenant.claim
         latest: list[tuple[float, str]] = []
         renewed = [time.monotonic()]
 
         def progress(fraction: float, step: str) -> None:
             latest[:] = [(fraction, step)]
+
+        def must_pause() -> bool:
+            return self.cores.must_pause(tenant)
 
         def asked_to_stop() -> str:
             if self.stopping.is_set():
@@ -95,6 +116,10 @@ class Supervisor:
             try:
                 close_old_connections()
                 told = latest.pop() if latest else None
+                if must_pause():
+                    told = (told[0] if told else claim.run.progress, PAUSED)
+                if told:
+                    claim.run.progress = told[0]
                 if not lifecycle.renew(claim, told):
                     return TAKEN_OVER
                 renewed[0] = time.monotonic()
@@ -104,9 +129,9 @@ class Supervisor:
                 late = time.monotonic() - renewed[0] > settings.RUN_LEASE_SECONDS
                 return TAKEN_OVER if late else ""
 
-        return Watch(progress, asked_to_stop, settings.RUN_BEAT_SECONDS)
+        return Watch(progress, asked_to_stop, settings.RUN_BEAT_SECONDS, must_pause)
 
-    def _environment(self, work: Path, device: Device | None) -> dict[str, str]:
+    def _environment(self, work: Path, device: Device | None, threads: int) -> dict[str, str]:
         told = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         return told | {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -115,7 +140,7 @@ class Supervisor:
             "TMPDIR": str(work),
             "LAB_CACHE": str(work / "cache"),
             "LAB_REVISION": revision_here(),
-            "OMP_NUM_THREADS": str(self.threads),
+            "OMP_NUM_THREADS": str(threads),
             "PYTHONDONTWRITEBYTECODE": "1",
             "CUDA_VISIBLE_DEVICES": device.uuid if device else "",
         }
@@ -135,8 +160,9 @@ class Supervisor:
                 time.sleep(1)
 
 
-def conclude(claim: Claim, given: Assignment, ended: Ended) -> bool:
+def conclude(tenant: Tenant, given: Assignment, ended: Ended) -> bool:
     """Write what the end of the trial means. False when the run is no longer ours to write about."""
+    claim = tenant.claim
     seen = assignment.diagnosis_of(ended)
     if ended.cause == TAKEN_OVER:
         return False
@@ -147,7 +173,16 @@ def conclude(claim: Claim, given: Assignment, ended: Ended) -> bool:
     if ended.signal and not ended.cause:
         reason = f"crashed with {ended.signal}"
         return lifecycle.record_crash(claim, reason, seen, _rejection(claim.run, reason))
-    return lifecycle.finish(claim, replace(_ending(claim.run, given, ended), diagnosis=seen))
+    ending = _with_company(_ending(claim.run, given, ended), tenant)
+    return lifecycle.finish(claim, replace(ending, diagnosis=seen))
+
+
+def _with_company(ending: Ending, tenant: Tenant) -> Ending:
+    """A measured answer says what else was at work on its host."""
+    if ending.outcome is None or not tenant.is_measured:
+        return ending
+    provenance = {**ending.outcome.provenance, **tenant.told()}
+    return replace(ending, outcome=replace(ending.outcome, provenance=provenance))
 
 
 def _ending(run: Run, given: Assignment, ended: Ended) -> Ending:

@@ -42,12 +42,13 @@ class Ended:
 @dataclass
 class Watch:
     """What the supervisor is told and asked while a trial runs. ``asked_to_stop`` gives a cause,
-    or nothing.
+    or nothing; ``must_pause`` holds the trial, whose time limit then stands still.
     """
 
     progress: Callable[[float, str], None]
     asked_to_stop: Callable[[], str]
     interval: float
+    must_pause: Callable[[], bool] = lambda: False
 
 
 @dataclass
@@ -103,6 +104,7 @@ class Trial:
     def _watch(self, process: subprocess.Popen[bytes], log: int, progress: int, watch: Watch) -> str:
         """Until the process ends by itself (no cause) or has to be ended (the cause)."""
         started = last_asked = time.monotonic()
+        pause = Pause(process.pid)
         ending = os.pidfd_open(process.pid)
         try:
             with selectors.DefaultSelector() as events:
@@ -119,7 +121,8 @@ class Trial:
                     now = time.monotonic()
                     if self._look(process) > self.limits.memory:
                         return f"took more than {self.limits.memory / 2**30:.2f} GiB of memory"
-                    if now - started > self.limits.seconds:
+                    pause.go_on(watch.must_pause(), now)
+                    if now - started - pause.seconds > self.limits.seconds:
                         return f"{TOO_LONG} {self.limits.seconds:g} s"
                     if now - last_asked >= watch.interval:
                         last_asked = now
@@ -170,6 +173,29 @@ class Trial:
         killed_by = signal.Signals(number).name if status and number in _SIGNALS else ""
         text = self._log.decode("utf-8", "replace").replace("\0", "�")
         return Ended(None if killed_by else status, killed_by, cause, self._peak, text)
+
+
+@dataclass
+class Pause:
+    """Holds everything below ``pid`` for as long as it is told to; ``seconds`` is how long it was held."""
+
+    pid: int
+    seconds: float = 0.0
+    _since: float | None = None
+
+    def go_on(self, held: bool, now: float) -> None:
+        """What was started meanwhile is held at the next look."""
+        if held:
+            self._send(signal.SIGSTOP)
+        elif self._since is not None:
+            self._send(signal.SIGCONT)
+        if self._since is not None:
+            self.seconds += now - self._since
+        self._since = now if held else None
+
+    def _send(self, what: signal.Signals) -> None:
+        for below in process_tree.descendants(self.pid):
+            process_tree.send(below, what)
 
 
 _SIGNALS = {entry.value for entry in signal.Signals}

@@ -120,6 +120,17 @@ def test_a_device_is_one_trials_alone_also_against_another_process(tmp_path: Pat
     assert not locked_elsewhere(tmp_path / "cuda-0.lock")
 
 
+def test_a_run_that_needs_no_device_lets_all_go(tmp_path: Path) -> None:
+    found = [Device("cpu", "a processor", 0), *parse(ONE_BIG)]
+    with free_devices(found, tmp_path) as first:
+        assert first.keep("cuda") == found[1]
+        with free_devices(found, tmp_path) as second:
+            assert list(second) == ["cpu"]
+        assert first.keep("") is None
+        with free_devices(found, tmp_path) as third:
+            assert list(third) == ["cpu", "cuda"]
+
+
 def locked_elsewhere(path: Path) -> bool:
     """Whether another process is refused the lock."""
     take = "import fcntl, sys; fcntl.flock(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"

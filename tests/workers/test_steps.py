@@ -56,8 +56,8 @@ def arrays_of(step: Artifact) -> dict[str, Any]:
 def test_a_step_is_captured_once_and_found_under_its_key(cast: Cast) -> None:
     model = ready(cast.project, name="mlp")
     key = derivation.derive_key(Run.Kind.CAPTURE, OPTIONS, torch_version())
-    asked = derivation.capture_of(model, OPTIONS, key, 0)
-    assert derivation.capture_of(model, OPTIONS, key, 0) == asked
+    asked = derivation.capture_of(model, OPTIONS, key)
+    assert derivation.capture_of(model, OPTIONS, key) == asked
     carry_out(asked)
     step = derivation.ready_step(model, key)
     assert step is not None
@@ -150,7 +150,7 @@ def test_a_finished_run_says_what_training_keeps_for_a_parameter(cast: Cast) -> 
 def test_a_model_that_is_not_there_ends_rejected_and_leaves_no_step(cast: Cast) -> None:
     model = ready(cast.project, name="no-such-model")
     key = derivation.derive_key(Run.Kind.CAPTURE, OPTIONS, torch_version())
-    asked = derivation.capture_of(model, OPTIONS, key, 0)
+    asked = derivation.capture_of(model, OPTIONS, key)
     host = register(1, [])
     Supervisor(host, [], sandbox.best_tier(), 2**32, threads=1).drain()
     asked.refresh_from_db()

@@ -94,6 +94,9 @@ def behave(what: str, argument: str, progress: int) -> None:
         fork_and_stay(argument)
     elif what == "sleep":
         time.sleep(float(argument))
+    elif what == "work":
+        for _ in range(int(float(argument) * 100)):
+            time.sleep(0.01)
     elif what == "exit":
         sys.stderr.write("error: spec.policy: 'nonsense' is not a policy\n")
         sys.exit(int(argument))

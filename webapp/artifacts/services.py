@@ -16,7 +16,7 @@ from experiments.core.package_files import PREFIX, path_of
 from webapp.accounts.models import Project, User
 from webapp.artifacts.models import Artifact, Blob
 from webapp.artifacts.step_options import spell_out_options
-from webapp.runs import queue
+from webapp.runs import queue, turns
 from webapp.runs.models import Run
 
 
@@ -56,7 +56,7 @@ def store_upload(
         project=project, name=shown_name(name), source=source, blob=_store(file), created_by=user
     )
     _store_again(made.blob, file)
-    Run.objects.create(project=project, artifact=made, owner=user, kind=Run.Kind.INSPECT, priority=10)
+    turns.enqueue([Run(project=project, artifact=made, owner=user, kind=Run.Kind.INSPECT)])
     queue.wake()
     return made
 
@@ -92,7 +92,7 @@ def add_zoo(project: Project, user: User, zoo: str) -> Artifact:
     made = Artifact.objects.create(
         project=project, name=zoo, zoo=zoo, source=Artifact.Source.ZOO, created_by=user
     )
-    Run.objects.create(project=project, artifact=made, owner=user, kind=Run.Kind.INSPECT, priority=10)
+    turns.enqueue([Run(project=project, artifact=made, owner=user, kind=Run.Kind.INSPECT)])
     queue.wake()
     return made
 
@@ -105,8 +105,7 @@ def open_blob(blob: Blob) -> IO[bytes]:
 @transaction.atomic
 def profile(artifact: Artifact, user: User, device: str, options: Mapping[str, Any]) -> Run:
     """Asks a host with ``device`` to time the ops of the model's step at these options."""
-    queue.wake()
-    return Run.objects.create(
+    asked = Run(
         project=artifact.project,
         artifact=artifact,
         owner=user,
@@ -114,6 +113,9 @@ def profile(artifact: Artifact, user: User, device: str, options: Mapping[str, A
         needs=device,
         spec={"workload": {"options": spell_out_options(artifact, options)}},
     )
+    turns.enqueue([asked])
+    queue.wake()
+    return asked
 
 
 @transaction.atomic

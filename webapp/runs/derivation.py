@@ -15,6 +15,7 @@ from experiments.models.catalog import ZOO, zoo_model
 from experiments.workloads.transformer_parameters import EXPERTS
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.step_options import spell_out_options
+from webapp.runs import turns
 from webapp.runs.models import Run
 
 #: How a step says that it was timed on a processor (``experiments.profiling.timing.device_name``).
@@ -71,27 +72,26 @@ def device_name(hardware: Any) -> str:
 
 
 @transaction.atomic
-def capture_of(model: Artifact, options: dict[str, Any], key: str, priority: int) -> Run:
+def capture_of(model: Artifact, options: dict[str, Any], key: str) -> Run:
     """The living capture run of ``model`` with ``options``, queued now where there is none."""
     Artifact.objects.select_for_update().get(pk=model.pk)
     spec = {"workload": {"options": options}, "derive_key": key}
     living = Run.objects.filter(artifact=model, kind=Run.Kind.CAPTURE, spec=spec, state__in=LIVING).first()
     if living is not None:
         return living
-    return Run.objects.create(
-        project=model.project,
-        artifact=model,
-        owner=model.created_by,
-        kind=Run.Kind.CAPTURE,
-        spec=spec,
-        priority=min(priority + 1, 100),
+    asked = _capture(model, spec)
+    turns.enqueue([asked])
+    return asked
+
+
+def _capture(model: Artifact, spec: dict[str, Any]) -> Run:
+    return Run(
+        project=model.project, artifact=model, owner=model.created_by, kind=Run.Kind.CAPTURE, spec=spec
     )
 
 
 #: Parameters of the largest model that is captured without being asked for.
 LARGEST_AT_ONCE = 200e9
-#: Before runs of policies, which wait for captures, and behind readings.
-OF_CAPTURES = 5
 
 
 def is_worth_a_capture(model: Artifact) -> bool:
@@ -110,14 +110,7 @@ def first_capture(model: Artifact, torch: str) -> Run:
     """The run, not stored yet, that captures the step which the model has by default."""
     options = step_options(spell_out_options(model, {}))
     spec = {"workload": {"options": options}, "derive_key": derive_key(Run.Kind.CAPTURE, options, torch)}
-    return Run(
-        project=model.project,
-        artifact=model,
-        owner=model.created_by,
-        kind=Run.Kind.CAPTURE,
-        spec=spec,
-        priority=OF_CAPTURES,
-    )
+    return _capture(model, spec)
 
 
 #: The options in which the memory of a step is known at every value (``summaries.memory_law``).

@@ -24,8 +24,10 @@ from experiments.core.spec import Outcome
 from experiments.models.step_options import OPEN
 from webapp.artifacts.models import Artifact, Blob
 from webapp.hosts.models import Host
+from webapp.runs import turns
 from webapp.runs.models import Run, RunDocument, RunMetric
 
+EVERYTHING = Q()
 LOST = (Run.State.FAILED, Run.State.CANCELLED, Run.State.REJECTED)
 #: The state in which a run ends by its Outcome's status.
 STATES = {
@@ -79,17 +81,17 @@ def lease() -> Any:
     return Now() + timedelta(seconds=settings.RUN_LEASE_SECONDS)
 
 
-def claimable(kinds: Collection[str]) -> QuerySet[Run]:
-    """Queued runs that a host with devices of ``kinds`` may take, in their order."""
+def claimable(kinds: Collection[str], among: Q = EVERYTHING) -> QuerySet[Run]:
+    """Queued runs ``among`` those that a host with devices of ``kinds`` may take, in their order."""
     ready = Q(after=None) | Q(after__state=Run.State.SUCCEEDED)
-    found = Run.objects.filter(ready, state=Run.State.QUEUED, needs__in=["", *kinds])
-    return found.order_by("-priority", "queued_at", "id")
+    found = Run.objects.filter(ready, among, state=Run.State.QUEUED, needs__in=["", *kinds])
+    return found.order_by(*turns.ORDER)
 
 
 @transaction.atomic
-def claim(host: Host, kinds: Collection[str], tier: str) -> Claim | None:
+def claim(host: Host, kinds: Collection[str], tier: str, among: Q = EVERYTHING) -> Claim | None:
     """Take the next run; two workers never take the same one."""
-    run = claimable(kinds).select_for_update(skip_locked=True, of=("self",)).first()
+    run = claimable(kinds, among).select_for_update(skip_locked=True, of=("self",)).first()
     if run is None:
         return None
     attempt = run.attempt + 1
@@ -146,7 +148,7 @@ def finish(claim: Claim, ending: Ending) -> bool:
         store_outcome(claim.run, ending.outcome)
     if ending.artifact is not None:
         Artifact.objects.filter(runs=claim.run).update(**ending.artifact)
-    Run.objects.bulk_create(ending.next)
+    turns.enqueue(ending.next)
     fail_followers(claim.run.pk, ending.state, ending.reason)
     return True
 

@@ -5,16 +5,18 @@ changes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import itertools
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Max, Q
+from django.db.models import Max
 from django.http import StreamingHttpResponse
 from django.utils import timezone
 
+from webapp.runs import turns
 from webapp.runs.models import Experiment, Run
 
 #: How often the stream looks for changes, and how often it says that it lives (seconds).
@@ -69,10 +71,17 @@ def seconds_left(run: Run, now: datetime) -> float | None:
 
 def position(run: Run) -> int | None:
     """1 for the run that is claimed next; ``None`` when it does not wait."""
-    if run.state != Run.State.QUEUED:
-        return None
-    ahead = Q(priority__gt=run.priority) | Q(priority=run.priority, queued_at__lt=run.queued_at)
-    return Run.objects.filter(ahead, state=Run.State.QUEUED).count() + 1
+    return places([run]).get(run.pk)
+
+
+def places(runs: Iterable[Run]) -> dict[UUID, int]:
+    """The place of each of ``runs`` that waits among all that wait; 1 for the run that is claimed next."""
+    asked = {run.pk for run in runs if run.state == Run.State.QUEUED}
+    if not asked:
+        return {}
+    line = Run.objects.filter(state=Run.State.QUEUED).order_by(*turns.ORDER).values_list("pk", flat=True)
+    found = ((pk, place) for place, pk in enumerate(line.iterator(), 1) if pk in asked)
+    return dict(itertools.islice(found, len(asked)))
 
 
 def _silent_minutes(run: Run, now: datetime) -> int | None:
@@ -82,21 +91,17 @@ def _silent_minutes(run: Run, now: datetime) -> int | None:
     return int((now - last).total_seconds() // 60)
 
 
-def _row(run: Run, now: datetime, first_position: int | None, place: int) -> Row:
-    waiting = run.state == Run.State.QUEUED and first_position is not None
-    spot = first_position + place if waiting and first_position is not None else None
-    return Row(run, seconds_left(run, now), spot, _silent_minutes(run, now))
+def _row(run: Run, now: datetime, place: int | None) -> Row:
+    return Row(run, seconds_left(run, now), place, _silent_minutes(run, now))
 
 
 def grid(experiment: Experiment) -> Cells:
     """The runs in the order asked for, what is equal in all of them apart."""
     runs = list(experiment.runs.select_related("artifact", "host", "after").order_by("queued_at", "id"))
     now = timezone.now()
-    queued = [run for run in runs if run.state == Run.State.QUEUED]
-    first = position(queued[0]) if queued else None
-    places = {run.pk: index for index, run in enumerate(queued)}
+    waiting = places(runs)
     shown = runs if len(runs) <= MOST_ROWS else sorted(runs, key=_stillness)[:MOST_ROWS]
-    rows = tuple(_row(run, now, first, places.get(run.pk, 0)) for run in shown)
+    rows = tuple(_row(run, now, waiting.get(run.pk)) for run in shown)
     constant, varying = _differences(runs)
     counts = [(state, sum(run.state == state for run in runs)) for state in Run.State.values]
     return Cells(
@@ -118,12 +123,14 @@ def _stillness(run: Run) -> int:
 
 
 def _experiment_left(runs: Sequence[Run], now: datetime) -> float | None:
-    """Time left at the rate at which its runs have ended so far."""
+    """Time left at the rate at which its runs have ended so far, no less than that of any that runs."""
+    at_least = max((left for run in runs if (left := seconds_left(run, now)) is not None), default=None)
     ended = [run for run in runs if run.is_final and run.finished_at]
     started = [run.started_at for run in runs if run.started_at]
     if not ended or not started or len(ended) == len(runs):
-        return None
-    return (now - min(started)).total_seconds() / len(ended) * (len(runs) - len(ended))
+        return at_least
+    by_rate = (now - min(started)).total_seconds() / len(ended) * (len(runs) - len(ended))
+    return max(by_rate, at_least or 0.0)
 
 
 def columns_of(run: Run) -> dict[str, Any]:

@@ -125,6 +125,8 @@ class Run(models.Model):
         max_length=40, blank=True, help_text="device kind a host must have; empty: any host"
     )
     priority = models.SmallIntegerField(default=0)
+    turn = models.BigIntegerField(default=0, help_text="among equal priorities; see runs.turns")
+    effort = models.CharField(max_length=10, blank=True, help_text="how long its policy takes to decide")
     after = models.ForeignKey(
         "self", on_delete=models.SET_NULL, null=True, blank=True, related_name="followers"
     )
@@ -166,7 +168,9 @@ class Run(models.Model):
         ordering = ["-queued_at", "-id"]
         indexes = [
             models.Index(
-                fields=["-priority", "queued_at"], name="run_queue", condition=models.Q(state="queued")
+                fields=["-priority", "turn", "queued_at"],
+                name="run_queue",
+                condition=models.Q(state="queued"),
             ),
             models.Index(fields=["lease_until"], name="run_leases", condition=models.Q(state="running")),
             models.Index(fields=["experiment", "queued_at"], name="run_of_experiment"),

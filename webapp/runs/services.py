@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from webapp.accounts.models import Project, User
-from webapp.runs import lifecycle, queue
+from webapp.runs import lifecycle, queue, turns
 from webapp.runs.grid import Trial
 from webapp.runs.models import Experiment, Run
 
@@ -22,7 +22,7 @@ def submit_experiment(
     made = Experiment.objects.create(
         project=project, name=name or name_of(trials), request=request, created_by=user
     )
-    Run.objects.bulk_create([_run(made, user, trial) for trial in trials])
+    turns.enqueue([_run(made, user, trial) for trial in trials])
     queue.wake()
     return made
 

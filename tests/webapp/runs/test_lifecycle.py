@@ -9,9 +9,10 @@ from django.utils import timezone
 
 from experiments.core.spec import Outcome
 from tests.workers.crew import project, queue_runs
+from webapp.accounts.models import User
 from webapp.hosts.models import Host
 from webapp.hosts.services import register
-from webapp.runs import lifecycle, queue
+from webapp.runs import lifecycle, queue, turns
 from webapp.runs.lifecycle import Claim, Diagnosis, Ending
 from webapp.runs.models import Run, RunDocument, RunMetric
 from webapp.runs.services import cancel
@@ -168,3 +169,39 @@ def test_an_end_without_an_answer_has_pytorchs_status_where_a_model_was_compiled
     lifecycle.finish(claimed(host), timeout)
     found = [Run.objects.get(pk=run.pk).dashboard_status for run in (late, crashed, told, memory)]
     assert found == ["timeout", "infra_error", "pass", ""]
+
+
+def test_users_take_turns_and_searches_wait_for_what_decides_at_once(host: Host) -> None:
+    """Ada's hundred runs delay Max's one by one; her search waits for as many quick ones as it costs."""
+    crew = project()
+    ada, max_ = (User.objects.create(username=name) for name in ("ada", "max"))
+
+    def asked(owner: User, policy: str, count: int, kind: str = "policy") -> list[Run]:
+        runs = [
+            Run(project=crew, owner=owner, family="memory", policy=policy, kind=kind) for _ in range(count)
+        ]
+        turns.enqueue(runs)
+        return runs
+
+    search = asked(ada, "swapadvisor", 1)
+    many = asked(ada, "baseline", 120)
+    for run in many[:2]:
+        assert claimed(host).run == run
+    late = asked(max_, "baseline", 2)
+    reading = asked(max_, "", 1, "inspect")
+    order = [claimed(host).run for _ in range(6)]
+    assert order == [*reading, many[2], late[0], many[3], late[1], many[4]]
+    rest = [claimed(host).run for _ in range(116)]
+    assert 80 < rest.index(search[0]) < 110
+
+
+def test_a_run_that_no_host_can_take_gives_nobody_an_early_turn(host: Host) -> None:
+    crew = project()
+    ada, max_ = (User.objects.create(username=name) for name in ("ada", "max"))
+    turns.enqueue([Run(project=crew, owner=max_, needs="cuda", policy="baseline", family="memory")])
+    turns.enqueue([Run(project=crew, owner=ada) for _ in range(6)])
+    for _ in range(4):
+        claimed(host)
+    late = [Run(project=crew, owner=max_) for _ in range(2)]
+    turns.enqueue(late)
+    assert late[0].turn >= 5

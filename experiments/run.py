@@ -21,6 +21,7 @@ from experiments.core.policy import Policy
 from experiments.core.progress import Progress, forward_only, silent
 from experiments.core.reading import refuse_unreadable
 from experiments.core.spec import Outcome, Result, RunSpec, metrics_json
+from experiments.core.time_limit import limit_time
 from experiments.sources import complete_options, load
 
 
@@ -30,8 +31,8 @@ class Family(Protocol):
     def carry_out(self, spec: RunSpec, policy: Policy, progress: Progress) -> Result: ...
 
 
-def run(spec: RunSpec, progress: Progress = silent) -> Outcome:
-    """Carry out ``spec``; bad input raises.
+def run(spec: RunSpec, progress: Progress = silent, search_seconds: float | None = None) -> Outcome:
+    """Carry out ``spec``; bad input raises. Searches end after ``search_seconds`` with the best so far.
 
     A plan that does not fit is an outcome with status ``infeasible``, one that nothing could carry out an
     outcome with status ``rejected``.
@@ -43,13 +44,18 @@ def run(spec: RunSpec, progress: Progress = silent) -> Outcome:
     spec = replace(spec, workload=complete_options(spec.workload, loaded, policy.fp32_gradients))
     progress = forward_only(progress)
     family = cast(Family, registry.load_module(spec.family, "experiment"))
-    try:
-        result = family.carry_out(spec, policy, progress)
-    except Infeasible as error:
-        result = Result(status="infeasible", reason=str(error))
-    except ImpossiblePlan as error:
-        result = Result.from_violations(error.violations)
+    with limit_time(search_seconds) as limit:
+        try:
+            result = family.carry_out(spec, policy, progress)
+        except Infeasible as error:
+            result = Result(status="infeasible", reason=str(error))
+        except ImpossiblePlan as error:
+            result = Result.from_violations(error.violations)
     progress(1.0, "done")
+    ended = {}
+    if limit is not None and limit.ended:
+        spec = replace(spec, knobs={**spec.knobs, **limit.reached})
+        ended = {"search_seconds": limit.seconds, "knobs_reached": limit.reached}
     provenance = {
         "revision": revision(),
         "versions": versions(),
@@ -57,6 +63,7 @@ def run(spec: RunSpec, progress: Progress = silent) -> Outcome:
         "workload_sha256": result.workload_sha256,
         "started": started.isoformat(timespec="seconds"),
         "seconds": round(time.perf_counter() - clock, 6),
+        **ended,
         **result.notes,
     }
     return _outcome(spec, result, provenance)

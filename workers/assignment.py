@@ -22,7 +22,7 @@ from experiments.workloads.transformer import has_closed_form
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import store_bytes
 from webapp.artifacts.step_options import spell_out_options
-from webapp.runs import derivation
+from webapp.runs import derivation, turns
 from webapp.runs.lifecycle import STATES, Diagnosis, Ending
 from webapp.runs.models import Run
 from workers import beside
@@ -163,8 +163,10 @@ def _policy(run: Run, work: Path, limits: Limits) -> Assignment | Waits:
         portable = {name: portable_source(one) for name, one in named.items()}
         return _answer(run, artifact, given, _with_options(outcome, portable))
 
-    words = ("run", str(asked), "--out", str(told), "--progress", "json", "--progress-fd", "{progress}")
-    return Assignment(words, inputs, limits, collect)
+    longest = settings.SEARCH_SECONDS[turns.effort_of(run.family, run.policy)]
+    words = ("run", str(asked), "--out", str(told), "--search-seconds", f"{longest:g}")
+    progress = ("--progress", "json", "--progress-fd", "{progress}")
+    return Assignment((*words, *progress), inputs, limits, collect)
 
 
 def _options(run: Run, artifact: Artifact) -> dict[str, Any]:

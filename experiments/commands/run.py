@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from pathlib import Path
 
@@ -21,8 +22,23 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("spec", help="RunSpec JSON file, or - for stdin")
     parser.add_argument("--out", type=Path, help="write the Outcome here instead of stdout")
     parser.add_argument("--trace", type=Path, help="write a trace that Perfetto opens")
+    parser.add_argument(
+        "--search-seconds",
+        type=positive_seconds,
+        help="end searches after so long; the best so far is the answer",
+    )
     progress_option(parser)
     parser.set_defaults(call=call)
+
+
+def positive_seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return seconds
 
 
 def read_text(name: str) -> str:
@@ -35,7 +51,7 @@ def read_text(name: str) -> str:
 
 def call(arguments: argparse.Namespace) -> int:
     spec = load_spec(jsonio.loads(read_text(arguments.spec), arguments.spec))
-    outcome = run(spec, progress_of(arguments))
+    outcome = run(spec, progress_of(arguments), arguments.search_seconds)
     write_json(outcome.to_json(), arguments.out)
     if arguments.trace:
         write_json(trace(outcome.to_json()), arguments.trace)

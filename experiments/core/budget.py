@@ -5,6 +5,7 @@ host.
 from __future__ import annotations
 
 from experiments.core.progress import Progress, silent
+from experiments.core.time_limit import say_ended, time_is_up
 
 #: What a plan calls the sentence that says that a search ended at its bound.
 ENDED_AT = "ended_at"
@@ -14,20 +15,25 @@ class Budget:
     """Evaluations that a search may make.
 
     A search either takes each one before it makes it and stops where ``take`` refuses, or spends what a piece
-    of work took and stops where ``take(0)`` refuses; ``caveat`` then says so. All are reported to
-    ``progress``, which may raise to cancel.
+    of work took and stops where ``take(0)`` refuses, or where the run's limit of time is reached; ``caveat``
+    then says so. All are reported to ``progress``, which may raise to cancel.
     """
 
     def __init__(self, most: int, progress: Progress = silent, unit: str = "evaluations") -> None:
         self.most, self.unit = most, unit
         self.done = 0
         self.ended_early = False
+        self.ended_for_time = False
         self._progress = progress
 
     def take(self, count: int = 1, step: str = "") -> bool:
         """Count so many more evaluations and report them, unless that would be more than there may be."""
         if self.done + count > self.most:
             self.ended_early = True
+            return False
+        if time_is_up():
+            self.ended_early = self.ended_for_time = True
+            self.most = self.done if count else self.done - 1  # with which it would have ended here
             return False
         self.spend(count, step)
         return True
@@ -44,6 +50,8 @@ class Budget:
 
     def caveat(self, knob: str) -> dict[str, str]:
         """Return the note that says at which ``knob`` the search ended; nothing where it ended by itself."""
+        if self.ended_for_time:
+            return {ENDED_AT: say_ended(f"{self.done} {self.unit}", knob, self.most)}
         return caveat(self.most, self.unit, knob) if self.ended_early else {}
 
 

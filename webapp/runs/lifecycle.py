@@ -137,7 +137,7 @@ def finish(claim: Claim, ending: Ending) -> bool:
         changes["progress"] = 1.0
     if ending.outcome is not None:
         changes["spec_id"] = ending.outcome.spec_id
-        changes["spec"] = _spelled_out(claim.run.spec, ending.outcome.spec)
+        changes["spec"] = _spelled_out(claim.run.spec, ending.outcome)
         changes["model_states"] = states_in_words(ending.outcome.provenance)
         changes["dashboard_status"] = dashboard_status(ending.outcome.provenance)
     elif claim.run.family == "compilation" and claim.run.mode == "measured":
@@ -153,11 +153,18 @@ def finish(claim: Claim, ending: Ending) -> bool:
     return True
 
 
-def _spelled_out(asked: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec with the options that were still open when it was submitted as its outcome tells them."""
-    workload, answered = asked.get("workload", {}), told.get("workload", {}).get("options", {})
+def _spelled_out(asked: Mapping[str, Any], told: Outcome) -> dict[str, Any]:
+    """The spec with the options that were still open when it was submitted as its outcome tells them.
+
+    And with the knobs that repeat a search which its limit of time ended.
+    """
+    workload, answered = asked.get("workload", {}), told.spec.get("workload", {}).get("options", {})
     options = {name: answered[name] for name in OPEN if isinstance(answered.get(name), int | str)}
-    return {**asked, "workload": {**workload, "options": {**options, **workload.get("options", {})}}}
+    spelled = {**asked, "workload": {**workload, "options": {**options, **workload.get("options", {})}}}
+    reached = told.provenance.get("knobs_reached")
+    if not isinstance(reached, dict) or not reached:  # the trial is not trusted
+        return spelled
+    return {**spelled, "knobs": {**asked.get("knobs", {}), **reached}}
 
 
 def store_outcome(run: Run, outcome: Outcome) -> None:

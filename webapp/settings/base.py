@@ -183,6 +183,8 @@ RUN_IDLE_SECONDS = float(os.environ.get("RUN_IDLE_SECONDS", 3))
 TRIAL_MEMORY_BYTES = int(os.environ.get("TRIAL_MEMORY_BYTES", 0))
 TRIAL_SECONDS = float(os.environ.get("TRIAL_SECONDS", 4 * 3600))
 READING_SECONDS = 300.0
+#: How long a policy may search, by the effort that it declares; the best so far is the answer then.
+SEARCH_SECONDS = {"at once": 120.0, "seconds": 300.0, "minutes": 900.0}
 #: Whether the step of a model is captured as soon as the model was read, so that its page says what it needs.
 CAPTURE_AT_ONCE = True
 #: The program of a trial (empty: this Python's ``-m experiments``) and files it reads beyond the domain

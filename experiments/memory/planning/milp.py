@@ -9,17 +9,19 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.core.budget import caveat
+from experiments.core.budget import ENDED_AT, caveat
 from experiments.core.errors import LabError
 from experiments.core.progress import Progress, run_reporting, silent
+from experiments.core.time_limit import say_ended, seconds_left
 from experiments.workloads.step import Floats
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 #: In HiGHS's message where it ended at its nodes, which scipy hands on as a status that it does not know.
 LIMIT = "limit reached"
+TIME_LIMIT = "Time limit reached"
 #: scipy's status for all that is neither a solution nor a proof that there is none.
 FAILED = 4
 #: A term of a row: the coefficient of a variable.
@@ -71,15 +74,26 @@ class NodeBound:
     """Branch-and-bound nodes that each of a planner's programs may take.
 
     ``ended_early``: one ended there, without a proof or without any solution. ``progress`` hears a few times
-    a second that the solver is at work, and may raise to cancel.
+    a second that the solver is at work, and may raise to cancel. ``is_timed``: the run's limit of time ends a
+    program too.
     """
 
     most: int = 1000
     progress: Progress = silent
     ended_early: bool = False
+    is_timed: bool = True
+    ended_for_time: bool = False
+
+    def options(self, gap: float) -> Any:
+        """Return the solver's options: the bound, the gap, and what is left of the run's limit of time."""
+        left = seconds_left() if self.is_timed else math.inf
+        limit = {"time_limit": max(0.0, left)} if math.isfinite(left) else {}
+        return {"node_limit": self.most, "mip_rel_gap": gap, **limit}
 
     def caveat(self, knob: str = "nodes") -> dict[str, str]:
         """Return a note of the ``knob`` at which a program ended; nothing where all ended by themselves."""
+        if self.ended_for_time:
+            return {ENDED_AT: say_ended("an integer program without a proof")}
         return caveat(self.most, "nodes", knob) if self.ended_early else {}
 
     def explain(self, reason: str) -> str:
@@ -161,9 +175,10 @@ class MixedIntegerProgram:
                 integrality=whole,
                 bounds=Bounds(np.array(self._low), np.array(self._high)),
                 constraints=self._constraints(),
-                options={"node_limit": bound.most, "mip_rel_gap": gap},
+                options=bound.options(gap),
             )
             found = run_reporting(solver, lambda: bound.progress(0.0, ""))
+        bound.ended_for_time |= TIME_LIMIT in found.message
         bound.ended_early |= LIMIT in found.message
         if found.x is None:
             if found.status == FAILED and LIMIT not in found.message:

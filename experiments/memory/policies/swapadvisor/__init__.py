@@ -24,10 +24,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from experiments.core.budget import Budget
 from experiments.core.errors import Infeasible
 from experiments.core.knobs import knob
 from experiments.core.policy import MINUTES
-from experiments.core.progress import Progress, silent
 from experiments.memory.interface import (
     DeviceView,
     MemoryMove,
@@ -67,13 +67,10 @@ class Search:
     random: np.random.Generator
     chance: float
     reorder: bool
-    progress: Progress = silent
-    evaluations: int = 0
+    budget: Budget
     best: list[float] = field(default_factory=list)
 
     def evaluate(self, order: Sequence[int], layout: Layout) -> Candidate:
-        self.evaluations += 1
-        self.progress(0.0, f"{self.evaluations} candidates evaluated")
         kinds = [layout.serves[group] for group in self.classes.group_of.tolist()]
         schedule = swaps_of(self.problem, order, kinds, layout.counts)
         time = float("inf") if schedule is None else step_time(self.problem, order, schedule)
@@ -93,24 +90,22 @@ class Search:
             order = self.precedence.mutate(order, self.chance, self.random)
         return self.evaluate(order, self.classes.mutate(layout, self.chance, self.random))
 
-    def run(self, first: Candidate, population: int, elite: int, budget: int) -> Candidate:
-        """Generations until ``budget`` candidates have been evaluated."""
+    def run(self, first: Candidate, population: int, elite: int) -> Candidate:
+        """Generations until the budget's candidates have been evaluated."""
         group = [first]
-        while len(group) < population and self.evaluations < budget:
+        while len(group) < population and self.budget.take():
             group.append(self.mutant(first))
         group.sort(key=lambda candidate: candidate.time)
         self.best.append(group[0].time)
-        while self.evaluations < budget:
-            group = self._generation(group, population, elite, budget)
+        while self.budget.done < self.budget.most:
+            group = self._generation(group, population, elite)
             self.best.append(group[0].time)
         return group[0]
 
-    def _generation(
-        self, group: list[Candidate], population: int, elite: int, budget: int
-    ) -> list[Candidate]:
+    def _generation(self, group: list[Candidate], population: int, elite: int) -> list[Candidate]:
         chances = selection([candidate.time for candidate in group])
         found = group[:elite]
-        while len(found) < population and self.evaluations < budget:
+        while len(found) < population and self.budget.take():
             first, second = self.random.choice(len(group), 2, p=chances).tolist()
             found.append(self.child(group[first], group[second]))
         return sorted(found, key=lambda candidate: candidate.time)
@@ -162,19 +157,22 @@ class SwapAdvisor(MemoryPolicy):
             return MemoryPlan()
         classes = self._classes(step, device.capacity)
         problem = Problem(step, device.machine)
+        budget = Budget(self.evaluations, device.progress, "candidates")
         search = Search(
-            problem, Precedence(step), classes, device.random, self.mutation, self.reorder, device.progress
+            problem, Precedence(step), classes, device.random, self.mutation, self.reorder, budget
         )
+        budget.spend(1)
         first = search.evaluate(range(len(step.ops)), classes.first())
-        best = search.run(first, self.population, self.elite, self.evaluations)
+        best = search.run(first, self.population, self.elite)
         assert best.schedule is not None  # the first candidate has objects enough for every op
         return MemoryPlan(
             moves_of(problem, best.schedule),
             notes={
-                "evaluations": search.evaluations,
+                "evaluations": budget.done,
                 "first_time": first.time,
                 "predicted_time": best.time,
                 "best_by_generation": search.best,
+                **(budget.caveat("evaluations") if budget.ended_for_time else {}),
             },
             order=() if best.order == first.order else best.order,
             space=pool_of(step, classes, best.layout),

@@ -24,10 +24,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from experiments.core.budget import caveat
+from experiments.core.budget import ENDED_AT, caveat
 from experiments.core.errors import Infeasible
 from experiments.core.knobs import knob, open_knob
 from experiments.core.policy import MINUTES
+from experiments.core.time_limit import say_ended
 from experiments.hardware import Hardware
 from experiments.parallel.interface import (
     ParallelPlan,
@@ -125,6 +126,9 @@ class Alpa(ParallelPolicy):
         notes = _notes(costs, found, placed, seconds)
         if costs.counts.greedy:
             notes |= caveat(self.programs, "integer programs", "programs")
+        if costs.ended_for_time:
+            told = f"{costs.programs} integer programs"
+            notes[ENDED_AT] = say_ended(told, "programs", costs.programs)
         return self._plan(costs, found.stages, placed, tile_devices(found.stages, sizes), batch, notes)
 
     def _ends(self, model: LayerGraph, estimate: PlanningEstimate) -> list[int]:

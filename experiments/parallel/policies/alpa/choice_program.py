@@ -69,7 +69,7 @@ def solve(problem: ChoiceProblem, nodes: int, progress: Progress = silent) -> Ch
     The search has at most ``nodes`` branch-and-bound nodes.
     """
     written = _Written(problem)
-    found = written.program.solve(NodeBound(nodes, progress), gap=1e-5)
+    found = written.program.solve(NodeBound(nodes, progress, is_timed=False), gap=1e-5)
     if found is None:
         return None
     chosen = tuple(int(np.argmax(found.values[columns])) for columns in written.columns)

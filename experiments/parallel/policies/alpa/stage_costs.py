@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from experiments.core.time_limit import time_is_up
 from experiments.hardware import Hardware
 from experiments.parallel.interface import PlanningEstimate
 from experiments.parallel.planning.meshes.mesh import Mesh, mesh_on
@@ -103,6 +104,7 @@ class StageCosts:
     shared: bool = True
     scatter: bool = True
     counts: StageCostCounts = field(default_factory=StageCostCounts)
+    ended_for_time: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         model = self.estimate.model
@@ -181,6 +183,9 @@ class StageCosts:
         if taken is not None:
             self.counts.reused += 1
             return taken
+        if time_is_up():
+            self.programs = min(self.programs, self.counts.programs)
+            self.ended_for_time = True
         nodes = self.nodes if self.counts.programs < self.programs else 0
         found = problem.solve(self.state_bytes, self.capacity, nodes, self.estimate.progress)
         if nodes:

@@ -25,10 +25,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from experiments.core.budget import caveat
+from experiments.core.budget import ENDED_AT, caveat
 from experiments.core.knobs import knob
 from experiments.core.policy import MINUTES
 from experiments.core.progress import part
+from experiments.core.time_limit import say_ended
 from experiments.hardware import Hardware
 from experiments.parallel.interface import ParallelPlan, ParallelPolicy, PlanningEstimate
 from experiments.parallel.planning.judges import COSTS, JUDGES, choose_best
@@ -72,9 +73,10 @@ class FlexFlow(ParallelPolicy):
         rng = np.random.default_rng(estimate.seed)
         starts = self._starts(costs, rng)
         rules = AnnealingRules(self.budget, self.alpha, self.copies, tasks=self.tasks // len(starts))
+        shares = [(i / len(starts), (i + 1) / len(starts)) for i in range(len(starts))]
         chains = [
-            anneal(costs, start, rules, rng, part(estimate.progress, i / len(starts), (i + 1) / len(starts)))
-            for i, start in enumerate(starts)
+            anneal(costs, start, replace(rules, time_share=end), rng, part(estimate.progress, begin, end))
+            for start, (begin, end) in zip(starts, shares, strict=True)
         ]
         best = min(chains, key=lambda chain: chain.seconds)
         placements = {"the best of the chains": best.best}
@@ -85,6 +87,8 @@ class FlexFlow(ParallelPolicy):
         found, steps = choose_best(self.judge, estimate, plans, spans)
         notes = _notes(costs, chains, placements[found], spans)
         ended = caveat(self.tasks, "tasks", "tasks") if any(chain.truncated for chain in chains) else {}
+        if any(chain.truncated and chain.tasks < rules.tasks for chain in chains):
+            ended = {ENDED_AT: say_ended(f"{sum(chain.proposals for chain in chains)} proposals")}
         told = {"taken": found, "simulated_steps": steps, "predicted_step_time": spans[found]}
         return replace(plans[found], notes={**plans[found].notes, **notes, **told, **ended})
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from experiments.core.progress import Progress
+from experiments.core.time_limit import time_is_up
 from experiments.parallel.planning.operators.footprint import Footprint
 from experiments.parallel.planning.operators.operator_costs import OperatorCosts
 from experiments.parallel.planning.operators.task_graph import Change, OperatorPlacement, Tasks, placements_of
@@ -45,6 +46,7 @@ class AnnealingRules:
     - ``alpha``: per millisecond.
     - ``copies``: neighbors may copy a configuration.
     - ``tasks``: whose times may be computed at most.
+    - ``time_share``: by when the chain ends, of the run's limit of time.
     """
 
     budget: int
@@ -52,6 +54,7 @@ class AnnealingRules:
     copies: bool
     delta: bool = True
     tasks: int = sys.maxsize
+    time_share: float = 1.0
 
 
 @dataclass
@@ -92,7 +95,7 @@ def anneal(
     for proposal in range(1, rules.budget + 1):
         if not movable or proposal - chain.curve[-1][0] > max(rules.budget // 2, 1):
             break
-        if chain.tasks >= rules.tasks:
+        if chain.tasks >= rules.tasks or time_is_up(rules.time_share):
             chain.truncated = True
             break
         if proposal % span == 0:

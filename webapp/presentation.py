@@ -158,6 +158,11 @@ def state_badge(state: str, words: str = "") -> SafeString:
     )
 
 
+@register.filter
+def state_mark(state: str) -> str:
+    return STATE_MARKS.get(state, "○")
+
+
 @register.simple_tag
 def verdict_badge(word: str, count: int) -> SafeString:
     """How many claims have this verdict, with what it means on hover."""

@@ -21,6 +21,7 @@ from experiments.core.policy import Policy
 from experiments.core.verdicts import CANNOT, NOT_RUN, VERDICTS, Verdict, is_unseen
 from webapp.accounts.models import Project
 from webapp.papers.models import ClaimCheck, ShippedVerdict
+from webapp.papers.tally import TONES, Tally
 from webapp.runs.models import Run
 from webapp.runs.services import hardware_label
 
@@ -84,6 +85,24 @@ class ClaimRow:
         return self.verdict.ours / self.claim.value
 
     @property
+    def difference(self) -> float | None:
+        """Our figure less the paper's, of the paper's."""
+        return None if self.ratio is None else self.ratio - 1
+
+    @property
+    def distance(self) -> float | None:
+        """How far our figure is from the paper's, of the paper's; 0 for a bound that is kept."""
+        if self.ratio is None:
+            return None
+        low, high = self.claim.band
+        is_kept = bool(self.claim.bound) and low <= (self.verdict.ours or 0) <= high
+        return 0.0 if is_kept else self.difference
+
+    @property
+    def tone(self) -> str:
+        return TONES[self.verdict.verdict]
+
+    @property
     def rule(self) -> str:
         """What makes the verdict, before any figure is known."""
         claim = self.claim
@@ -133,6 +152,23 @@ class System:
     @property
     def can_be_checked(self) -> bool:
         return any(not row.claim.cannot for row in self.rows)
+
+    @property
+    def furthest(self) -> float | None:
+        """The largest distance of a figure of ours from the paper's, with its sign."""
+        distances = [row.distance for row in self.rows if row.distance is not None]
+        return max(distances, key=abs, default=None)
+
+    @property
+    def tally(self) -> Tally:
+        return Tally(self.verdicts)
+
+    @property
+    def words(self) -> str:
+        """What a search looks in."""
+        paper = self.paper
+        told = (paper.title, paper.decides, paper.venue, *paper.authors) if paper else ()
+        return " ".join([self.name, self.family, self.policy.summary(), *told]).lower()
 
     @property
     def verdicts(self) -> Mapping[str, int]:
@@ -185,6 +221,12 @@ def _verdicts(project: Project) -> Verdicts:
         own[check.family, check.policy, check.claim] = check
     shipped = {(row.family, row.policy, row.claim): row for row in ShippedVerdict.objects.all()}
     return Verdicts(own, shipped)
+
+
+def shipped_revision() -> str:
+    """The revision of the newest verdict that shipped; empty where none did."""
+    newest = ShippedVerdict.objects.exclude(revision="").order_by("-checked_at").first()
+    return newest.revision if newest else ""
 
 
 def _system(policy: type[Policy], known: Verdicts, runs: int) -> System:

@@ -13,7 +13,9 @@ from webapp.papers.catalog import System
 
 
 class CatalogForm(forms.Form):
-    q = forms.CharField(required=False, max_length=80, label="Name, title or what it decides contains")
+    q = forms.CharField(
+        required=False, max_length=80, label="Name, title, venue, author or what it decides contains"
+    )
     family = forms.ChoiceField(
         required=False, choices=[("", "any family"), *((name, name) for name in FAMILIES)]
     )
@@ -26,20 +28,26 @@ class CatalogForm(forms.Form):
         super().__init__(data)
         years = sorted({system.paper.year for system in found if system.paper}, reverse=True)
         self.fields["year"].choices = [("", "any year"), *((str(y), str(y)) for y in years)]  # type: ignore[attr-defined]
-        self.fields["q"].widget.attrs["placeholder"] = "name, title, what it decides"
+        self.fields["q"].widget = forms.TextInput(
+            attrs={"type": "search", "placeholder": "name, title, venue, author, what it decides"}
+        )
 
-    def chosen(self, found: Sequence[System]) -> list[System]:
-        """Those that the address asks for; what it asks wrongly is passed over."""
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What the address asks for; what it asks wrongly is passed over."""
         self.is_valid()
-        asked = self.cleaned_data
+        return {name: value for name, value in self.cleaned_data.items() if value}
+
+    def chosen(self, found: Sequence[System], *passed_over: str) -> list[System]:
+        """Those that the address asks for, whatever it says of the fields ``passed_over``."""
+        asked = {name: value for name, value in self.asked.items() if name not in passed_over}
         return [system for system in found if _matches(system, asked)]
 
 
 def _matches(system: System, asked: dict[str, Any]) -> bool:
     paper = system.paper
-    words = " ".join([system.name, system.policy.summary(), *((paper.title, paper.decides) if paper else ())])
     return (
-        asked.get("q", "").lower() in words.lower()
+        asked.get("q", "").lower() in system.words
         and asked.get("family") in ("", None, system.family)
         and asked.get("year") in ("", None, str(paper.year) if paper else "-")
         and (asked.get("verdict") in ("", None) or asked["verdict"] in system.verdicts)

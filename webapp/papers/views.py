@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from django.contrib import messages
@@ -11,6 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from experiments.core import registry
 from experiments.core.errors import BadInput
+from experiments.core.policy import FAMILIES
 from experiments.core.verdicts import MEANINGS
 from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare import plots
@@ -22,9 +24,12 @@ from webapp.compare.tables import export_table
 from webapp.navigation import project_url
 from webapp.papers import catalog, presets, services
 from webapp.papers import suites as paper_suites
+from webapp.papers.dots import dot_plot
 from webapp.papers.forms import CatalogForm
 from webapp.papers.suite_tables import SuiteTable
 from webapp.papers.tables import SystemTable, exported_claims
+from webapp.papers.tally import Tally, years_of
+from webapp.papers.trial import TrialForm
 from webapp.presentation import simulator_errors
 from webapp.runs.models import Run
 from webapp.runs.tables import RunTable
@@ -42,15 +47,27 @@ def systems(request: ProjectRequest) -> HttpResponse:
     services.judge_ended(request.project)
     found = catalog.systems(request.project)
     form = CatalogForm(request.GET, found)
-    family = form.cleaned_data.get("family") if form.is_valid() else ""
+    family = form.asked.get("family", "")
     command = f"python -m experiments list{f' --family {family}' if family else ''}"
-    table = SystemTable(form.chosen(found), request, fields=form, command=command, per_page=MOST_SYSTEMS)
-    verdicts = catalog.count_claims(found)
+    # A file has what is sought; on the page the search goes on, so that all are there.
+    shown = form.chosen(found, *(() if "export" in request.GET else ("q",)))
+    table = SystemTable(shown, request, command=command, per_page=MOST_SYSTEMS)
+    if family and "column" not in request.GET:
+        table.columns.hide("family")
+    table.sought = form.asked.get("q", "").lower()
+    counts = Counter(system.family for system in form.chosen(found, "q", "family"))
     page = {
         "table": table,
+        "form": form,
+        "family": family,
+        "families": [(name, counts[name]) for name in FAMILIES if counts[name]],
+        "total": sum(counts.values()),
+        "years": years_of(one.paper.year for one in form.chosen(found, "q", "year") if one.paper),
         "broken": registry.broken_modules(family or None),
-        "verdicts": verdicts,
-        "claims": sum(verdicts.values()),
+        "tally": Tally(catalog.count_claims(found)),
+        "revision": catalog.shipped_revision(),
+        "own": sum(any(row.check for row in one.rows) for one in found),
+        "systems": len(found),
         "meanings": MEANINGS,
     }
     return asked_export(request, table) or render(request, "papers/systems.html", page)
@@ -73,6 +90,10 @@ def system(request: ProjectRequest, family: str, policy: str) -> HttpResponse:
     page = {
         "system": found,
         "paper": found.paper,
+        "plot": dot_plot(found.rows),
+        "cannot": [row for row in found.rows if row.claim.cannot],
+        "trial": TrialForm(found, request.project) if "simulated" in found.policy.modes else None,
+        "hardware": sorted({name for row in found.rows for name in row.hardware}),
         "pairs": presets.pairs(found),
         "span": presets.span_of(found),
         "latex": to_latex(table) if found.rows else "",

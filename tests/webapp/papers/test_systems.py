@@ -339,3 +339,34 @@ def test_claims_on_published_figures_need_no_upload(ada: Place, policy: str) -> 
     assert all(artifact.blob or artifact.zoo for artifact in artifacts)
     again = services.check_claims(ada.project, ada.user, family, policy)
     assert {run.artifact for run in again.runs.all()} == artifacts
+
+
+def test_the_catalog_has_a_cell_for_each_claim_and_the_page_offers_the_last_model_and_device(
+    client: Client, ada: Place
+) -> None:
+    page = client.get(ada.url("systems/?family=memory")).content.decode()
+    row = page[page.index("systems/memory/vdnn-dyn/") :].split("</tr>")[0]
+    assert row.count('class="cell tone-') == len(catalog.system(ada.project, "memory", "vdnn-dyn").rows)
+    url = ada.url("systems/memory/vdnn-dyn/")
+    assert "this project has none yet" in client.get(url).content.decode()
+    model = cast.ready(ada.project, name="my model", zoo="mlp")
+    run = cast.run_in(cast.experiment(ada.project), model, "succeeded")
+    Run.objects.filter(pk=run.pk).update(hardware="t4-16g", mode="simulated")
+    page = client.get(url).content.decode()
+    assert '<option value="t4-16g" selected>' in page
+    asked = {"artifacts": model.pk, "devices": "t4-16g", "modes": "simulated", "seeds": "0"}
+    policies = ["memory/baseline", "memory/vdnn-dyn"]
+    for policy in policies:
+        assert f'name="policies" value="{policy}"' in page
+    answer = client.post(ada.url("experiments/new"), {**asked, "policies": policies})
+    made = Experiment.objects.latest("created_at")
+    assert str(made.pk) in answer.headers["Location"]
+    assert sorted(made.runs.values_list("policy", flat=True)) == ["baseline", "vdnn-dyn"]
+
+
+def test_a_family_on_clusters_asks_for_its_hardware_first(client: Client, ada: Place) -> None:
+    model = cast.ready(ada.project, name="my model", zoo="mlp")
+    page = client.get(ada.url("systems/parallel/alpa/")).content.decode()
+    assert "Choose its hardware" in page
+    form = client.get(ada.url(f"experiments/new?policy=parallel/alpa&artifact={model.pk}")).content.decode()
+    assert "my model" in form

@@ -18,6 +18,22 @@ STEP, MODEL, SIZES = "step", "model", "sizes"
 #: minutes.
 AT_ONCE, SECONDS, MINUTES = "at once", "seconds", "minutes"
 EFFORTS = (AT_ONCE, SECONDS, MINUTES)
+#: How the policies of a family do what they do, in the order in which pages group them.
+MECHANISMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "memory": (
+            *("offload", "recompute", "offload and recompute", "page on demand"),
+            *("compress", "split the batch", "other memory"),
+        ),
+        "parallel": (
+            *("data parallel", "sharded states", "pipeline", "asynchronous pipeline", "divided tensors"),
+            *("searched layouts", "experts and tables", "parameter servers"),
+        ),
+        "compilation": ("as it is", "compile or capture", "rewrite the graph", "make kernels", "fewer bits"),
+        "cluster": ("in order", "least service first", "know how long jobs run"),
+        "serving": ("whole batches", "every iteration"),
+    }
+)
 #: What contract tests ask of every policy of every family: its plan is legal, the same each time and survives
 #: JSON, the smallest case costs what its closed form says, and nothing is better than its bound.
 LAWS = ("legal", "repeatable", "survives_json", "closed_form", "bound")
@@ -37,6 +53,7 @@ class Policy:
 
     ``name``         what specs and pages call it (``vdnn-conv``).
     ``family``       one of ``FAMILIES``.
+    ``mechanism``    how it does what it does, one of its family's ``MECHANISMS``; a baseline has none.
     ``modes``        how its plans can be carried out.
     ``workloads``    the kinds of workload that its runs read, by mode (``core.reading``).
     ``reads``        what a simulated run is made of where the workload is a model.
@@ -51,6 +68,7 @@ class Policy:
 
     name: ClassVar[str] = ""
     family: ClassVar[str] = ""
+    mechanism: ClassVar[str] = ""
     modes: ClassVar[tuple[str, ...]] = ("simulated",)
     workloads: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
     reads: ClassVar[str] = STEP

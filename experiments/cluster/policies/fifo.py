@@ -21,6 +21,7 @@ class Fifo(ClusterPolicy):
     """Starts jobs in the order of submission and never preempts."""
 
     name: ClassVar[str] = "fifo"
+    mechanism: ClassVar[str] = "in order"
 
     backfill: str = knob(
         "none",
@@ -43,6 +44,7 @@ class FifoEasy(ClusterPolicy):
     """Backfills only what does not delay the start reserved for the first waiting job (EASY)."""
 
     name: ClassVar[str] = "fifo-easy"
+    mechanism: ClassVar[str] = "in order"
     sees: ClassVar[frozenset[str]] = frozenset({"service"})
 
     def begin(self) -> Decider:

@@ -20,6 +20,7 @@ class Las(ClusterPolicy):
     """Runs the jobs that had least service so far, in rounds; knows nothing about how long jobs run."""
 
     name: ClassVar[str] = "las"
+    mechanism: ClassVar[str] = "least service first"
     quick: ClassVar[Mapping[str, Any]] = {"round_length": 7.0}
 
     round_length: float = knob(300.0, "time between preemptions", low=1e-3, high=86400.0, unit="s")

@@ -18,6 +18,7 @@ class Sjf(ClusterPolicy):
     """Starts the shortest waiting job first and never preempts; knows how long jobs run."""
 
     name: ClassVar[str] = "sjf"
+    mechanism: ClassVar[str] = "know how long jobs run"
     sees: ClassVar[frozenset[str]] = frozenset({"service"})
 
     key: str = knob("duration", "what is short: seconds, or seconds x GPUs", choices=("duration", "service"))

@@ -14,6 +14,7 @@ class Srtf(ClusterPolicy):
     """Runs the jobs with the least time left, preempting others; knows how long jobs run."""
 
     name: ClassVar[str] = "srtf"
+    mechanism: ClassVar[str] = "know how long jobs run"
     sees: ClassVar[frozenset[str]] = frozenset({"service"})
 
     key: str = knob(

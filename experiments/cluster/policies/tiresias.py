@@ -35,6 +35,7 @@ class Tiresias(ClusterPolicy):
     """Runs the jobs that had least GPU time so far, in a few queues so that equals do not take turns."""
 
     name: ClassVar[str] = "tiresias"
+    mechanism: ClassVar[str] = "least service first"
     late_demotion: ClassVar[bool] = False
     quick: ClassVar[Mapping[str, Any]] = {"limit_1": 30.0, "limit_2": 60.0, "promote": 3.0}
 
@@ -69,6 +70,7 @@ class TiresiasArtifact(Tiresias):
     """Tiresias with the late demotions of the authors' simulator, to repeat its figures exactly."""
 
     name: ClassVar[str] = "tiresias-artifact"
+    mechanism: ClassVar[str] = "least service first"
     late_demotion: ClassVar[bool] = True
 
 

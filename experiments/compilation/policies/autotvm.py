@@ -49,6 +49,7 @@ class AutoTvm(TuningPolicy):
     """Ranks schedules with boosted trees and measures those that annealing on the model likes best."""
 
     name: ClassVar[str] = "autotvm"
+    mechanism: ClassVar[str] = "make kernels"
 
     plan_size: int = knob(64, "trials between two fits of the model", low=1, high=4096)
     features: str = knob("itervar", "what the model sees of a schedule", choices=("knob", "itervar", "curve"))

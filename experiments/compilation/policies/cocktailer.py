@@ -56,6 +56,7 @@ class Cocktailer(ControlPolicy):
     """Loops, branches and recursion at the fastest level here: host, unrolled, or inside one graph."""
 
     name: ClassVar[str] = "cocktailer"
+    mechanism: ClassVar[str] = "compile or capture"
 
     level: str = knob(
         "search", "time every variant, or one level for all constructs", choices=("search", "host", "graph")

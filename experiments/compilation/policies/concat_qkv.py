@@ -35,6 +35,7 @@ class ConcatQkv(RewritePolicy):
     """Stacks the linear layers that read one input into one product."""
 
     name: ClassVar[str] = "concat_qkv"
+    mechanism: ClassVar[str] = "rewrite the graph"
 
     gate: bool = knob(False, "keep a merge only where the ops' prices say that it is faster")
 

@@ -27,6 +27,7 @@ class ConstantFolding(RewritePolicy):
     """Evaluates ops of constants once; random ops, mutations and results that would be too large stay."""
 
     name: ClassVar[str] = "constant_folding"
+    mechanism: ClassVar[str] = "rewrite the graph"
 
     freeze: bool = knob(True, "parameters and buffers are constants (inference only)")
     most_bytes: int = knob(

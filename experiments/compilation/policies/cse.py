@@ -58,6 +58,7 @@ class Cse(RewritePolicy):
     """Computes equal subexpressions once; random and mutating ops are barriers."""
 
     name: ClassVar[str] = "cse"
+    mechanism: ClassVar[str] = "rewrite the graph"
 
     def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
         draft = Draft(graph, bench.types)

@@ -27,6 +27,7 @@ class CudaGraph(LaunchPolicy):
     """Captures the model's kernels as a CUDA graph and replays them with one launch."""
 
     name: ClassVar[str] = "cuda_graph"
+    mechanism: ClassVar[str] = "compile or capture"
     exceptions: ClassVar[Mapping[str, str]] = {
         "closed_form": "launches have a price of their own, worked by hand in its tests"
     }

@@ -27,6 +27,7 @@ class Dce(RewritePolicy):
     """Removes ops that reach no output; effects and random draws stay."""
 
     name: ClassVar[str] = "dce"
+    mechanism: ClassVar[str] = "rewrite the graph"
 
     def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
         dead = [node.name for node in graph.ops if node.name not in graph.live]

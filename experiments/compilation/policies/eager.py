@@ -13,6 +13,7 @@ class Eager(RecipePolicy):
     """Runs the module op by op; nothing is compiled."""
 
     name: ClassVar[str] = "eager"
+    mechanism: ClassVar[str] = "as it is"
 
     def recipe(self, graph: Graph) -> Recipe:
         return Recipe("eager")

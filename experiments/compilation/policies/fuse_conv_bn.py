@@ -39,6 +39,7 @@ class FuseConvBn(RewritePolicy):
     """Folds each batch norm in evaluation mode into the convolution before it."""
 
     name: ClassVar[str] = "fuse_conv_bn"
+    mechanism: ClassVar[str] = "rewrite the graph"
 
     def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
         draft = Draft(graph, bench.types)

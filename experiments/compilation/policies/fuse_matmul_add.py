@@ -31,6 +31,7 @@ class FuseMatmulAdd(RewritePolicy):
     """Joins each matrix product with the addition that alone reads it."""
 
     name: ClassVar[str] = "fuse_matmul_add"
+    mechanism: ClassVar[str] = "rewrite the graph"
 
     def rewrite(self, graph: Graph, bench: Workbench) -> Rewritten:
         draft = Draft(graph, bench.types)

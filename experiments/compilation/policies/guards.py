@@ -24,6 +24,7 @@ class Guards(RecipePolicy):
     """Compiles a model as its sizes come, again where a guard fails, and counts the graphs."""
 
     name: ClassVar[str] = "guards"
+    mechanism: ClassVar[str] = "compile or capture"
 
     variant: str = knob(
         "automatic",

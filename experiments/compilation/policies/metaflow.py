@@ -34,6 +34,7 @@ class Metaflow(RewritePolicy):
     """Relaxed graph substitutions, part by part."""
 
     name: ClassVar[str] = "metaflow"
+    mechanism: ClassVar[str] = "rewrite the graph"
     takes_rules: ClassVar[bool] = True
     retired: ClassVar[Mapping[str, str]] = RETIRED
 

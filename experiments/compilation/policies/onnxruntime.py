@@ -20,6 +20,7 @@ class Onnxruntime(RecipePolicy):
     """Runs the model's ONNX graph, optimized by ONNX Runtime up to the chosen level."""
 
     name: ClassVar[str] = "onnxruntime"
+    mechanism: ClassVar[str] = "compile or capture"
 
     level: str = knob(
         "all",

@@ -22,6 +22,7 @@ class ShapeBuckets(RecipePolicy):
     """Compiles a few sizes and pads every batch or sequence to the next of them."""
 
     name: ClassVar[str] = "shape_buckets"
+    mechanism: ClassVar[str] = "compile or capture"
 
     axis: str = knob("batch", "what varies", choices=("batch", "sequence"))
     sizes: str = knob("1-64", 'sizes that are run, as "1-64" or "1,2,7"')

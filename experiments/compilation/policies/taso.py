@@ -33,6 +33,7 @@ class Taso(RewritePolicy):
     """Graph substitutions by cost; what depends on weights only is computed once."""
 
     name: ClassVar[str] = "taso"
+    mechanism: ClassVar[str] = "rewrite the graph"
     takes_rules: ClassVar[bool] = True
     retired: ClassVar[Mapping[str, str]] = RETIRED
 

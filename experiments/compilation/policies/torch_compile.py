@@ -20,6 +20,7 @@ class TorchCompile(RecipePolicy):
     """Compiles the captured graphs with Inductor in the chosen mode."""
 
     name: ClassVar[str] = "torch_compile"
+    mechanism: ClassVar[str] = "compile or capture"
 
     mode: str = knob(
         "default",

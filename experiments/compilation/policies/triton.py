@@ -42,6 +42,7 @@ class Triton(RecipePolicy):
     """Carries out products, softmax, GELU, layer norms and sums by Triton kernels of this lab."""
 
     name: ClassVar[str] = "triton"
+    mechanism: ClassVar[str] = "make kernels"
 
     products: bool = knob(True, "linear layers and matmuls")
     activations: bool = knob(True, "softmax, and GELU with the bias before it")

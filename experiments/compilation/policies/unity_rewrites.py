@@ -35,6 +35,7 @@ class UnityRewrites(RewritePolicy):
     """Unity's search on one device: algebraic substitutions between post-dominators."""
 
     name: ClassVar[str] = "unity_rewrites"
+    mechanism: ClassVar[str] = "rewrite the graph"
     takes_rules: ClassVar[bool] = True
     retired: ClassVar[Mapping[str, str]] = RETIRED
 

@@ -26,6 +26,7 @@ class WholeGraph(RecipePolicy):
     """Compiles the model as one graph of fixed sizes with planned memory, or refuses it by its breaks."""
 
     name: ClassVar[str] = "whole_graph"
+    mechanism: ClassVar[str] = "compile or capture"
 
     planned: bool = knob(
         True, "place buffers in pools when compiling instead of allocating each in every call"

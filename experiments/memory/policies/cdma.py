@@ -25,6 +25,7 @@ class Cdma(CompressedSwapping):
     """vDNN's offloads and prefetches with the zeros compressed away by the copy engine."""
 
     name: ClassVar[str] = "cdma"
+    mechanism: ClassVar[str] = "compress"
 
     compressor_bandwidth: float = knob(
         200e9, "bytes a second that the compressing engine reads", low=1e6, high=1e15, unit="bytes/s"

@@ -44,6 +44,7 @@ class Checkpoint(MemoryPolicy):
     """Keeps segment borders, recomputes segments: O(sqrt n) memory for one extra forward pass."""
 
     name: ClassVar[str] = "checkpoint"
+    mechanism: ClassVar[str] = "recompute"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     variant: str = knob(

@@ -71,6 +71,7 @@ class ChenMeng(MemoryPolicy):
     """Swaps the longest-lived feature maps beyond a threshold; the critical path decides when they return."""
 
     name: ClassVar[str] = "chen_meng"
+    mechanism: ClassVar[str] = "offload"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     threshold: float | None = knob(

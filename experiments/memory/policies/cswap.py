@@ -74,6 +74,7 @@ class Cswap(CompressedSwapping):
     """
 
     name: ClassVar[str] = "cswap"
+    mechanism: ClassVar[str] = "compress"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     encode_bandwidth: float = knob(

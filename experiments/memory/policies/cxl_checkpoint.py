@@ -93,6 +93,7 @@ class CxlCheckpoint(MemoryPolicy):
     """
 
     name: ClassVar[str] = "cxl_checkpoint"
+    mechanism: ClassVar[str] = "other memory"
 
     level: str = knob(
         "full",

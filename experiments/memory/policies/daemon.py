@@ -25,6 +25,7 @@ class Daemon(MemoryPolicy):
     """
 
     name: ClassVar[str] = "daemon"
+    mechanism: ClassVar[str] = "page on demand"
     oversubscribes: ClassVar[bool] = True
 
     movement: str = knob(

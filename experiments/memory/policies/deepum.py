@@ -35,6 +35,7 @@ class DeepUm(MemoryPolicy):
     """
 
     name: ClassVar[str] = "deepum"
+    mechanism: ClassVar[str] = "page on demand"
     oversubscribes: ClassVar[bool] = True
 
     preset: str = knob(

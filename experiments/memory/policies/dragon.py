@@ -25,6 +25,7 @@ class Dragon(MemoryPolicy):
     """
 
     name: ClassVar[str] = "dragon"
+    mechanism: ClassVar[str] = "page on demand"
     oversubscribes: ClassVar[bool] = True
 
     read_ahead: int = knob(8, "most blocks of 2 MiB fetched beyond a fault; 0: none", low=0, high=64)

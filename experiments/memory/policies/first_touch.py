@@ -27,6 +27,7 @@ class FirstTouch(MemoryPolicy):
     """Addresses of one heap are in DRAM until it is full, then in the memory beyond it."""
 
     name: ClassVar[str] = "first_touch"
+    mechanism: ClassVar[str] = "other memory"
     modes: ClassVar[tuple[str, ...]] = ("simulated",)
 
     fit: str = knob("best_fit", "which hole of the heap a tensor takes", choices=("first_fit", "best_fit"))

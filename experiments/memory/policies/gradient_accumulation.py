@@ -25,6 +25,7 @@ class GradientAccumulation(MemoryPolicy):
     """The fewest equal micro-batches that fit the device, run one after another before one update."""
 
     name: ClassVar[str] = "gradient_accumulation"
+    mechanism: ClassVar[str] = "split the batch"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     oversubscribes: ClassVar[bool] = True
     effort: ClassVar[str] = SECONDS

@@ -82,6 +82,7 @@ class Gtbm(MemoryPolicy):
     """
 
     name: ClassVar[str] = "gtbm"
+    mechanism: ClassVar[str] = "offload"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     ahead: int = knob(

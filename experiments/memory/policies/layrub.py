@@ -71,6 +71,7 @@ class Layrub(MemoryPolicy):
     """Gradients overwrite dying activations; activations leave when the forward pass is done with them."""
 
     name: ClassVar[str] = "layrub"
+    mechanism: ClassVar[str] = "offload and recompute"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     intra_layer: bool = knob(True, "gradients take over activation buffers (simulated only)")

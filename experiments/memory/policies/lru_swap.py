@@ -29,6 +29,7 @@ class LruSwap(ReactiveMemoryPolicy):
     """
 
     name: ClassVar[str] = "lru_swap"
+    mechanism: ClassVar[str] = "offload"
 
     def evict(self, needed: int, resident: Sequence[Resident], now: float) -> Sequence[Eviction]:
         leaving: list[Eviction] = []

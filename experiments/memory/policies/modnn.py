@@ -122,6 +122,7 @@ class Modnn(MemoryPolicy):
     """
 
     name: ClassVar[str] = "modnn"
+    mechanism: ClassVar[str] = "offload"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     oversubscribes: ClassVar[bool] = True
 

@@ -37,6 +37,7 @@ class OcDnn(MemoryPolicy):
     """
 
     name: ClassVar[str] = "oc_dnn"
+    mechanism: ClassVar[str] = "page on demand"
     oversubscribes: ClassVar[bool] = True
 
     variant: str = knob(

@@ -125,6 +125,7 @@ class SelectiveRecompute(MemoryPolicy):
     """Recomputes the attention core only: most of full recomputation's memory for a fraction of its time."""
 
     name: ClassVar[str] = "selective_recompute"
+    mechanism: ClassVar[str] = "recompute"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     select: str = knob(

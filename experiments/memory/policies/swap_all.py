@@ -23,6 +23,7 @@ class SwapAll(MemoryPolicy):
     """
 
     name: ClassVar[str] = "swap_all"
+    mechanism: ClassVar[str] = "offload"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     ahead: int = knob(

@@ -66,6 +66,7 @@ class Tmof(SharedLinkPolicy):
     """Devices that share a host link swap disjoint sets of tensors or take turns on it, chosen by trial."""
 
     name: ClassVar[str] = "tmof"
+    mechanism: ClassVar[str] = "offload"
     effort: ClassVar[str] = SECONDS
 
     devices: int = knob(2, "devices that share the host link", low=1, high=16)

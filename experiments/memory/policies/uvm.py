@@ -25,6 +25,7 @@ class Uvm(MemoryPolicy):
     """Demand paging between the device and the host, no prefetch, no advice."""
 
     name: ClassVar[str] = "uvm"
+    mechanism: ClassVar[str] = "page on demand"
     oversubscribes: ClassVar[bool] = True
 
     preset: str = knob(

@@ -75,6 +75,7 @@ class VdnnAll(Vdnn):
     """vDNN_all: the inputs of all feature-extraction layers are offloaded (least memory)."""
 
     name: ClassVar[str] = "vdnn-all"
+    mechanism: ClassVar[str] = "offload"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
@@ -86,6 +87,7 @@ class VdnnConv(Vdnn):
     """vDNN_conv: only the inputs of convolutional layers are offloaded."""
 
     name: ClassVar[str] = "vdnn-conv"
+    mechanism: ClassVar[str] = "offload"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     def plan(self, step: Step, device: DeviceView) -> MemoryPlan:
@@ -110,6 +112,7 @@ class VdnnDyn(Vdnn):
     """
 
     name: ClassVar[str] = "vdnn-dyn"
+    mechanism: ClassVar[str] = "offload"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     pick: str = knob(

@@ -65,6 +65,7 @@ class VdnnPp(MemoryPolicy):
     """vDNN's offloads without waits at layer ends, in a pool laid out ahead in the best of several orders."""
 
     name: ClassVar[str] = "vdnn_pp"
+    mechanism: ClassVar[str] = "offload"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     offloads: str = knob("all", "layers whose inputs leave", choices=("all", "conv", "alternate_conv"))

@@ -60,6 +60,7 @@ class ZeroInfinity(HostUpdatePolicy):
     """The model's whole state on host or storage; parameters pass through the device layer by layer."""
 
     name: ClassVar[str] = "zero_infinity"
+    mechanism: ClassVar[str] = "offload"
 
     parameters_on: str = knob("host", "where parameters lie", choices=("host", "storage"))
     optimizer_on: str = knob("host", "where the optimizer's state lies", choices=("host", "storage"))

@@ -53,6 +53,7 @@ class ZeroOffload(HostUpdatePolicy):
     """
 
     name: ClassVar[str] = "zero_offload"
+    mechanism: ClassVar[str] = "offload"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     adam: str = knob(

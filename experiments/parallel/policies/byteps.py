@@ -41,6 +41,7 @@ class BytePs(ParallelPolicy):
     """
 
     name: ClassVar[str] = "byteps"
+    mechanism: ClassVar[str] = "data parallel"
     keeps_whole: ClassVar[str] = "every device has all model states"
 
     cpu_machines: int = knob(

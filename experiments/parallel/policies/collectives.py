@@ -33,6 +33,7 @@ class Collectives(GradientExchange):
     """Data parallelism whose all-reduces each use the algorithm that costs least for their size."""
 
     name: ClassVar[str] = "collectives"
+    mechanism: ClassVar[str] = "data parallel"
 
     algorithm: str = knob("auto", "all-reduce algorithm; auto: the fastest for each size", choices=ALGORITHMS)
 

@@ -18,3 +18,4 @@ class DataParallel(LivePolicy, GradientExchange):
     """The whole model on every device; gradients are all-reduced in buckets, overlapped with backward."""
 
     name: ClassVar[str] = "data_parallel"
+    mechanism: ClassVar[str] = "data parallel"

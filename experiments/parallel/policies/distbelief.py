@@ -50,6 +50,7 @@ class DistBelief(LivePolicy, ParallelPolicy):
     """
 
     name: ClassVar[str] = "distbelief"
+    mechanism: ClassVar[str] = "parameter servers"
     keeps_whole: ClassVar[str] = "every replica has all weights and gradients, and its samples at once"
 
     processes: int = knob(3, "processes of a measured run, servers included", low=2, high=64)

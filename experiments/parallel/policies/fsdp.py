@@ -42,6 +42,7 @@ class Fsdp(LivePolicy, ParallelPolicy):
     """Fully sharded data parallelism of a transformer, block by block; context parallelism if asked for."""
 
     name: ClassVar[str] = "fsdp"
+    mechanism: ClassVar[str] = "sharded states"
     layers: ClassVar[str] = OPERATORS
 
     context: int = knob(1, "devices that share a sequence", low=1, high=1024)

@@ -18,6 +18,7 @@ class GPipe(PipelineSchedule):
     """All forwards of a step, then all backwards in reverse order."""
 
     name: ClassVar[str] = "gpipe"
+    mechanism: ClassVar[str] = "pipeline"
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Slot, ...]:
         forwards = [Slot(FORWARD, index, stage) for index in range(micro_batches)]

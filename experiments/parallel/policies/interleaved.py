@@ -22,6 +22,7 @@ class Interleaved(PipelineSchedule):
     """1F1B over several chunks of the model on each device: the bubble shrinks by their number."""
 
     name: ClassVar[str] = "interleaved"
+    mechanism: ClassVar[str] = "pipeline"
 
     chunks: int = knob(2, "model chunks on each device", low=1, high=1024)
 

@@ -44,6 +44,7 @@ class KungFu(LivePolicy, ParallelPolicy):
     """Adds workers while throughput grows and watches gradient noise to switch synchronization."""
 
     name: ClassVar[str] = "kungfu"
+    mechanism: ClassVar[str] = "data parallel"
     keeps_whole: ClassVar[str] = "every device has all model states"
 
     gain: float = knob(

@@ -28,6 +28,7 @@ class LargeMinibatch(LivePolicy, GradientExchange):
     """Data parallelism whose learning rate follows the batch, after a gradual warm-up."""
 
     name: ClassVar[str] = "large_minibatch"
+    mechanism: ClassVar[str] = "data parallel"
 
     micro_batches: int = fixed_knob(1)
     bucket_bytes: float = fixed_knob(25 * 2**20)

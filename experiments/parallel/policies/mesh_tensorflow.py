@@ -44,6 +44,7 @@ class MeshTensorFlow(ParallelPolicy):
     """Tensor dimensions are divided along the mesh axes that their names are mapped to."""
 
     name: ClassVar[str] = "mesh_tensorflow"
+    mechanism: ClassVar[str] = "divided tensors"
 
     layout: str = knob(RULES, "rules DIMENSION:AXIS, separated by spaces; axes are data and model")
     model_axis: int = knob(

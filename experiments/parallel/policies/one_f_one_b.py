@@ -18,6 +18,7 @@ class OneForwardOneBackward(PipelineSchedule):
     """A few warm-up forwards, then one forward and one backward in turn, then the remaining backwards."""
 
     name: ClassVar[str] = "one_f_one_b"
+    mechanism: ClassVar[str] = "pipeline"
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Slot, ...]:
         warm_up = min(stages - 1 - stage, micro_batches)

@@ -37,6 +37,7 @@ class ParameterServer(LivePolicy, ParallelPolicy):
     """Workers pull parameters from servers and push gradients, as far apart as consistency allows."""
 
     name: ClassVar[str] = "parameter_server"
+    mechanism: ClassVar[str] = "parameter servers"
     keeps_whole: ClassVar[str] = "every worker has all weights and gradients, and its samples at once"
 
     processes: int = knob(3, "processes of a measured run, servers included", low=2, high=64)

@@ -69,6 +69,7 @@ class PipeDream(LivePolicy, ParallelPolicy):
     """
 
     name: ClassVar[str] = "pipedream"
+    mechanism: ClassVar[str] = "asynchronous pipeline"
     keeps_whole: ClassVar[str] = "a mini-batch is an update and is not divided"
 
     mini_batches: int = knob(32, "mini-batches, each an update, in the simulated window", low=1, high=65536)

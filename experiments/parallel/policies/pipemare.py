@@ -50,6 +50,7 @@ class PipeMare(LivePolicy, ParallelPolicy):
     """
 
     name: ClassVar[str] = "pipemare"
+    mechanism: ClassVar[str] = "asynchronous pipeline"
 
     stages: int | None = open_knob("stages", low=1, high=4096)
     micro_batches: int | None = open_knob(

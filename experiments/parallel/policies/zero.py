@@ -45,6 +45,7 @@ class Zero(LivePolicy, ParallelPolicy):
     """Data parallelism with optimizer state (1), gradients (2) and parameters (3) sharded."""
 
     name: ClassVar[str] = "zero"
+    mechanism: ClassVar[str] = "sharded states"
     layers: ClassVar[str] = BLOCKS
 
     stage: int | None = open_knob("ZeRO stage; 0 is plain data parallelism", choices=(0, 1, 2, 3))

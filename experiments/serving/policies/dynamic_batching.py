@@ -20,6 +20,7 @@ class DynamicBatching(RequestLevelBatching):
     """Runs what is queued once the oldest request has waited long enough, until all answers end."""
 
     name: ClassVar[str] = "dynamic_batching"
+    mechanism: ClassVar[str] = "whole batches"
 
     timeout: float = knob(0.0, "longest wait for more requests", low=0.0, high=3600.0, unit="s")
 

@@ -32,6 +32,7 @@ class Orca(ServingPolicy):
     """Chooses the batch anew at every iteration, first come first served; reserves KV memory ahead."""
 
     name: ClassVar[str] = "orca"
+    mechanism: ClassVar[str] = "every iteration"
 
     max_batch: int = knob(32, "requests in one iteration", low=1, high=4096)
     slots: int | None = knob(None, "KV slots (tokens); empty: what fits in memory", low=1, high=10**9)

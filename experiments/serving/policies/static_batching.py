@@ -22,6 +22,7 @@ class StaticBatching(RequestLevelBatching):
     """Waits for a full batch and runs it until its longest answer is done."""
 
     name: ClassVar[str] = "static_batching"
+    mechanism: ClassVar[str] = "whole batches"
 
     def wait_for(self, oldest: float, queued: int, view: ServingView) -> float | None:
         return None if queued >= self.max_batch or view.no_more_arrivals else math.inf

@@ -11,7 +11,7 @@ from experiments.core.claims import chosen_claims, claim_specs, closed_forms
 from experiments.core.errors import BadInput
 from experiments.core.figures import names_in
 from experiments.core.metrics import METRICS
-from experiments.core.policy import EFFORTS, FAMILIES, MINUTES, MODES, Policy
+from experiments.core.policy import EFFORTS, FAMILIES, MECHANISMS, MINUTES, MODES, Policy
 from experiments.estimates import CLOSED_FORMS
 
 POLICIES = registry.all_policies()
@@ -34,6 +34,9 @@ class TestEveryPolicy:
         assert (sys.modules[policy.__module__].__doc__ or "").strip(), (
             "the module says what the paper leaves open"
         )
+
+    def test_it_says_by_what_mechanism_it_works(self, policy: type[Policy]) -> None:
+        assert policy.is_baseline or policy.mechanism in MECHANISMS[policy.family]
 
     def test_it_says_what_deciding_costs_and_which_knobs_make_it_quick(self, policy: type[Policy]) -> None:
         assert policy.effort in EFFORTS

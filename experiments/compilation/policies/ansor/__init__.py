@@ -45,6 +45,7 @@ class Ansor(TuningPolicy):
     """Evolves programs of derived sketches on a learned cost model and spends trials where they pay most."""
 
     name: ClassVar[str] = "ansor"
+    mechanism: ClassVar[str] = "make kernels"
     from_sketches: ClassVar[bool] = True
 
     per_round: int = knob(64, "trials of one task before the scheduler chooses again", low=1, high=4096)

@@ -24,6 +24,7 @@ class Egglog(RewritePolicy):
     """Holds all rewrites of a graph at once and selects the cheapest one that they lead to."""
 
     name: ClassVar[str] = "egglog"
+    mechanism: ClassVar[str] = "rewrite the graph"
     takes_rules: ClassVar[bool] = True
     retired: ClassVar[Mapping[str, str]] = {
         "seconds": "it left out: the e-graph stops growing at its bounds (knobs terms, matches and rounds)"

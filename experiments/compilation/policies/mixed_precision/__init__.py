@@ -44,6 +44,7 @@ class MixedPrecision(RewritePolicy):
     """Runs products in bfloat16 or float16 and sensitive ops in float32, by torch's autocast lists."""
 
     name: ClassVar[str] = "mixed_precision"
+    mechanism: ClassVar[str] = "fewer bits"
 
     dtype: str = knob("bfloat16", "type of products", choices=("bfloat16", "float16"))
     lists: str = knob("cuda", "whose autocast lists", choices=("cuda", "cpu"))

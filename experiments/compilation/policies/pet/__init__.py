@@ -52,6 +52,7 @@ class Pet(RewritePolicy):
     """Replaces linear parts by faster programs that are right almost everywhere, and corrects the rest."""
 
     name: ClassVar[str] = "pet"
+    mechanism: ClassVar[str] = "rewrite the graph"
 
     depth: int = knob(2, "changes of layout of a mutant", low=1, high=3)
     share: float = knob(0.7, "right positions that a mutant must have", low=0.0, high=1.0)

@@ -67,6 +67,7 @@ class Quantize(RewritePolicy):
     """Stores weights as integers of 2 to 8 bits and, if asked, rounds activations to 8."""
 
     name: ClassVar[str] = "quantize"
+    mechanism: ClassVar[str] = "fewer bits"
 
     engine: str = knob("own", "who quantizes", choices=("own", "torchao"))
     number: str = knob(

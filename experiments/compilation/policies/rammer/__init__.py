@@ -41,6 +41,7 @@ class Rammer(SchedulingPolicy):
     """Binds the blocks of independent operators to the device's units, in few kernels."""
 
     name: ClassVar[str] = "rammer"
+    mechanism: ClassVar[str] = "make kernels"
 
     schedule: str = knob(
         RTASKS,

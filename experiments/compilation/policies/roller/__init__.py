@@ -55,6 +55,7 @@ class Roller(TilePolicy):
     """Constructs aligned tiles for every operator and takes the best by a model of the device."""
 
     name: ClassVar[str] = "roller"
+    mechanism: ClassVar[str] = "make kernels"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     programs: int = knob(10, "programs constructed and priced for an operator", low=1, high=100)

@@ -40,6 +40,7 @@ class Welder(TilePolicy):
     """Connects operators into kernels by tiles kept in shared memory, where that saves traffic and time."""
 
     name: ClassVar[str] = "welder"
+    mechanism: ClassVar[str] = "make kernels"
     connects: ClassVar[bool] = True
 
     candidates: int = knob(

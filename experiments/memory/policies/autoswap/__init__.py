@@ -167,6 +167,7 @@ class AutoSwap(MemoryPolicy):
     """
 
     name: ClassVar[str] = "autoswap"
+    mechanism: ClassVar[str] = "offload"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     effort: ClassVar[str] = SECONDS
     quick: ClassVar[Mapping[str, Any]] = {"trials": 4}

@@ -53,6 +53,7 @@ class AutoTM(MemoryPolicy):
     """An integer program places and moves tensors: static, synchronous or asynchronous."""
 
     name: ClassVar[str] = "autotm"
+    mechanism: ClassVar[str] = "offload"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     effort: ClassVar[str] = MINUTES
     quick: ClassVar[Mapping[str, Any]] = {"nodes": 2, "most_binaries": 500}

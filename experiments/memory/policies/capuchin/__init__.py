@@ -224,6 +224,7 @@ class Capuchin(MemoryPolicy):
     """Chooses swap or recomputation per tensor from its access pattern, and corrects triggers by feedback."""
 
     name: ClassVar[str] = "capuchin"
+    mechanism: ClassVar[str] = "offload and recompute"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     hybrid: bool = knob(True, "recompute as well as swap; false: swaps only")

@@ -56,6 +56,7 @@ class Checkmate(MemoryPolicy):
     """The cheapest rematerialization schedule in the device's memory, by integer programming."""
 
     name: ClassVar[str] = "checkmate"
+    mechanism: ClassVar[str] = "recompute"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     effort: ClassVar[str] = SECONDS
     quick: ClassVar[Mapping[str, Any]] = {"groups": 5}

@@ -43,6 +43,7 @@ class Combined(MemoryPolicy):
     """Micro-batches, recomputation and offload of activations and state together: the fastest that fits."""
 
     name: ClassVar[str] = "combined"
+    mechanism: ClassVar[str] = "offload and recompute"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     oversubscribes: ClassVar[bool] = True
     effort: ClassVar[str] = SECONDS

@@ -106,6 +106,7 @@ class DeepTM(MemoryPolicy):
     """A policy learned in the simulator says at each use of a tensor where it is until the next one."""
 
     name: ClassVar[str] = "deeptm"
+    mechanism: ClassVar[str] = "offload"
     effort: ClassVar[str] = MINUTES
     quick: ClassVar[Mapping[str, Any]] = {"episodes": 5}
 

@@ -35,6 +35,7 @@ class Dtr(MemoryPolicy):
     """Evicts online by cost, size and staleness, and recomputes what is missing."""
 
     name: ClassVar[str] = "dtr"
+    mechanism: ClassVar[str] = "recompute"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     heuristic: str = knob("eq", "which evicted neighbors count", choices=("eq", "full", "local"))

@@ -41,6 +41,7 @@ class FlashNeuron(MemoryPolicy):
     """
 
     name: ClassVar[str] = "flashneuron"
+    mechanism: ClassVar[str] = "offload"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     preset: str = knob(

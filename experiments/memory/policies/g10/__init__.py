@@ -101,6 +101,7 @@ class G10(Migrating):
     """
 
     name: ClassVar[str] = "g10"
+    mechanism: ClassVar[str] = "offload"
     paged: ClassVar[bool] = True
 
     def rules(self, step: Step) -> Release:
@@ -122,6 +123,7 @@ class G10Gds(SeparateSpaces, Migrating):
     """G10's migrations between the device and storage only."""
 
     name: ClassVar[str] = "g10-gds"
+    mechanism: ClassVar[str] = "offload"
     uses_host: ClassVar[bool] = False
 
 
@@ -130,3 +132,4 @@ class G10Host(SeparateSpaces, Migrating):
     """G10's migrations to storage and to the host, tensor by tensor."""
 
     name: ClassVar[str] = "g10-host"
+    mechanism: ClassVar[str] = "offload"

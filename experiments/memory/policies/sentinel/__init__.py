@@ -46,6 +46,7 @@ class Sentinel(MemoryPolicy):
     """Long-lived tensors migrate at intervals of K layers, K found by search; short-lived ones stay."""
 
     name: ClassVar[str] = "sentinel"
+    mechanism: ClassVar[str] = "offload"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     interval: int | None = knob(None, "layers of an interval; empty: searched", low=1, high=100_000)

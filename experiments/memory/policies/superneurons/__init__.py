@@ -96,6 +96,7 @@ class Superneurons(MemoryPolicy):
     """Recomputes cheap layers by cost, and caches the outputs of the others in host memory by last use."""
 
     name: ClassVar[str] = "superneurons"
+    mechanism: ClassVar[str] = "offload and recompute"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     recompute: str = knob(

@@ -141,6 +141,7 @@ class SwapAdvisor(MemoryPolicy):
     """A genetic search over the order of ops and the classes of a memory pool, with Belady's swaps."""
 
     name: ClassVar[str] = "swapadvisor"
+    mechanism: ClassVar[str] = "offload"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     effort: ClassVar[str] = MINUTES
     quick: ClassVar[Mapping[str, Any]] = {"evaluations": 60, "population": 12}

@@ -80,6 +80,7 @@ class Tflms(MemoryPolicy):
     """
 
     name: ClassVar[str] = "tflms"
+    mechanism: ClassVar[str] = "offload"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     threshold: int | None = knob(None, "levels to a reader beyond which a tensor leaves; empty: tuned", low=1)
@@ -140,6 +141,7 @@ class TflmsV1(MemoryPolicy):
     """
 
     name: ClassVar[str] = "tflms-v1"
+    mechanism: ClassVar[str] = "offload"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     n_tensors: int = knob(-1, "tensors swapped, in level order; -1: all", low=-1)

@@ -239,6 +239,7 @@ class TorchKnapsack(MemoryPolicy):
     """torch.compile's activation memory budget: a minimum cut, then a knapsack of the expensive values."""
 
     name: ClassVar[str] = "torch_knapsack"
+    mechanism: ClassVar[str] = "recompute"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     retired: ClassVar[Mapping[str, str]] = {
         "reruns": "it left out: an op runs again once at most, as in torch (regions: what is compiled alone)"

@@ -71,6 +71,7 @@ class Alpa(ParallelPolicy):
     """Stages on submeshes by dynamic programming, every operator's division by an integer program."""
 
     name: ClassVar[str] = "alpa"
+    mechanism: ClassVar[str] = "searched layouts"
     effort: ClassVar[str] = MINUTES
     quick: ClassVar[Mapping[str, Any]] = {"runs": 4}
 

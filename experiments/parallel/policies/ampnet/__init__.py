@@ -45,6 +45,7 @@ class AmpNet(LivePolicy, ParallelPolicy):
     """
 
     name: ClassVar[str] = "ampnet"
+    mechanism: ClassVar[str] = "asynchronous pipeline"
 
     stages: int | None = open_knob("stages", low=1, high=4096)
     max_active_keys: int | None = knob(

@@ -50,6 +50,7 @@ class Chimera(PipelineSchedule):
     """
 
     name: ClassVar[str] = "chimera"
+    mechanism: ClassVar[str] = "pipeline"
 
     scaling: str = knob(
         CONCATENATION,

@@ -48,6 +48,7 @@ class CollectiveEinsum(ParallelPolicy):
     """Tensor parallelism whose gathers and scatters overlap with products in a loop, if that pays."""
 
     name: ClassVar[str] = "collective_einsum"
+    mechanism: ClassVar[str] = "divided tensors"
 
     ranks: int | None = knob(None, "devices that divide a layer; empty: those of a node", low=1, high=4096)
     gate: str = knob("cost", "loop where it pays, always or never", choices=("cost", "always", "never"))

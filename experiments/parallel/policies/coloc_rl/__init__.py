@@ -38,6 +38,7 @@ class ColocRl(ParallelPolicy):
     """A device for each group of layers, by a placer that learns from simulated steps."""
 
     name: ClassVar[str] = "coloc_rl"
+    mechanism: ClassVar[str] = "searched layouts"
     keeps_whole: ClassVar[str] = "a device runs its layers for the whole batch at once"
     effort: ClassVar[str] = SECONDS
     quick: ClassVar[Mapping[str, Any]] = {"updates": 4, "samples": 3}

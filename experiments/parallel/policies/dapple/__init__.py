@@ -62,6 +62,7 @@ class Dapple(ParallelPolicy):
     """
 
     name: ClassVar[str] = "dapple"
+    mechanism: ClassVar[str] = "pipeline"
     retired: ClassVar[Mapping[str, str]] = {"simulated": 'judge: "simulator" where it was true, or "costs"'}
 
     micro_batches: int | None = open_knob("micro-batches of a step", low=1, high=65536)

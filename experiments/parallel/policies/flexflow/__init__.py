@@ -51,6 +51,7 @@ class FlexFlow(ParallelPolicy):
     """Degrees and devices of every operator by a Markov chain over simulated task graphs."""
 
     name: ClassVar[str] = "flexflow"
+    mechanism: ClassVar[str] = "searched layouts"
     keeps_whole: ClassVar[str] = "its chains look for the fastest plan, not for one that fits"
     effort: ClassVar[str] = MINUTES
     quick: ClassVar[Mapping[str, Any]] = {"budget": 40}

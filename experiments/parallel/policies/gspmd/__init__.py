@@ -53,6 +53,7 @@ class Gspmd(ParallelPolicy):
     """Annotations of inputs and weights spread over the graph and divide every operator."""
 
     name: ClassVar[str] = "gspmd"
+    mechanism: ClassVar[str] = "divided tensors"
 
     preset: str = knob(
         "megatron", "annotations by name, or those of the next knob", choices=(*PRESETS, "custom")

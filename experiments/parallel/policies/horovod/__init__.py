@@ -32,6 +32,7 @@ class Horovod(GradientExchange):
     """Data parallelism by ring all-reduce of buffers of small gradients that are ready together."""
 
     name: ClassVar[str] = "horovod"
+    mechanism: ClassVar[str] = "data parallel"
 
     bucket_bytes: float = fixed_knob(25 * 2**20)
     algorithm: str = fixed_knob("ring")

@@ -50,6 +50,7 @@ class Megatron(LivePolicy, ParallelPolicy):
     """Tensor, sequence, pipeline and data parallelism of a transformer, by hand, rule or search."""
 
     name: ClassVar[str] = "megatron"
+    mechanism: ClassVar[str] = "divided tensors"
     layers: ClassVar[str] = OPERATORS
     fp32_gradients: ClassVar[bool] = True
 

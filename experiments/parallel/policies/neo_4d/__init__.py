@@ -48,6 +48,7 @@ class Neo4D(ParallelPolicy):
     """
 
     name: ClassVar[str] = "neo_4d"
+    mechanism: ClassVar[str] = "experts and tables"
     keeps_whole: ClassVar[str] = "it divides embedding tables; dense layers are whole on every device"
 
     layout: str = knob("4d", "layouts that tables may have: every one, or this one", choices=CHOICES)

@@ -61,6 +61,7 @@ class OptCnn(ParallelPolicy):
     """The cheapest configurations of all operators, found by eliminating nodes and edges."""
 
     name: ClassVar[str] = "optcnn"
+    mechanism: ClassVar[str] = "searched layouts"
 
     dimensions: str = knob("all", "dimensions over which operators may be divided", choices=tuple(DIMENSIONS))
     judge: str = knob(COSTS, "what says which plan is best: a simulated step, or the sum", choices=JUDGES)

@@ -41,6 +41,7 @@ class PipeDream2BW(LivePolicy, ParallelPolicy):
     """Width, depth and micro-batch by enumeration; two weight versions, a staleness of one update."""
 
     name: ClassVar[str] = "pipedream_2bw"
+    mechanism: ClassVar[str] = "asynchronous pipeline"
 
     updates: int = knob(16, "updates in the window that is carried out", low=1, high=65536)
     depth: int | None = knob(None, "stages; empty: the planner's choice", low=1, high=4096)

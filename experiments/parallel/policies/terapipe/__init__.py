@@ -52,6 +52,7 @@ class TeraPipe(ParallelPolicy):
     """Token slices of lengths that keep a pipeline's stages busy, by dynamic programming."""
 
     name: ClassVar[str] = "terapipe"
+    mechanism: ClassVar[str] = "pipeline"
 
     stages: int | None = open_knob("devices of a pipeline", low=1, high=4096)
     granularity: int = knob(64, "slice lengths are multiples of this", low=1, high=1 << 20, unit="tokens")

@@ -59,6 +59,7 @@ class Tofu(ParallelPolicy):
     """Layouts of all tensors with the fewest bytes moved, one split of the devices after another."""
 
     name: ClassVar[str] = "tofu"
+    mechanism: ClassVar[str] = "searched layouts"
 
     slow_links_first: bool = knob(
         True, "the first splits go across nodes (else across the devices of a node)"

@@ -59,6 +59,7 @@ class Tutel(ParallelPolicy):
     """Parallelism inside experts, chunks and levels of the all-to-all, by what is fastest."""
 
     name: ClassVar[str] = "tutel"
+    mechanism: ClassVar[str] = "experts and tables"
     layers: ClassVar[str] = BLOCKS
     keeps_whole: ClassVar[str] = "it divides experts; all else is whole on every device"
 

@@ -82,6 +82,7 @@ class Unity(ParallelPolicy):
     """Parallel operators by best-first substitution, with branches in turn or side by side."""
 
     name: ClassVar[str] = "unity"
+    mechanism: ClassVar[str] = "searched layouts"
     quick: ClassVar[Mapping[str, Any]] = {"budget": 5, "layouts": 2}
 
     alpha: float = knob(

@@ -48,6 +48,7 @@ class Whale(ParallelPolicy):
     """Samples or layers in proportion to each device's speed, within each device's memory."""
 
     name: ClassVar[str] = "whale"
+    mechanism: ClassVar[str] = "data parallel"
 
     strategy: str | None = open_knob(
         "what the devices share: samples or layers", choices=("replicate", "pipeline")

@@ -49,6 +49,7 @@ class ZeroBubble(PipelineSchedule):
     """Weight gradients, split from input gradients, that wait for the pipeline's gaps."""
 
     name: ClassVar[str] = "zero_bubble"
+    mechanism: ClassVar[str] = "pipeline"
 
     variant: str = knob(
         "h1",

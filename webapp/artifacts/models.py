@@ -92,6 +92,11 @@ class Artifact(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def first_of_its_bytes(self) -> Artifact | None:
+        """The project's earliest artifact with just this content, where it came before this one."""
+        same = Artifact.objects.of(self.project).filter(blob_id=self.blob_id, pk__lt=self.pk)
+        return same.order_by("pk").first() if self.blob_id else None
+
     def get_additional_data(self) -> dict[str, int]:
         """For the audit log: whose log an entry belongs to."""
         return {"team": self.project.team_id}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import time
 
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
+from django.utils.html import format_html
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from experiments.core.suites import load_suite
@@ -33,15 +35,29 @@ def index(request: ProjectRequest) -> HttpResponse:
     """All schedules with their last nights; a POST makes one."""
     form = ScheduleForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
-        at = form.cleaned_data["at"]
-        suite = form.cleaned_data["suite"]
-        made = services.create_schedule(request.project, request.user, suite, at.hour, at.minute)
-        return redirect(project_url(request.project, "nightly:schedule", schedule=made.pk))
+        return _create(request, form.cleaned_data["suite"], form.cleaned_data["at"])
     schedules = request.project.schedules.select_related("created_by").order_by("suite", "hour", "minute")
     table = ScheduleTable(schedule_rows(schedules, LAST_NIGHTS), request)
     file = asked_export(request, table) if request.method != "POST" else None
     page = {"table": table, "form": form}
     return file or render(request, "nightly/index.html", page, status=422 if form.errors else 200)
+
+
+def _create(request: ProjectRequest, suite: str, at: time) -> HttpResponse:
+    """A schedule; of the same suite at the same time there is one, and another time is said to be another."""
+    others = request.project.schedules.filter(suite=suite).order_by("pk")
+    first = others.filter(hour=at.hour, minute=at.minute).first() or others.first()
+    if first and (first.hour, first.minute) == (at.hour, at.minute):
+        messages.warning(
+            request, f"{suite} runs at {at:%H:%M} UTC already, by this schedule; none was added."
+        )
+        return redirect(project_url(request.project, "nightly:schedule", schedule=first.pk))
+    made = services.create_schedule(request.project, request.user, suite, at.hour, at.minute)
+    if first:
+        link = project_url(request.project, "nightly:schedule", schedule=first.pk)
+        said = '{} runs at <a href="{}">{} UTC</a> too: it is carried out at each of these times.'
+        messages.info(request, format_html(said, suite, link, f"{first.hour:02d}:{first.minute:02d}"))
+    return redirect(project_url(request.project, "nightly:schedule", schedule=made.pk))
 
 
 @require_safe

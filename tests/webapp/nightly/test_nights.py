@@ -57,6 +57,19 @@ def policy_runs() -> int:
     return Run.objects.filter(kind=Run.Kind.POLICY).count()
 
 
+def test_a_schedule_that_is_there_already_is_opened_and_another_time_is_said(
+    ada: Place, client: Client
+) -> None:
+    client.force_login(ada.user, backend="django.contrib.auth.backends.ModelBackend")
+    for at in ("03:30", "03:30", "04:00"):
+        answer = client.post(ada.url("nightly/"), {"suite": SUITE, "at": at})
+    first, other = ada.project.schedules.order_by("pk")
+    assert answer.headers["Location"] == ada.url(f"nightly/{other.pk}/")
+    page = client.get(answer.headers["Location"]).content.decode()
+    assert f"{SUITE} runs at 03:30 UTC already" in page
+    assert f'runs at <a href="{ada.url(f"nightly/{first.pk}/")}">03:30 UTC</a> too' in page
+
+
 def test_a_doubled_message_runs_the_suite_once(nightly: Schedule) -> None:
     first = services.tick(nightly, SLOT)
     again = services.tick(nightly, SLOT)

@@ -30,6 +30,17 @@ def test_several_files_are_stored_under_their_hash_and_wait_for_a_worker(cast: C
     assert [a.runs.get().kind for a in made] == ["inspect"] * 3
 
 
+def test_the_same_file_again_is_taken_and_says_which_was_first(cast: Cast) -> None:
+    """In the row of the upload and on its page; the first says nothing."""
+    client, url = signed_in(cast.max), cast.url("artifacts/upload")
+    rows = [client.post(url, {"files": file(n)}, HTTP_HX_REQUEST="true").content.decode() for n in ("a", "b")]
+    first, second = Artifact.objects.order_by("pk")
+    link = f'The same content as <a href="{cast.url(f"artifacts/{first.pk}/")}">a</a>'
+    assert [link in row for row in rows] == [False, True]
+    pages = [client.get(cast.url(f"artifacts/{one.pk}/")).content.decode() for one in (first, second)]
+    assert [link in page for page in pages] == [False, True]
+
+
 def test_a_file_over_the_cap_is_refused_before_it_is_stored(cast: Cast, settings) -> None:  # type: ignore[no-untyped-def]
     settings.UPLOAD_MAX_BYTES = 10
     answer = signed_in(cast.max).post(cast.url("artifacts/upload"), {"files": file()}, HTTP_HX_REQUEST="true")
@@ -40,9 +51,10 @@ def test_a_file_over_the_cap_is_refused_before_it_is_stored(cast: Cast, settings
     assert not Artifact.objects.exists()
 
 
-def test_a_viewer_sees_the_upload_page_without_the_drop_zone(cast: Cast) -> None:
+def test_a_viewer_sees_the_upload_page_with_its_forms_disabled_and_why(cast: Cast) -> None:
     page = signed_in(cast.vera).get(cast.url("artifacts/upload"))
-    assert b'id="drop-zone"' not in page.content
+    assert b'<fieldset class="contents" disabled aria-describedby="why-not">' in page.content
+    assert b"Your role in this team is viewer" in page.content
 
 
 def test_a_row_follows_its_file_until_it_is_read(cast: Cast) -> None:

@@ -145,6 +145,7 @@ async function sendAll(zone, files) {
 
 document.addEventListener("DOMContentLoaded", () => {
   const zone = document.getElementById("drop-zone");
+  if (!zone || zone.querySelector("fieldset:disabled")) return;
   const input = zone.querySelector("input[type=file]");
   zone.querySelector("[type=submit]").hidden = true;
   input.addEventListener("change", () => { sendAll(zone, [...input.files]); input.value = ""; });

@@ -5,6 +5,7 @@ identity.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -86,6 +87,11 @@ def describe(cls: type) -> tuple[Knob, ...]:
 
     Any other field is an error.
     """
+    return _describe(cls)
+
+
+@functools.cache
+def _describe(cls: type) -> tuple[Knob, ...]:
     annotations = typing.get_type_hints(cls)
     found = []
     for field in dataclasses.fields(cls):

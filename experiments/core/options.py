@@ -145,5 +145,8 @@ class WorkloadOptions(FineTuning):
     )
 
 
+#: Options that a trace of jobs or requests has; all others are of a model's step.
+OF_TRACES = ("limit", "rate", "model", "dtype", "extra")
+
 #: Options that say nothing about the step itself: steps that differ in no other option are one capture.
 NOT_OF_THE_STEP = ("steps", "limit", "rate", "model", "vocabulary", "kernels", "extra")

@@ -31,6 +31,7 @@ from webapp.artifacts.services import trash
 from webapp.hosts.models import Host
 from webapp.nightly.services import create_schedule, run_now, tick
 from webapp.runs.models import Run, RunDocument, RunMetric
+from webapp.runs.offers import try_all
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -53,6 +54,9 @@ def address(red: Cast) -> Iterator[str]:
 
 def test_files_are_sent_with_a_bar_each_and_their_fate_follows(red: Cast, address: str) -> None:
     with browser_page() as page:
+        enter(page, address, red.vera)
+        page.goto(address + red.url("artifacts/upload"))
+        assert page.locator("#id_files").is_disabled()
         enter(page, address, red.max)
         page.goto(address + red.url("artifacts/upload"))
         files = [
@@ -90,18 +94,15 @@ def test_a_machine_of_the_list_brings_its_devices_and_adapters(red: Cast, addres
     with browser_page() as page:
         enter(page, address, red.max)
         page.goto(address + red.url(f"experiments/new?artifact={model.pk}"))
-        page.locator('[id="policy-parallel/gpipe"]').check()
-        assumed = page.locator("#preview").get_by_text("assumed of each node: one adapter")
+        page.locator("#question-parallel").check()
+        assumed = page.locator("#summary").get_by_text("assumed of each node: one adapter")
         assumed.wait_for()
         page.locator("#id_node").select_option("dgx-a100")
         assumed.wait_for(state="detached")
-        assert [page.locator(f"#id_{name}").is_disabled() for name in ("devices_per_node", "network")] == [
-            True,
-            False,
-        ]
+        assert not page.locator("#id_devices_per_node").is_visible()
         page.locator("#id_node").select_option("")
         assumed.wait_for()
-        assert page.locator("#id_cluster_device").is_enabled()
+        assert page.locator("#id_cluster_device").is_visible()
 
 
 def test_the_main_pages_have_no_serious_fault_for_assistive_technology(red: Cast, address: str) -> None:
@@ -365,17 +366,43 @@ def test_a_run_page_that_waits_turns_into_its_result_with_the_plot_drawn(red: Ca
         page.get_by_text("offload").wait_for()
 
 
-def test_the_preview_follows_the_form_and_a_whole_family_is_one_click(red: Cast, address: str) -> None:
-    model = ready(red.project)
+def test_an_experiment_is_put_together_on_one_screen_and_nothing_chosen_is_lost(
+    red: Cast, address: str
+) -> None:
+    """Every choice acts at once and stands in the address; errors stand at their field and go again."""
+    model, jobs = ready(red.project), ready(red.project, "jobs", "trace")
+    count = len(try_all("memory", ["model"]))
     with browser_page() as page:
         enter(page, address, red.max)
         page.goto(address + red.url(f"experiments/new?artifact={model.pk}"))
-        page.get_by_text("Not ready to launch").wait_for()
-        page.get_by_role("button", name="all memory policies", exact=True).click()
-        page.locator("#id_devices").select_option(["a100-40g", "t4-16g"])
-        page.locator("#preview").get_by_text("runs").wait_for()
-        count = page.locator("input[value^='memory/']").count()
-        page.locator("#preview strong", has_text=str(2 * count)).wait_for()
-        page.get_by_role("button", name="Launch").click()
+        heading, launch = page.locator("#asked"), page.locator("#launch")
+        heading.get_by_text(f"{count} memory policies").wait_for()
+        page.locator('[id="device-t4-16g"]').check()
+        page.get_by_text(f"Launch {2 * count} runs").wait_for()
+        page.get_by_label("Search policies").fill("rhu 2016")
+        assert page.locator("[data-group] .chip:visible").all_inner_texts() == [
+            "vdnn-all",
+            "vdnn-conv",
+            "vdnn-dyn",
+        ]
+        page.get_by_label("Search policies").fill("")
+        page.get_by_role("button", name="none", exact=True).first.press("Enter")
+        page.locator("#summary").get_by_text("Choose at least one").wait_for()
+        page.locator('[id="policy-memory/vdnn-all"]').press("Space")
+        page.get_by_text("Launch 2 runs").wait_for()
+        page.get_by_label("batch", exact=True).fill("1, zero")
+        page.locator(".field.wrong .errors").get_by_text("'zero' has the wrong type").wait_for()
+        page.get_by_label("batch", exact=True).fill("1, 2")
+        page.get_by_text("Launch 4 runs").wait_for()
+        assert page.locator(".field.wrong").count() == 0
+        page.reload()
+        assert launch.inner_text() == "Launch 4 runs"
+        page.locator("#id_artifacts").select_option(str(jobs.pk))
+        heading.get_by_text("cluster policies").wait_for()
+        page.locator("#summary").get_by_text("1 combination left out").wait_for()
+        page.go_back()
+        heading.get_by_text("vdnn-all").wait_for()
+        assert page.get_by_label("batch", exact=True).input_value() == "1, 2"
+        launch.click()
         page.wait_for_url("**/experiments/*-*/")
-        assert Run.objects.filter(kind="policy").count() == 2 * count
+        assert Run.objects.filter(kind="policy").count() == 4

@@ -64,12 +64,14 @@ def launch(page: Page, url: str, workload: str, policies: list[str], **fields: s
     page.goto(url)
     option = page.locator("#id_artifacts option", has_text=workload)
     page.locator("#id_artifacts").select_option(option.get_attribute("value"))
+    family = policies[0].split("/")[0]
+    page.locator("#asked").get_by_text(f"{family} policies").wait_for()
+    page.get_by_role("button", name="none", exact=True).first.click()
     for policy in policies:
         page.locator(f"input[value='{policy}']").check()
     for name, value in fields.items():
         page.locator(f"[name='option:{name}']").fill(value)
-    if policies[0].startswith("memory/"):
-        page.locator("#id_devices").select_option("a100-40g")
+    page.get_by_text(f"Launch {len(policies)} runs").wait_for()
     return page.url
 
 

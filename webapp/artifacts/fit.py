@@ -153,7 +153,7 @@ def fit_of(model: Artifact, asked: Mapping[str, str]) -> Fit | None:
     peak = sum(parts.values())
     tried, fitting = _tried(model, options, device)
     return Fit(
-        _in_words(model, parameters),
+        describe_model(model),
         options,
         model.summary.get("longest"),
         device,
@@ -170,13 +170,15 @@ def fit_of(model: Artifact, asked: Mapping[str, str]) -> Fit | None:
 
 
 COUNTS = ((1e9, " B"), (1e6, " M"), (1e3, " k"))
-COUNTS = ((1e9, " B"), (1e6, " M"), (1e3, " k"))
 #: Cards of a configuration that count its layers.
 LAYERS = ("num hidden layers", "n layer")
 
 
-def _in_words(model: Artifact, parameters: int) -> str:
-    """``qwen2, 1.54 B parameters, 28 layers``."""
+def describe_model(model: Artifact) -> str:
+    """``qwen2, 1.54 B parameters, 28 layers``; empty where no parameters are known."""
+    parameters = sum(one["parameters"] for one in model.summary.get("parameters") or ())
+    if not parameters:
+        return ""
     cards = {row["label"]: row["value"] for row in model.summary.get("cards", ())}
     size, unit = next((row for row in COUNTS if parameters >= row[0]), (1.0, ""))
     layers = [f"{cards[name]} layers" for name in LAYERS if name in cards]
@@ -234,9 +236,6 @@ def _device(name: str, memory: float, peak: float, least: float, widest: float, 
 
 def _tried(model: Artifact, options: Mapping[str, Any], device: str) -> tuple[int, int]:
     """How many memory policies were simulated for just this question, and how many of them fit."""
-    runs = Run.objects.filter(artifact=model, family="memory", mode="simulated", hardware=device)
-    asked = {f"spec__workload__options__{name}": value for name, value in options.items()}
-    ended = runs.filter(state__in=Run.ANSWERED, **asked)
-    policies = set(ended.values_list("policy", flat=True))
-    fitting = set(ended.filter(state=Run.State.SUCCEEDED).values_list("policy", flat=True))
-    return len(policies), len(fitting)
+    found = Run.objects.policies_by_answer(model, "memory", device, options)
+    fitting = found[Run.State.SUCCEEDED]
+    return len(fitting | found[Run.State.INFEASIBLE]), len(fitting)

@@ -15,6 +15,7 @@ from experiments.core.options import WorkloadOptions
 from experiments.core.reading import KINDS
 from experiments.core.units import human
 from experiments.models.catalog import NAMES
+from webapp.artifacts.fit import USUAL_DEVICE
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.samples import SAMPLES
 from webapp.runs.grid_fields import USUAL_OPTIONS, GridField
@@ -92,7 +93,7 @@ class TryAllForm(forms.Form):
     experiment.
     """
 
-    devices = forms.ChoiceField(label="On", initial="a100-40g")
+    devices = forms.ChoiceField(label="On", initial=USUAL_DEVICE)
 
     def __init__(self, kind: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -10,6 +10,7 @@ from experiments.core import knobs
 from experiments.core.options import WorkloadOptions
 from experiments.core.spec import Workload
 from experiments.models.catalog import ZOO, ZooModel
+from experiments.models.served import DEFAULT
 from experiments.models.step_options import OPEN, spell_out
 from experiments.sources import complete_options, load
 from experiments.workloads.published import OF_PUBLISHED
@@ -24,10 +25,12 @@ USUAL = "usual_step"
 def spell_out_options(
     artifact: Artifact, given: Mapping[str, Any], fp32_gradients: bool = False
 ) -> dict[str, Any]:
-    """``given`` with what the step of a model leaves open filled in; as it is for anything else.
+    """``given`` with what a model's step leaves open filled in, and the model that serves requests.
 
     ``BadInput`` names the option that contradicts another.
     """
+    if artifact.kind == "requests":
+        return {**given, "model": given.get("model") or DEFAULT}
     plain = {name: value for name, value in given.items() if name not in FILES}
     options = knobs.load(WorkloadOptions, plain, "options")
     filled = _filled(artifact, options, fp32_gradients)

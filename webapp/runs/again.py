@@ -10,44 +10,34 @@ from typing import Any
 
 from django.http import QueryDict
 
-from experiments.core import registry
-from experiments.core.policy import EFFORTS, FAMILIES
+from experiments.core.policy import FAMILIES
+from webapp.artifacts.fit import USUAL_DEVICE
 from webapp.runs.grid import LOCAL, ON_CLUSTERS
 from webapp.runs.grid_fields import prefill
 from webapp.runs.models import Run
-
-#: The device of a preset, until another is chosen.
-USUAL_DEVICE = "a100-40g"
+from webapp.runs.offers import SIMULATED, try_all
 
 
-def preset(artifacts: Sequence[int], family: str, policies: Sequence[str] = ()) -> dict[str, Any]:
-    """The artifacts with the named policies, or with every policy of the family that can be simulated."""
+def preset(
+    artifacts: Sequence[int], family: str, policies: Sequence[str] = (), kinds: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The artifacts, of these ``kinds``, with the named policies or what *Try all* means of the family."""
     if family not in FAMILIES:
         return {"artifacts": list(artifacts), "policies": list(policies)}
-    known = registry.family_policies(family).values()
-    names = [f"{family}/{policy.name}" for policy in known if "simulated" in policy.modes]
     devices = [] if family in ON_CLUSTERS else [USUAL_DEVICE]
-    return {"artifacts": list(artifacts), "policies": names, "devices": devices}
+    return {"artifacts": list(artifacts), "policies": try_all(family, kinds), "devices": devices}
 
 
-def everything(family: str, asked: QueryDict) -> QueryDict:
-    """The form ``asked`` with every policy of the family that can be simulated: what the others are compared
-    with first, then those that decide at once, so that they do not wait for the searches.
-    """
-    filled = preset([], family)
+def everything(family: str, asked: QueryDict, kinds: Sequence[str] = ()) -> QueryDict:
+    """The form ``asked`` with all that *Try all* means of the family, simulated once."""
+    filled = preset([], family, kinds=kinds)
     changed = asked.copy()
-    policies: list[str] = sorted(filled["policies"], key=_turn)
-    changed.setlist("policies", [*policies])
+    changed.setlist("policies", filled["policies"])
     if not asked.getlist("devices"):
-        changed.setlist("devices", filled.get("devices", []))
-    changed.setlist("modes", ["simulated"])
+        changed.setlist("devices", filled["devices"])
+    changed.setlist("modes", [*SIMULATED])
     changed.setdefault("seeds", "0")
     return changed
-
-
-def _turn(key: str) -> tuple[bool, int]:
-    policy = registry.policy_class(*key.split("/", 1))
-    return not policy.is_baseline, EFFORTS.index(policy.effort)
 
 
 def from_run(run: Run) -> dict[str, Any]:

@@ -5,7 +5,6 @@ bounds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from django import forms
@@ -13,36 +12,20 @@ from django import forms
 from experiments import hardware
 from experiments.core import knobs, registry
 from experiments.core.errors import BadInput
-from experiments.core.options import FineTuning, WorkloadOptions
-from experiments.core.policy import FAMILIES, MODES, Policy
+from experiments.core.options import WorkloadOptions
+from experiments.core.policy import MODES
 from webapp.accounts.models import Project
 from webapp.artifacts.models import Artifact
 from webapp.runs import references
+from webapp.runs.choices import usable_artifacts
 from webapp.runs.grid import MOST_RUNS, NETWORKED, ON_CLUSTERS, Expansion, Grid, expand
-from webapp.runs.grid_fields import USUAL_OPTIONS, GridField, QuantitiesField, SeedsField
+from webapp.runs.grid_fields import GridField, QuantitiesField, SeedsField, prefill
 
-FINE_TUNING = tuple(option.name for option in knobs.describe(FineTuning))
 OVERRIDE_HELP = {
     "bytes": "for example 12 GiB",
     "bandwidth": "for example 12 GB/s",
     "latency": "for example 10 us",
 }
-
-
-@dataclass(frozen=True)
-class PolicyRow:
-    """One policy with its knobs, as the template walks through them."""
-
-    key: str
-    policy: type[Policy]
-    checked: bool
-    fields: tuple[forms.BoundField, ...]
-
-
-@dataclass(frozen=True)
-class FamilyRows:
-    family: str
-    rows: tuple[PolicyRow, ...]
 
 
 class ArtifactsField(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]
@@ -61,13 +44,22 @@ class ExperimentForm(forms.Form):
     """Cleans to an ``Expansion`` under ``expansion``; every error stands at its field."""
 
     name = forms.CharField(
-        required=False, max_length=160, label="Name", help_text="empty: named after what it runs"
+        required=False,
+        max_length=160,
+        label="Name",
+        widget=forms.TextInput(attrs={"placeholder": "named after what it runs"}),
     )
     artifacts = ArtifactsField(
-        queryset=Artifact.objects.none(), label="Workloads", help_text="one or several"
+        queryset=Artifact.objects.none(),
+        label="Workloads",
+        error_messages={"required": "Choose a model or a trace."},
     )
-    policies = forms.MultipleChoiceField(label="Policies", widget=forms.CheckboxSelectMultiple)
-    devices = forms.MultipleChoiceField(required=False, label="Devices", help_text="for one device each")
+    policies = forms.MultipleChoiceField(
+        label="Policies",
+        widget=forms.CheckboxSelectMultiple,
+        error_messages={"required": "Choose at least one."},
+    )
+    devices = forms.MultipleChoiceField(required=False, label="Devices", widget=forms.CheckboxSelectMultiple)
     modes = forms.MultipleChoiceField(
         label="Mode",
         choices=[(mode, mode) for mode in MODES],
@@ -104,9 +96,7 @@ class ExperimentForm(forms.Form):
         self._project = project
         #: What is assumed of the chosen hardware, known once the form is clean.
         self.warnings: tuple[str, ...] = ()
-        untimed = {"source": Artifact.Source.DERIVED, "summary__facts__timing": "none"}
-        artifacts = Artifact.objects.of(project).ready().exclude(**untimed)
-        self.fields["artifacts"].queryset = artifacts  # type: ignore[attr-defined]
+        self.fields["artifacts"].queryset = usable_artifacts(project)  # type: ignore[attr-defined]
         self._choices("policies", [f"{p.family}/{p.name}" for p in registry.all_policies()])
         self._choices("devices", hardware.names())
         self._choices("cluster_device", hardware.names())
@@ -131,45 +121,21 @@ class ExperimentForm(forms.Form):
             for knob in knobs.describe(policy):
                 self.fields[f"knob:{policy.family}/{policy.name}:{knob.name}"] = GridField(knob)
 
-    # How the template walks through the fields.
+    # How the page walks through the fields.
 
     def bound(self, prefix: str) -> Iterator[forms.BoundField]:
         return (self[name] for name in self.fields if name.startswith(prefix))
 
-    def usual_options(self) -> list[forms.BoundField]:
-        return [self[f"option:{name}"] for name in USUAL_OPTIONS]
-
-    def more_options(self) -> list[forms.BoundField]:
-        shown = {f"option:{name}" for name in (*USUAL_OPTIONS, *FINE_TUNING)}
-        return [field for field in self.bound("option:") if field.name not in shown]
-
-    def fine_tuning(self) -> list[forms.BoundField]:
-        return [self[f"option:{name}"] for name in FINE_TUNING]
-
     def overrides(self) -> list[forms.BoundField]:
         return list(self.bound("override:"))
 
-    def cluster(self) -> list[forms.BoundField]:
-        names = (
-            "nodes",
-            "node",
-            "devices_per_node",
-            "cluster_device",
-            "node_link",
-            "network",
-            "described",
-        )
-        return [self[name] for name in names]
+    def links(self) -> list[forms.BoundField]:
+        return [self[name] for name in ("node_link", "network", "described")]
 
-    def families(self) -> list[FamilyRows]:
-        chosen = set(self["policies"].value() or ())
-        rows = [FamilyRows(family, tuple(self._rows(family, chosen))) for family in FAMILIES]
-        return [family for family in rows if family.rows]
-
-    def _rows(self, family: str, chosen: set[str]) -> Iterator[PolicyRow]:
-        for policy in registry.family_policies(family).values():
-            key = f"{family}/{policy.name}"
-            yield PolicyRow(key, policy, key in chosen, tuple(self.bound(f"knob:{key}:")))
+    def show_defaults(self, options: Mapping[str, Any]) -> None:
+        """What an option that is left empty stands for, in its field."""
+        for name, value in options.items():
+            self.fields[f"option:{name}"].widget.attrs["placeholder"] = prefill(value)
 
     # What was asked for.
 

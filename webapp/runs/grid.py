@@ -5,12 +5,13 @@ modes x seeds.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.core import registry
 from experiments.core.errors import BadInput
+from experiments.core.options import OF_TRACES
 from experiments.core.policy import Policy
 from experiments.core.reading import refuse_unreadable
 from webapp.artifacts.models import Artifact
@@ -21,6 +22,8 @@ ON_CLUSTERS = ("parallel", "cluster")
 #: Families whose runs send data between nodes: what was assumed of adapters changes their figures.
 NETWORKED = ("parallel", "serving")
 MOST_RUNS = 2000
+#: Kinds of workload that are no model's step.
+TRACES = ("jobs", "requests")
 #: The device of a measured run: that of the host which carries it out.
 LOCAL = "local"
 
@@ -84,10 +87,19 @@ def expand(grid: Grid) -> Expansion:
             if reason := _why_not(artifact, registry.policy_class(family, name), mode):
                 left_out.append(reason)
                 continue
+            left_out.extend(_options_without_meaning(artifact, grid.options))
             trials.extend(_trials(grid, artifact, family, name, mode))
             if len(trials) > MOST_RUNS:
                 return Expansion(tuple(trials), tuple(dict.fromkeys(left_out)))
     return Expansion(tuple(trials), tuple(dict.fromkeys(left_out)))
+
+
+def _options_without_meaning(artifact: Artifact, options: Iterable[str]) -> list[str]:
+    """In words, for each option that a trace does not have."""
+    others = [name for name in options if artifact.kind in TRACES and name not in OF_TRACES]
+    return [
+        f"{name.replace('_', ' ')} is left out for {artifact}: a trace has no such option" for name in others
+    ]
 
 
 def _why_not(artifact: Artifact, policy: type[Policy], mode: str) -> str:
@@ -104,7 +116,7 @@ def _why_not(artifact: Artifact, policy: type[Policy], mode: str) -> str:
 def _trials(grid: Grid, artifact: Artifact, family: str, name: str, mode: str) -> Iterator[Trial]:
     axes = itertools.product(
         _hardware(grid, family, mode),
-        combinations(grid.options),
+        combinations(_options_of(artifact, grid.options)),
         combinations(grid.knobs.get(f"{family}/{name}", {})),
         grid.seeds,
     )
@@ -121,6 +133,12 @@ def _trials(grid: Grid, artifact: Artifact, family: str, name: str, mode: str) -
             "seed": seed,
         }
         yield Trial(artifact, spec, grid.needs if mode == "measured" else "")
+
+
+def _options_of(artifact: Artifact, options: Mapping[str, Sequence[Any]]) -> Mapping[str, Sequence[Any]]:
+    if artifact.kind not in TRACES:
+        return options
+    return {name: values for name, values in options.items() if name in OF_TRACES}
 
 
 def _hardware(grid: Grid, family: str, mode: str) -> Iterator[Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
+from typing import Any
 
 from django.db import models
 
@@ -68,6 +70,19 @@ class RunQuerySet(models.QuerySet["Run"]):
         needs = {"anywhere": "", "cpu": "cpu", "cuda": "cuda"}
         counts = {name: models.Count("id", filter=models.Q(needs=need)) for name, need in needs.items()}
         return self.filter(state=Run.State.QUEUED).aggregate(total=models.Count("id"), **counts)
+
+    def policies_by_answer(
+        self, artifact: Artifact, family: str, hardware: str, options: Mapping[str, Any]
+    ) -> dict[str, set[str]]:
+        """Policies whose simulated run on just this workload, hardware and step had an answer, by the run's
+        state.
+        """
+        asked = {f"spec__workload__options__{name}": value for name, value in options.items()}
+        runs = self.filter(artifact=artifact, family=family, mode="simulated", hardware=hardware, **asked)
+        found: dict[str, set[str]] = {str(state): set() for state in Run.ANSWERED}
+        for state, policy in runs.filter(state__in=Run.ANSWERED).values_list("state", "policy"):
+            found[state].add(policy)
+        return found
 
 
 class Run(models.Model):

@@ -29,7 +29,7 @@ def question_of(run: Run) -> str:
 
 def step_in_words(options: Mapping[str, Any]) -> str:
     """``A training step of 8 samples of 1,024 tokens in bfloat16 (bf16-mixed) with adamw``; empty without a
-    batch.
+    batch. An option of several values has them as a tuple: ``4 or 8 samples``.
     """
     return " ".join(_step(options)) if options.get("batch") else ""
 
@@ -38,21 +38,27 @@ def _step(options: Mapping[str, Any]) -> Iterator[str]:
     yield "A forward pass of" if options.get("training") is False else "A training step of"
     yield from _samples(options)
     if "dtype" in options:
-        yield f"in {options['dtype']}"
+        yield f"in {_said(options['dtype'])}"
     if "precision" in options:
-        yield f"({options['precision']})"
+        yield f"({_said(options['precision'])})"
     if "optimizer" in options:
-        yield f"with {options['optimizer']}"
+        yield f"with {_said(options['optimizer'])}"
+
+
+def _said(value: Any) -> str:
+    values = value if isinstance(value, tuple) else (value,)
+    return " or ".join(f"{one:,}" if isinstance(one, int) else str(one) for one in values)
 
 
 def _samples(options: Mapping[str, Any]) -> Iterator[str]:
     batch, sequence, image = options["batch"], options.get("sequence"), options.get("image")
     kind = "image" if image and not sequence else "sample"
-    yield f"{batch:,} {kind}" if batch == 1 else f"{batch:,} {kind}s"
+    yield f"{_said(batch)} {kind}" if batch == 1 else f"{_said(batch)} {kind}s"
     if sequence:
-        yield f"of {sequence:,} tokens"
+        yield f"of {_said(sequence)} tokens"
     if image:
-        yield f"{'and images ' if sequence else ''}of {image} x {image} pixels"
+        side = f"{_said(image)} pixels a side" if isinstance(image, tuple) else f"{image} x {image} pixels"
+        yield f"{'and images ' if sequence else ''}of {side}"
 
 
 def _where(run: Run) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import HttpResponse, JsonResponse, QueryDict
+from django.http import HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -18,13 +17,14 @@ from webapp.compare.export import download as download_table
 from webapp.compare.listing import asked_export
 from webapp.navigation import project_url
 from webapp.presentation import simulator_errors
-from webapp.runs import again, document, listings, live, services
+from webapp.runs import again, choices, document, listings, live, services
 from webapp.runs.forms import ExperimentForm
 from webapp.runs.models import Experiment, Run
+from webapp.runs.new_page import page_of
 from webapp.runs.question import question_of
 from webapp.runs.tables import ExperimentTable, RunTable
 
-PLAN_ROWS, SHOWN_IN_PREVIEW = 15, 30
+PLAN_ROWS = 15
 
 
 def _experiment(request: ProjectRequest, experiment: UUID) -> Experiment:
@@ -44,38 +44,19 @@ def experiments(request: ProjectRequest) -> HttpResponse:
     return asked_export(request, table) or render(request, "runs/experiments.html", {"table": table})
 
 
-def _initial_values(request: ProjectRequest) -> dict[str, Any]:
-    """What fills a new form: an experiment (``?from=``), a run (``?run=``) artifacts
-    (``?artifact=1&family=memory``) or policies (``?policy=memory/vdnn-all``).
-    """
-    chosen: QueryDict = request.GET
-    if "from" in chosen:
-        asked: dict[str, Any] = _experiment(request, _uuid(chosen.get("from", ""))).request
-        return asked
-    if "run" in chosen:
-        return again.from_run(_run(request, _uuid(chosen.get("run", ""))))
-    artifacts = [int(pk) for pk in chosen.getlist("artifact") if pk.isdecimal() and len(pk) < 18]
-    return again.preset(artifacts, chosen.get("family", ""), chosen.getlist("policy"))
-
-
-def _uuid(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        return UUID(int=0)
-
-
 @require_http_methods(["GET", "HEAD", "POST"])
 @in_project()
 def new(request: ProjectRequest) -> HttpResponse:
+    """The page of a new experiment as its address asks; a POST launches it."""
     if request.method != "POST":
-        form = ExperimentForm(request.project, initial=_initial_values(request))
-        return render(request, "runs/new.html", {"form": form})
-    family = request.POST.get("all", "")
-    asked = again.everything(family, request.POST) if family in FAMILIES else request.POST
+        found = choices.settle(request.project, choices.asked_by(request.project, request.GET))
+        return _new_page(request, found, ExperimentForm(request.project, found.asked))
+    family, found = request.POST.get("all", ""), choices.settle(request.project, request.POST)
+    is_all = family in FAMILIES
+    asked = again.everything(family, request.POST, found.kinds) if is_all else request.POST
     form = ExperimentForm(request.project, asked)
     if not form.is_valid():
-        return render(request, "runs/new.html", {"form": form}, status=422)
+        return _new_page(request, found, form)
     made = services.submit_experiment(
         request.project,
         request.user,
@@ -83,19 +64,27 @@ def new(request: ProjectRequest) -> HttpResponse:
         trials=form.cleaned_data["expansion"].trials,
         request=form.request_json(),
     )
-    page = "compare:experiment" if family in FAMILIES else "runs:experiment"
+    page = "compare:experiment" if is_all else "runs:experiment"
     return redirect(project_url(request.project, page, experiment=made.pk))
 
 
-@require_POST
+def _new_page(request: ProjectRequest, found: choices.Choices, form: ExperimentForm) -> HttpResponse:
+    """With what is wrong of a launch, if it was one; what was typed stays."""
+    page = page_of(request.project, found, form)
+    return render(request, "runs/new.html", page, status=422 if request.method == "POST" else 200)
+
+
+@require_safe
 @in_project()
 def preview(request: ProjectRequest) -> HttpResponse:
-    """How many runs the form would start, the first of them, and what is left out."""
-    form = ExperimentForm(request.project, request.POST)
-    expansion = form.cleaned_data.get("expansion") if form.is_valid() else None
-    shown = expansion.trials[:SHOWN_IN_PREVIEW] if expansion else ()
-    page = {"form": form, "expansion": expansion, "shown": shown}
-    return render(request, "runs/preview.html", page)
+    """What of the page follows a choice: the sentence, the drawing and the summary; and the lists of options
+    and policies where they are others now. ``New-Address`` is the page's with these choices.
+    """
+    found = choices.settle(request.project, request.GET)
+    page = page_of(request.project, found, ExperimentForm(request.project, found.asked))
+    answer = render(request, "runs/preview.html", {**page, "anew": found.shown != request.GET.get("shown")})
+    answer["New-Address"] = f"{project_url(request.project, 'runs:new')}?{found.address}"
+    return answer
 
 
 @require_safe

@@ -60,7 +60,10 @@ def test_profile_on_a_host_and_its_times_are_used(red: Cast) -> None:
 
         page.goto(address + red.url(f"experiments/new?artifact={profile.artifact_id}&policy=memory/baseline"))
         page.get_by_label("batch", exact=True).fill("2")
-        page.locator("#id_devices").select_option(["cpu-generic", "a100-40g"])
+        page.locator("[name=devices]:checked").uncheck()
+        for device in ("cpu-generic", "a100-40g"):
+            page.locator(f"#device-{device}").check()
+        page.get_by_text("Launch 2 runs").wait_for()
         page.get_by_role("button", name="Launch").click()
         page.get_by_text("all ended").wait_for(timeout=SECONDS)
         timings = {}

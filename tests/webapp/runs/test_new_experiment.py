@@ -230,8 +230,8 @@ def test_another_projects_workload_cannot_be_named(cast: Cast) -> None:
 
 def test_the_preview_counts_before_anything_runs(cast: Cast) -> None:
     typed = asked(ready(cast.project), seeds="0-4")
-    page = signed_in(cast.max).post(cast.url("experiments/preview"), typed).content
-    assert b'<strong class="num">10</strong> runs' in page
+    page = signed_in(cast.max).get(cast.url("experiments/preview"), typed).content
+    assert b'<dd class="num">10</dd>' in page and b"Launch 10 runs" in page
     assert not Run.objects.filter(kind="policy").exists()
 
 
@@ -300,10 +300,10 @@ def test_a_machine_is_chosen_by_name_and_its_devices_are_not_asked(cast: Cast) -
 def test_the_preview_says_what_is_assumed_of_a_cluster(cast: Cast) -> None:
     typed = {"nodes": "2", "devices_per_node": "8", "cluster_device": "a100-80g"}
     preview = cast.url("experiments/preview")
-    page = signed_in(cast.max).post(preview, gpipe_on(cast, **typed)).content.decode()
+    page = signed_in(cast.max).get(preview, gpipe_on(cast, **typed)).content.decode()
     assert "assumed of each node: one adapter, ib-200g" in page
-    page = signed_in(cast.max).post(preview, gpipe_on(cast, nodes="2", node="dgx-a100")).content.decode()
-    assert "1</strong> run" in page and "assumed" not in page
+    page = signed_in(cast.max).get(preview, gpipe_on(cast, nodes="2", node="dgx-a100")).content.decode()
+    assert "Launch 1 run<" in page and "assumed" not in page
 
 
 def test_hardware_that_nobody_described_is_an_empty_field(cast: Cast) -> None:

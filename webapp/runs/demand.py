@@ -1,0 +1,120 @@
+"""What an experiment asks of its hardware before it runs: memory of a step, GPUs of a job trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.core.errors import BadInput
+from experiments.core.precision import state_bytes
+from experiments.hardware import Hardware
+from webapp.artifacts.fit import MOST, fit_of
+from webapp.artifacts.models import Artifact
+from webapp.runs.grid import Trial
+
+#: Steps of a grid that are looked at: the largest of them is shown.
+MOST_STEPS = 16
+#: The figure of a trace's summary that is its demand.
+MEAN_DEMAND = "mean demand"
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes that a step needs when no policy moves or recomputes anything, next to a device's ``capacity``.
+
+    ``is_least``: activations are not known for these options, so it is the model's states alone.
+    """
+
+    artifact: Artifact
+    bytes: float
+    capacity: float
+    device: str
+    is_least: bool
+    is_one_of: int
+
+    @property
+    def fits(self) -> bool:
+        return self.bytes <= self.capacity
+
+    @property
+    def _widest(self) -> float:
+        return max(self.bytes, self.capacity)
+
+    @property
+    def inside(self) -> str:
+        """Of a bar 100 wide: what the device holds."""
+        return f"{100 * min(self.bytes, self.capacity) / self._widest:.2f}"
+
+    @property
+    def total(self) -> str:
+        return f"{100 * self.bytes / self._widest:.2f}"
+
+    @property
+    def limit(self) -> str:
+        return f"{100 * self.capacity / self._widest:.2f}"
+
+
+@dataclass(frozen=True)
+class Load:
+    """GPUs that a trace's jobs want on average over its span, next to those that there are."""
+
+    artifact: Artifact
+    wanted: float
+    gpus: int
+
+    @property
+    def share(self) -> float:
+        return self.wanted / self.gpus
+
+
+def need_of(trials: Sequence[Trial], hardware: Hardware) -> Need | None:
+    """The largest step among those asked for; ``None`` where nothing is known of its parameters."""
+    steps = list(_steps(trials))
+    found = [need for artifact, options in steps[:MOST_STEPS] if (need := _need(artifact, options))]
+    if not found:
+        return None
+    artifact, size, is_least = max(found, key=lambda one: one[1])
+    device = hardware.device
+    return Need(artifact, size, float(device.memory_bytes), device.name, is_least, len(steps))
+
+
+def _steps(trials: Sequence[Trial]) -> Iterator[tuple[Artifact, Mapping[str, Any]]]:
+    seen = set()
+    for trial in trials:
+        options = trial.spec["workload"]["options"]
+        key = (trial.artifact.pk, *sorted((name, repr(value)) for name, value in options.items()))
+        if trial.artifact.kind == "model" and key not in seen:
+            seen.add(key)
+            yield trial.artifact, options
+
+
+def _need(artifact: Artifact, options: Mapping[str, Any]) -> tuple[Artifact, float, bool] | None:
+    sizes = {f"option:{name}": str(options[name]) for name in MOST if options.get(name)}
+    fit = fit_of(artifact, sizes)
+    if fit is None:
+        return None
+    if fit.is_captured and all(fit.options.get(name) == value for name, value in options.items()):
+        return artifact, fit.peak, False
+    parameters = sum(one["parameters"] for one in artifact.summary["parameters"])
+    each = _bytes_of_states(options)
+    return (artifact, each * parameters, True) if each else None
+
+
+def _bytes_of_states(options: Mapping[str, Any]) -> float:
+    """What training keeps for a parameter; 0 where that is not told by these options."""
+    try:
+        states = state_bytes(options["dtype"], options["optimizer"], options["precision"])
+    except (BadInput, KeyError):
+        return 0.0
+    return float(sum(states.parts.values()))
+
+
+def load_of(trials: Sequence[Trial], hardware: Hardware) -> Load | None:
+    """The first job trace's demand; ``None`` without one, or where it is thinned or cut."""
+    for trial in trials:
+        cards = {card["label"]: card["value"] for card in trial.artifact.summary.get("cards", ())}
+        changed = {"limit", "rate"} & set(trial.spec["workload"]["options"])
+        if trial.artifact.kind == "jobs" and cards.get(MEAN_DEMAND) and not changed:
+            return Load(trial.artifact, float(cards[MEAN_DEMAND]), hardware.device_count)
+    return None

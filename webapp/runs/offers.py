@@ -1,0 +1,57 @@
+"""What a workload can be asked: the families that read it, the policies of each, and why not the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from experiments.core import registry
+from experiments.core.policy import EFFORTS, FAMILIES, Policy
+from experiments.core.reading import NOUNS
+
+SIMULATED = ("simulated",)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A family as a question about the chosen workloads; ``needs`` says what it reads where it reads none."""
+
+    family: str
+    needs: str
+
+    @property
+    def is_open(self) -> bool:
+        return not self.needs
+
+
+def offers_for(kinds: Sequence[str]) -> list[Offer]:
+    """Every family, those first that have a policy for workloads of these kinds."""
+    found = [Offer(family, "" if _any_reads(family, kinds) else _needs(family)) for family in FAMILIES]
+    return sorted(found, key=lambda offer: not offer.is_open)
+
+
+def _any_reads(family: str, kinds: Sequence[str]) -> bool:
+    return any(modes_on(policy, kinds) for policy in registry.family_policies(family).values())
+
+
+def _needs(family: str) -> str:
+    policies = registry.family_policies(family).values()
+    kinds = {kind for policy in policies for mode in policy.modes for kind in policy.workloads.get(mode, ())}
+    return " or ".join(noun for kind, noun in NOUNS.items() if kind in kinds)
+
+
+def modes_on(policy: type[Policy], kinds: Iterable[str]) -> tuple[str, ...]:
+    """How the policy can be carried out on a workload of one of these kinds."""
+    return tuple(m for m in policy.modes if not set(kinds).isdisjoint(policy.workloads.get(m, ())))
+
+
+def try_all(family: str, kinds: Sequence[str] = (), modes: Sequence[str] = SIMULATED) -> list[str]:
+    """What *Try all* means everywhere: each policy of the family that these workloads can be asked in one of
+    these modes; what the others are compared with first, and searches last, so that nobody waits for them.
+
+    Without ``kinds`` for any workload.
+    """
+    known = registry.family_policies(family).values()
+    asked = [p for p in known if not set(modes_on(p, kinds) if kinds else p.modes).isdisjoint(modes)]
+    ordered = sorted(asked, key=lambda policy: (not policy.is_baseline, EFFORTS.index(policy.effort)))
+    return [f"{family}/{policy.name}" for policy in ordered]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -129,8 +130,17 @@ def splitter(step: Step, value: Any, device: Device, capture: Callable[[ModelSou
     return functools.partial(in_microbatches, step, device=device)
 
 
-def infeasible_result(error: Infeasible, plan: MemoryPlan, step: Step, sha256: str) -> Result:
-    """What does not fit and by how much, and what the step would take with nothing moved."""
+def infeasible_result(
+    error: Infeasible,
+    plan: MemoryPlan,
+    step: Step,
+    sha256: str,
+    unlimited: Mapping[str, float] = MappingProxyType({}),
+) -> Result:
+    """What does not fit and by how much, and what the step would take with nothing moved.
+
+    ``unlimited`` are figures of the plan with endless memory, by their names in the catalog.
+    """
     ended_at = [str(plan.notes[ENDED_AT])] if ENDED_AT in plan.notes else []
     needs = human(step.live_peak, "bytes")
     return Result(
@@ -142,6 +152,7 @@ def infeasible_result(error: Infeasible, plan: MemoryPlan, step: Step, sha256: s
             "live_peak": step.live_peak,
             "largest_op_need": int(step.op_need.max(initial=0)),
             **({} if error.missing is None else {"missing_bytes": error.missing}),
+            **({"unlimited": dict(unlimited)} if unlimited else {}),
         },
     )
 

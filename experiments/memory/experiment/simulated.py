@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from experiments.core.errors import ImpossiblePlan, Infeasible
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
@@ -34,6 +36,9 @@ from experiments.memory.simulator.timeline import timeline
 from experiments.sources import model_step, step_of
 from experiments.workloads.step import Step
 
+#: Bytes of a device that nothing fills.
+ENDLESS = 2**60
+
 
 def simulate(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
     """The policy's plan on the hardware named, and all that its simulation tells."""
@@ -43,7 +48,7 @@ def simulate(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
     progress(0.5, "planning")
     machine = machine_of(hardware)
     reactive = policy if isinstance(policy, ReactiveMemoryPolicy) else None
-    plan = MemoryPlan()
+    plan, is_made = MemoryPlan(), False
     split = splitter(
         step,
         loaded.value,
@@ -55,7 +60,7 @@ def simulate(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
             return simulate_together(
                 step, machine, policy, spec, hardware, loaded.sha256, part(progress, 0.5, 0.8)
             )
-        plan = make_plan(step, machine, policy, spec.seed, split, part(progress, 0.5, 0.8))
+        plan, is_made = make_plan(step, machine, policy, spec.seed, split, part(progress, 0.5, 0.8)), True
         if plan.splits > 1:
             step = split(plan.splits)
         faults = violations(plan, step, machine)
@@ -69,7 +74,8 @@ def simulate(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
     except ImpossiblePlan as error:
         return rejected_result(plan, list(error.violations))
     except Infeasible as error:
-        return infeasible_result(error, plan, step, loaded.sha256)
+        known = unlimited(step, machine, plan) if is_made and not reactive else {}
+        return infeasible_result(error, plan, step, loaded.sha256, known)
     metrics = metrics_of(simulation, step, hardware, spec.workload.options.steps)
     return Result(
         metrics=beside_ideal(metrics, whole if plan.splits > 1 else None),
@@ -82,6 +88,18 @@ def simulate(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
             "names": names_of(step, plan),
         },
     )
+
+
+def unlimited(step: Step, machine: MemoryMachine, plan: MemoryPlan) -> dict[str, float]:
+    """Return the peak (bytes) and the time (s) of a plan that does not fit, had the device endless memory.
+
+    Nothing where memory is not all that the plan lacks.
+    """
+    try:
+        found = Simulator(step, replace(machine, capacity=ENDLESS)).steady(plan)
+    except (ImpossiblePlan, Infeasible):
+        return {}
+    return {"peak_memory": found.peak_bytes, "step_time": found.step_time}
 
 
 def beside_ideal(metrics: dict[str, float], whole: Step | None) -> dict[str, float]:

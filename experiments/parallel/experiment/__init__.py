@@ -35,7 +35,7 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     except IMPOSSIBLE as error:
         return rejection(error.violations)
     except Infeasible as error:
-        return _explained(Result(status="infeasible", reason=str(error)), policy)
+        return _explained(_too_large(error), policy)
     result = _carried_out(spec, placed, part(progress, 0.6, 1.0))
     return _add_notes(_explained(result, policy), placed)
 
@@ -57,10 +57,15 @@ def _carried_out(spec: RunSpec, placed: Placed, progress: Progress) -> Result:
     except IMPOSSIBLE as error:
         return rejection(error.violations, plan)
     except Infeasible as error:
-        ended_at = plan.notes.get(ENDED_AT)
-        reason = f"{error}; {ended_at}" if ended_at else str(error)
-        return Result(status="infeasible", reason=reason)
+        return _too_large(error, str(plan.notes.get(ENDED_AT, "")))
     return measure_plan(spec, plan, placed.loaded, estimate, progress)
+
+
+def _too_large(error: Infeasible, ended_at: str = "") -> Result:
+    """The end of a run whose plan does not fit, with the bytes that the fullest device lacks."""
+    notes = {} if error.missing is None else {"missing_bytes": error.missing}
+    reason = "; ".join(filter(None, (str(error), ended_at)))
+    return Result(status="infeasible", reason=reason, notes=notes)
 
 
 def _add_notes(result: Result, placed: Placed) -> Result:

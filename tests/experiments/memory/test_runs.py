@@ -89,6 +89,15 @@ def test_a_host_too_small_for_what_leaves_is_infeasible_not_a_wrong_plan(bert):
     assert done.status == "infeasible" and "host do not fit" in done.reason
 
 
+def test_a_plan_that_does_not_fit_tells_what_it_needs_and_takes_with_endless_memory(bert):
+    """The surprise: a plan that lacks host memory lacks it with any device, so nothing is told of it."""
+    whole = outcome("baseline", bert, "a100-80g")
+    told = outcome("baseline", bert, device(40 * GIB)).provenance["unlimited"]
+    assert told == {name: value(whole, name) for name in ("peak_memory", "step_time")}
+    hardware = {"device": "a100-80g", "overrides": {"host_memory_bytes": 20e9}}
+    assert "unlimited" not in outcome("swap_all", bert, hardware).provenance
+
+
 def test_a_machine_without_host_memory_is_one_that_nothing_can_leave_for(bert):
     hardware = {"device": "a100-40g", "overrides": {"host_memory_bytes": 0}}
     done = outcome("swap_all", bert, hardware)

@@ -90,6 +90,7 @@ def test_a_model_that_does_not_fit_is_an_infeasible_outcome(spec: dict[str, Any]
         "stage 0 on device 0 (a100-80g): needs 8 MiB of 6 MiB, 4 MiB of it for model states: "
         "2097152 bytes missing"
     )
+    assert outcome.provenance["missing_bytes"] == 2 * 2**20
 
 
 def test_a_layer_graph_cannot_be_measured(spec: dict[str, Any]) -> None:

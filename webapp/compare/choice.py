@@ -1,7 +1,7 @@
 """What the address of a comparison asks for. The whole state of the page is in it, so that a link can be
 shared.
 
-``?column=policy&column=metric.step_time&sort=-metric.step_time&baseline=<run>&unfold=1&x=step_time&y=peak_memory``
+``?column=policy&column=metric.step_time&sort=-metric.step_time&baseline=<run>&unfold=1&figure=scatter&x=step_time&y=peak_memory``
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Choice:
     x: str = ""
     y: str = ""
     bar: str = ""
+    figure: str = ""
 
 
 def choice_of(query: QueryDict) -> Choice:
@@ -40,4 +41,5 @@ def choice_of(query: QueryDict) -> Choice:
         x=query.get("x", ""),
         y=query.get("y", ""),
         bar=query.get("bar", ""),
+        figure=query.get("figure", ""),
     )

@@ -11,7 +11,7 @@ from uuid import UUID
 from experiments.core.differences import ENDS, INTERVALS
 from experiments.core.metrics import METRICS
 from webapp.compare.choice import METRIC, Choice
-from webapp.compare.parameters import SEED, STATES, label_of, parameters_of, shown_value
+from webapp.compare.parameters import PRECISION, SEED, STATES, label_of, parameters_of, shown_value
 from webapp.compare.statistics import Estimate, difference, estimate, is_better, with_ends
 from webapp.hosts.evidence import device_sheets
 from webapp.runs.models import Run, RunDocument
@@ -19,15 +19,20 @@ from webapp.runs.models import Run, RunDocument
 #: So many metrics are shown until the reader chooses; the catalog's order says which come first.
 METRICS_AT_FIRST = 6
 #: Shown before the others of the catalog, which would hide the time behind kinds of memory.
-HEADLINES = ("peak_memory", "step_time", "ideal_share", "stall_time")
+HEADLINES = (
+    *("peak_memory", "step_time", "ideal_share", "stall_time"),
+    *("peak_memory_per_device", "samples_per_second", "mfu", "bubble_fraction", "exposed_communication_time"),
+    *("latency", "speedup", "compile_time", "compression_ratio"),
+    *("ttft_p99", "tpot_p99", "latency_mean", "slo_attainment", "throughput"),
+)
 #: What policies are ranked by until the reader sorts.
 RANKED_BY = ("step_time", "latency", "avg_jct", "ttft_mean")
 #: Always said next to the name of a run, never as a column of its own.
 BESIDE_THE_NAME = ("policy", "mode")
 #: How the key of a knob begins.
 KNOB = "knob."
-#: So many policies have too many knobs to be read next to one another.
-MANY = 8
+#: So many policies have knobs of one name by chance.
+MANY = 3
 #: Parameters, by the first part of their key, that say what was asked; the others say how it is answered.
 QUESTION = ("workload", "option", "hardware")
 
@@ -205,7 +210,7 @@ def compare(
         constants=tuple(
             (label_of(key), shown_value(key, value))
             for key, value in constants.items()
-            if key != "mode" and not (key.startswith(KNOB) and _one_each(entries))
+            if key != "mode" and value is not None and not (key.startswith(KNOB) and _one_each(entries))
         ),
         mode=modes.pop() if len(modes) == 1 else "",
         repeated=len({run.seed for run in runs}) > 1,
@@ -286,12 +291,30 @@ def _columns(
     keys = [key for key in parameters if key not in BESIDE_THE_NAME]
     metrics = [f"{METRIC}{name}" for name in _metric_names(entries)]
     chosen = set(choice.columns) & {*keys, *metrics}
-    usual = [key for key in differing if not (key.startswith(KNOB) and _one_each(entries))]
+    told = _implied(entries, differing)
+    usual = [key for key in differing if key not in told]
     first = sorted(metrics, key=lambda key: key.removeprefix(METRIC) not in HEADLINES)
     shown = chosen or {*usual, *first[:METRICS_AT_FIRST]}
     labels = [(key, label_of(key)) for key in keys]
     labels += [(key, METRICS[key.removeprefix(METRIC)].label) for key in metrics]
     return [Column(key, label, key in shown) for key, label in labels]
+
+
+def _implied(entries: Sequence[Entry], differing: Sequence[str]) -> set[str]:
+    """Parameters that others tell: model states follow from the precision, and of many policies a knob
+    from the policy where no two lines of one policy differ in it.
+    """
+    found = {STATES} if PRECISION in differing else set()
+    if len({entry.run.policy for entry in entries}) < MANY:
+        return found
+    return found | {key for key in differing if key.startswith(KNOB) and _follows_policy(entries, key)}
+
+
+def _follows_policy(entries: Sequence[Entry], key: str) -> bool:
+    by_policy: dict[str, set[str]] = {}
+    for entry in entries:
+        by_policy.setdefault(entry.run.policy, set()).add(repr(entry.parameters.get(key)))
+    return all(len(values) == 1 for values in by_policy.values())
 
 
 def _one_each(entries: Sequence[Entry]) -> bool:

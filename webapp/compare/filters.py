@@ -70,6 +70,11 @@ class RunFilter(django_filters.FilterSet):  # type: ignore[misc]
         return runs.filter(outcome_status=value) | runs.filter(outcome_status="", state=value)
 
     @property
+    def is_narrowed(self) -> bool:
+        """Whether any choice leaves runs out."""
+        return any(self.data.get(name) for name in self.filters)
+
+    @property
     def fields_shown(self) -> list[forms.BoundField]:
         """Search, and every choice that leaves anything to choose."""
         return [self.form["q"], *(self.form[n] for n in self.filters if n != "q" and self._choices(n))]

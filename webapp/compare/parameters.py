@@ -15,6 +15,8 @@ SEED = "seed"
 #: What training keeps for a parameter: of the runs that got as far as a step.
 STATES = "model_states"
 WORKLOAD = "workload"
+#: What a policy chooses for itself where nothing was asked.
+PRECISION = "option.precision"
 
 
 def parameters_of(run: Run) -> dict[str, Any]:

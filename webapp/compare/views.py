@@ -12,13 +12,14 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from webapp.accounts.access import ProjectRequest, in_project
-from webapp.compare import plots, services
-from webapp.compare.answer import answer_of
+from webapp.compare import services
+from webapp.compare.answer import Answer, answer_of
 from webapp.compare.choice import choice_of
-from webapp.compare.comparison import compare
+from webapp.compare.comparison import Comparison, Line, compare
 from webapp.compare.export import download
+from webapp.compare.fallen import fallen_of
+from webapp.compare.figures.chosen import drawn
 from webapp.compare.filters import MOST_RUNS, RunFilter, comparable, named_runs
-from webapp.compare.parallel import parallel
 from webapp.compare.tables import export_table
 from webapp.navigation import project_url
 from webapp.presentation import simulator_errors
@@ -54,19 +55,26 @@ def _page(request: ProjectRequest, runs: QuerySet[Run], page: dict[str, Any], pi
     errors = simulator_errors(request)
     if "export" in request.GET:
         return download(export_table(comparison, page["heading"], errors), request.GET["export"])
+    asked = answer_of(comparison, request.project, errors)
+    answer = None if chosen.is_narrowed else asked  # of a part there is a figure, but no finding
     page |= {
         "filter": chosen,
         "choice": choice,
         "comparison": comparison,
-        "lines": Paginator(comparison.lines, PER_PAGE).get_page(request.GET.get("page")),
-        "scatter": plots.scatter(comparison, choice, request.project, errors),
-        "parallel": parallel(comparison, request.project),
-        "bars": plots.bars(comparison, choice, request.project),
-        "answer": answer_of(comparison),
+        "lines": Paginator(_shown_lines(comparison, answer), PER_PAGE).get_page(request.GET.get("page")),
+        "answer": answer,
+        "fallen": fallen_of(answer, page.get("experiment")) if answer else None,
+        "figure": drawn(comparison, asked, choice, request.project, errors),
         "any_runs": runs.exists(),
         "moving": runs.exclude(state__in=Run.FINAL).exists(),
     }
     return render(request, "compare/comparison.html", page)
+
+
+def _shown_lines(comparison: Comparison, answer: Answer | None) -> list[Line]:
+    """The lines of the table: what fell out is told below it, but for what the others are compared with."""
+    fallen = answer.case.fallen if answer and answer.case.done else ()
+    return [line for line in comparison.lines if line.is_baseline or line.entry not in fallen]
 
 
 @require_POST

@@ -12,8 +12,8 @@ from tests.webapp import cast
 from tests.webapp.cast import Place
 from webapp.compare.choice import Choice
 from webapp.compare.comparison import compare
+from webapp.compare.figures.coordinates import coordinates
 from webapp.compare.filters import comparable
-from webapp.compare.parallel import parallel
 from webapp.compare.plots import bars, scatter
 from webapp.compare.statistics import estimate, with_ends
 from webapp.hosts import evidence
@@ -145,30 +145,40 @@ def test_measured_and_simulated_have_fronts_of_their_own(ada: Place) -> None:
 
 
 def test_parallel_coordinates_draw_only_lines_that_have_every_figure(memory: Experiment) -> None:
-    found = parallel(compare(runs_of(memory), Choice(unfold=True)), memory.project)
+    """The surprise: an axis has the units of its figure, from the lowest to the highest."""
+    found = coordinates(compare(runs_of(memory), Choice(unfold=True)), memory.project)
     assert found is not None
-    first, second = found["series"][:2]
-    assert len(found["series"]) == 4
-    assert first["x"] == ["peak memory", "step time", "model FLOPs utilization"]
-    assert (first["name"], first["y"]) == ("baseline, simulated", [1.0, 0.0, 1.0])
-    assert (second["y"][0], second["text"][0]) == (0.0, "30 GiB")
-    assert second["y"][1] == pytest.approx(0.4 / 0.6)
-    assert parallel(compare(runs_of(memory), Choice()), memory.project) is None
+    first, second = found["lines"][:2]
+    assert len(found["lines"]) == 4
+    axes = [(axis["label"], axis["better"]) for axis in found["axes"]]
+    assert axes == [("peak memory", "↓"), ("step time", "↓"), ("model FLOPs utilization", "↑")]
+    ticks = found["axes"][0]["ticks"]
+    assert (ticks[0], ticks[-1]) == ([0.0, "30 GiB"], [1.0, "60 GiB"])
+    assert [1 / 3, "40 GiB"] in [[pytest.approx(place), text] for place, text in ticks]
+    assert (first["name"], first["places"]) == ("baseline, simulated", [1.0, 0.0, 1.0])
+    assert (second["places"][0], second["texts"][0]) == (0.0, "30 GiB")
+    assert second["places"][1] == pytest.approx(0.4 / 0.6)
+    assert coordinates(compare(runs_of(memory), Choice()), memory.project) is None
 
 
 def test_the_page_says_why_a_run_has_no_figures(client: Client, ada: Place, memory: Experiment) -> None:
+    """Below the table, grouped by reason; the table of a part has them as lines."""
     page = client.get(ada.url(f"compare/{memory.pk}/")).content.decode()
-    assert "op 7 needs 3 GiB more" in page
-    assert "SIGSEGV in op 3" in page
-    assert page.count('class="badge state-infeasible"') == 1
-    assert page.count('class="badge state-failed"') == 1
+    fallen = page.split('id="fallen"')[1]
+    assert "op 7 needs 3 GiB more" in fallen
+    assert "SIGSEGV in op 3" in fallen
+    assert "1 does not fit, 1 gave no answer" in fallen
+    assert 'class="badge state-infeasible"' not in page
+    part = client.get(ada.url(f"compare/{memory.pk}/?status=infeasible")).content.decode()
+    assert part.count('class="badge state-infeasible"') == 1
+    assert 'id="answer"' not in part
 
 
 def test_every_row_says_its_mode_where_modes_are_mixed(
     client: Client, ada: Place, memory: Experiment
 ) -> None:
     url = ada.url(f"compare/{memory.pk}/")
-    assert client.get(url).content.decode().count("badge mode-simulated") == 2  # the heading, the front
+    assert client.get(url).content.decode().count("badge mode-simulated") == 1  # what was run
     cast.run(memory, "baseline", {"step_time": 2.0}, mode="measured", hardware="local")
     rows = client.get(url).content.decode().split("<tbody>")[1].split("</tbody>")[0]
     assert (rows.count("badge mode-simulated"), rows.count("badge mode-measured")) == (4, 1)
@@ -219,7 +229,7 @@ def test_a_hostile_name_stays_text(client: Client, ada: Place) -> None:
         cast.run(made, "same", {"step_time": 1.0, "peak_memory": 2.0}, options={"model": name + ending})
     page = client.get(ada.url(f"compare/{made.pk}/")).content.decode()
     assert "<script>alert" not in page
-    data = re.search(r'<script id="scatter-data" type="application/json">(.*?)</script>', page)
+    data = re.search(r'<script id="figure-plot-data" type="application/json">(.*?)</script>', page)
     assert data is not None
     assert name in json.loads(data.group(1))["series"][0]["name"]
 

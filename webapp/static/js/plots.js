@@ -20,9 +20,9 @@ function scaleOf(unit, series, axis) {
   return [1, unit];
 }
 
-// What bars that stand on one another come to.
-function heights(series) {
-  return { y: series[0].y.map((_, place) => series.reduce((sum, line) => sum + line.y[place], 0)) };
+// What bars that stand on one another, or lie end to end, come to.
+function totals(series, axis) {
+  return [{ [axis]: series[0][axis].map((_, place) => series.reduce((sum, line) => sum + line[axis][place], 0)) }];
 }
 
 function scaled(values, size) {
@@ -39,16 +39,27 @@ function trace(line, index, plot, xScale, yScale) {
     visible: place < HUES || line.always || plot.kind === "lanes" ? true : "legendonly", name: escapeText(line.name), x: scaled(line.x, xScale[0]), y: scaled(line.y, yScale[0]), text: line.text, hovertext: line.hover, customdata: line.href,
     hovertemplate: `${line.hover ? "%{hovertext}<br>" : line.text ? "%{text}<br>" : ""}%{x:.4~g}${unit(xScale)}, %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`,
   };
-  if (plot.x_label && typeof line.x[0] === "string") base.hovertemplate = `${line.text ? "%{text}<br>" : ""}%{x}: %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`;
+  if (line.hover_only) base.hovertemplate = `%{hovertext}<extra></extra>`;
+  if (line.group || line.of_group) Object.assign(base, { legendgroup: line.group || line.of_group, showlegend: Boolean(line.group), visible: true });
+  if (line.hover_only && plot.kind === "rows") return { ...base, type: "bar", orientation: "h", textposition: "none", marker: { color: color } };
+  if (plot.x_label && typeof line.x[0] === "string" && !line.hover_only) base.hovertemplate = `${line.text ? "%{text}<br>" : ""}%{x}: %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`;
   if (plot.kind === "lanes") return laneBars(base, line, xScale, color);
   if (plot.kind === "bar") return { ...base, type: "bar", width: logWidths(base.x, plot), marker: { color: color } };
   if (plot.kind === "scatter") {
-    const symbol = ["circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon"][index % HUES];
-    return { ...base, type: "scatter", mode: line.mode || "markers", textposition: line.textposition || "bottom center", cliponaxis: false, marker: { color: color, size: 8, symbol }, line: { color: color, shape: line.shape, dash: line.dash } };
+    const symbol = line.symbol || ["circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon"][index % HUES];
+    const marker = { color: color, size: line.size || 8, symbol, line: symbol.endsWith("-open") ? { color: color, width: 2 } : undefined };
+    return { ...base, type: "scatter", mode: line.mode || "markers", textposition: line.textposition || "bottom center", cliponaxis: false, marker, error_x: intervals(line, xScale, color), line: { color: color, shape: line.shape, dash: line.dash } };
   }
   const look = { color: color, width: line.stack ? 0.5 : 1.5, shape: line.shape || "linear", dash: line.dash };
   if (line.stack) return { ...base, type: "scatter", mode: "lines", stackgroup: line.stack, line: look, fillcolor: color };
   return { ...base, type: "scatter", mode: "lines", line: look };
+}
+
+// From `low` to `high` about each point.
+function intervals(line, scale, color) {
+  if (!line.low) return undefined;
+  const apart = (ends, sign) => ends.map((end, i) => (sign * (end - line.x[i])) / scale[0]);
+  return { type: "data", symmetric: false, array: apart(line.high, 1), arrayminus: apart(line.low, -1), color: color, thickness: 2, width: 5 };
 }
 
 // Bars from `x` to `to` in the lane `y`.
@@ -97,15 +108,55 @@ function marks(plot) {
   }));
 }
 
-function layout(plot, xScale, yScale) {
+// A limit on the x axis, with its name; what lies beyond it does not fit.
+function limitShapes(limit) {
+  if (!limit) return [];
+  return [{ type: "line", x0: limit.x, x1: limit.x, yref: "paper", y0: 0, y1: 1, layer: "below", line: limit.is_capacity ? { color: token("--bad"), width: 2 } : { color: token("--ink-soft"), width: 1.5, dash: "dash" } }];
+}
+
+// The hatched field of what does not fit.
+function fieldBeyond({ limit, x_range: x, y_range: y }, yScale) {
+  if (!limit?.beyond) return [];
+  const [bottom, top] = scaled(y, yScale[0]);
+  const pattern = { shape: "/", size: 8, solidity: 0.12, fgcolor: token("--bad"), bgcolor: token("--bad-soft"), fgopacity: 0.35 };
+  return [{ type: "scatter", mode: "lines", x: [limit.x, x[1], x[1], limit.x], y: [bottom, bottom, top, top], fill: "toself", fillpattern: pattern, line: { width: 0 }, opacity: 0.6, hoverinfo: "skip", showlegend: false }];
+}
+
+function limitNames(limit, log, narrow) {
+  if (!limit) return [];
+  const at = { x: log ? Math.log10(limit.x) : limit.x, yref: "paper", y: 1, yanchor: "bottom", showarrow: false };
+  const own = { ...at, xanchor: limit.is_capacity ? "right" : "center", text: `<b>${escapeText(limit.text)}</b>`, font: { size: 12, color: token("--ink") } };
+  const beyond = narrow ? limit.beyond.replace(/:.*/, "") : limit.beyond;
+  return limit.beyond ? [{ ...own, xshift: -4 }, { ...at, xanchor: "left", xshift: 4, text: `✗ ${escapeText(beyond)}`, font: { size: 12, color: token("--bad") } }] : [own];
+}
+
+// Ticks with words of their own: of those that a narrow plot would press together every second one.
+function worded(ticks, scale, narrow) {
+  if (!ticks) return {};
+  const kept = ticks.values.map((_, i) => !narrow || i % 2 === 0);
+  return { tickmode: "array", tickvals: scaled(ticks.values, scale[0]).filter((_, i) => kept[i]), ticktext: ticks.labels.filter((_, i) => kept[i]) };
+}
+
+// The lanes of a plot from top to bottom.
+function lanes(plot) {
+  return plot.lanes ? { type: "category", autorange: "reversed", categoryorder: "array", categoryarray: plot.lanes } : {};
+}
+
+function rangeOf(range, log) {
+  return range ? { range: log ? range.map(Math.log10) : range } : {};
+}
+
+function layout(plot, xScale, yScale, narrow) {
   const log = plot.log || "";
   return {
     font: { family: token("--font"), size: 12, color: token("--ink") },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    margin: { l: 56, r: 12, t: 8, b: 44 }, barmode: plot.kind === "lanes" ? "overlay" : plot.stack ? "stack" : "group", bargap: 0.08, hovermode: "closest",
-    xaxis: { ...axis(plot.x_label || "", xScale, log.includes("x")), ...numbered(plot) }, yaxis: { ...axis(plot.y_label || "", yScale, log.includes("y")), ...(plot.kind === "lanes" ? { type: "category", autorange: "reversed", categoryorder: "array", categoryarray: plot.lanes } : {}) },
-    showlegend: plot.series.length > 1, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
-    hoverlabel: { font: { family: token("--font") } }, shapes: [...(plot.shapes || []), ...marks(plot)], annotations: marks(plot).map((mark) => ({ x: mark.x0, yref: "paper", y: 1, yanchor: "top", xanchor: "left", showarrow: false, text: escapeText(mark.text), font: { size: 10, color: mark.line.color }, textangle: -90 })),
+    margin: { l: 56, r: 12, t: plot.limit ? 24 : 8, b: 44 }, barmode: plot.kind === "lanes" ? "overlay" : plot.stack || plot.kind === "rows" ? "stack" : "group", bargap: 0.08, hovermode: "closest",
+    xaxis: { ...axis((narrow && plot.x_ticks ? plot.x_label.split(",")[0] : plot.x_label) || "", plot.x_ticks ? [1, ""] : xScale, log.includes("x")), ...numbered(plot), ...worded(plot.x_ticks, xScale, narrow), ...rangeOf(plot.x_range, log.includes("x")) },
+    yaxis: { ...axis(plot.y_label || "", yScale, log.includes("y")), ...rangeOf(plot.y_range && scaled(plot.y_range, yScale[0]), log.includes("y")), ...(plot.y_range && log.includes("y") ? { dtick: "D2" } : {}), ...lanes(plot) },
+    showlegend: plot.series.length > 1, legend: { orientation: "h", y: plot.limit ? 1.06 : 1.02, yanchor: "bottom", x: 0 },
+    hoverlabel: { font: { family: token("--font") } }, shapes: [...(plot.shapes || []), ...limitShapes(plot.limit), ...marks(plot)],
+    annotations: [...limitNames(plot.limit, log.includes("x"), narrow), ...marks(plot).map((mark) => ({ x: mark.x0, yref: "paper", y: 1, yanchor: "top", xanchor: "left", showarrow: false, text: escapeText(mark.text), font: { size: 10, color: mark.line.color }, textangle: -90 }))],
   };
 }
 
@@ -123,15 +174,17 @@ function roomForLegend(canvas, traces) {
 
 function draw(canvas) {
   const plot = JSON.parse(document.getElementById(canvas.dataset.plot).textContent);
-  const xScale = scaleOf(plot.x_unit || "", plot.series, "x");
-  const yScale = scaleOf(plot.y_unit || "", plot.stack ? [heights(plot.series)] : plot.series, "y");
-  const parts = partsOf(plot.series.map((line, index) => trace(line, index, plot, xScale, yScale)));
+  const xScale = scaleOf(plot.x_unit || "", plot.kind === "rows" ? totals(plot.series, "x") : plot.series, "x");
+  const yScale = scaleOf(plot.y_unit || "", plot.stack ? totals(plot.series, "y") : plot.series, "y");
+  const narrow = canvas.clientWidth < NARROW;
+  if (narrow) for (const line of plot.series) line.text = line.narrow_text || line.text;
+  const parts = partsOf([...fieldBeyond(plot, yScale), ...plot.series.map((line, index) => trace(line, index, plot, xScale, yScale))]);
   const options = {
     responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
     modeBarButtonsToAdd: [{ name: "SVG", title: "Download as SVG", icon: Plotly.Icons.disk, click: (figure) => Plotly.downloadImage(figure, { format: "svg", filename: plot.title }) }],
     toImageButtonOptions: { format: "png", scale: 2, filename: plot.title },
   };
-  drawParts(canvas, parts, layout(plot, xScale, yScale), options, (traces) => roomForLegend(canvas, traces));
+  drawParts(canvas, parts, layout(plot, xScale, yScale, narrow), options, (traces) => roomForLegend(canvas, traces));
   if (!canvas.dataset.linked) {
     canvas.dataset.linked = "yes";
     canvas.on("plotly_click", (event) => { if (typeof event.points[0].customdata === "string") window.location.assign(event.points[0].customdata); });

@@ -1,0 +1,85 @@
+"""Parallel plans: which trains fastest on a cluster, at what share of its peak and in how much memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from webapp.compare.answers.case import Case, value
+from webapp.compare.answers.words import amount, joined, link, longer, strong
+from webapp.compare.comparison import Entry
+from webapp.presentation import figure
+
+TIME, RATE, MEMORY, MFU, STALE = (
+    "step_time", "samples_per_second", "peak_memory_per_device", "mfu", "staleness_mean",
+)  # fmt: skip
+RANKED_BY = RATE
+
+
+def ranking(case: Case) -> list[Entry]:
+    """Most samples a second first: plans may differ in the samples of a step."""
+    return case.ranked(RATE, lambda rate: -rate)
+
+
+def headline(case: Case) -> SafeString:
+    ranked = ranking(case)
+    if not ranked:
+        return strong(f"None of {case.total} plans fits {case.workload} on {case.where}.")
+    best = ranked[0]
+    start = strong(f"{case.workload} trains fastest on {case.where} with")
+    found = format_html(
+        "{} {}: {} a step{}.", start, link(best, case.project), amount(best, TIME), _costs(best)
+    )
+    return joined((found, *_late(case, ranked), *_runner_up(case, ranked)))
+
+
+def _costs(best: Entry) -> SafeString:
+    """What it makes of the devices, and what it takes of them."""
+    parts = [""]
+    if MFU in best.estimates:
+        parts.append(format_html("{} of peak FLOP/s", figure(value(best, MFU), "fraction")))
+    if MEMORY in best.estimates:
+        parts.append(format_html("{} on the fullest device", figure(value(best, MEMORY), "bytes")))
+    return joined(parts, ", ")
+
+
+def _late(case: Case, ranked: list[Entry]) -> Iterator[SafeString]:
+    """A plan with late gradients is another training; the best without is told too."""
+    best = ranked[0]
+    on_time = [entry for entry in ranked if not _staleness(entry)]
+    if not _staleness(best):
+        return
+    late = figure(_staleness(best), "updates")
+    yield format_html("Its gradients are {} late on average.", late)
+    if on_time:
+        first = on_time[0]
+        yield format_html(
+            "Of those with none {} leads with {}.", link(first, case.project), amount(first, TIME)
+        )
+
+
+def _runner_up(case: Case, ranked: list[Entry]) -> Iterator[SafeString]:
+    others = [entry for entry in ranked[1:] if value(entry, RATE) < value(ranked[0], RATE)]
+    if not others:
+        return
+    ratio = value(ranked[0], RATE) / value(others[0], RATE)
+    yield format_html("{} takes {}{}.", link(others[0], case.project), longer(ratio), _costs(others[0]))
+
+
+def _staleness(entry: Entry) -> float:
+    return value(entry, STALE) if STALE in entry.estimates else 0.0
+
+
+def sentences(case: Case) -> Iterator[SafeString]:
+    if case.waiting or not case.done:
+        return
+    yield format_html("{} of {} policies fit.", strong(len(case.done)), case.total)
+    equal = [e for e in ranking(case)[1:] if value(e, RATE) == value(ranking(case)[0], RATE)]
+    if equal:
+        yield format_html("As fast: {}.", joined((link(entry, case.project) for entry in equal), ", "))
+    leanest = min(case.having(MEMORY), key=lambda entry: value(entry, MEMORY), default=None)
+    if leanest is not None and leanest is not ranking(case)[0]:
+        figures = (amount(leanest, MEMORY), amount(leanest, TIME))
+        yield format_html("{} needs least memory: {} at {} a step.", link(leanest, case.project), *figures)

@@ -1,0 +1,85 @@
+"""Serving: which keeps its objective up to the highest rate, or answers soonest at the one rate asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from experiments.core.metrics import METRICS
+from experiments.core.units import significant
+from webapp.compare.answers.case import Case, value
+from webapp.compare.answers.words import amount, joined, link, longer, strong
+from webapp.compare.comparison import Entry
+from webapp.presentation import figure
+
+RATE, ATTAINED, LATENCY = "option.rate", "slo_attainment", "latency_mean"
+RANKED_BY = LATENCY
+#: A rate is kept where so many of the requests are within their objective.
+KEPT = 0.9
+
+
+def ranking(case: Case) -> list[Entry]:
+    return case.ranked(LATENCY)
+
+
+def rates(case: Case) -> list[float]:
+    """The rates that were asked for, ascending; fewer than two are no axis."""
+    return sorted({float(r) for e in case.comparison.entries if (r := e.parameters.get(RATE)) is not None})
+
+
+def sustained(case: Case) -> dict[str, float]:
+    """By policy: the highest rate up to which every run kept its objective; 0 where the lowest did not."""
+    found: dict[str, float] = {}
+    for name in dict.fromkeys(entry.name for entry in case.having(ATTAINED)):
+        own = {float(e.parameters.get(RATE) or 0): e for e in case.having(ATTAINED) if e.name == name}
+        found[name] = 0.0
+        for rate in sorted(own):
+            if value(own[rate], ATTAINED) < KEPT:
+                break
+            found[name] = rate
+    return found
+
+
+def headline(case: Case) -> SafeString:
+    if len(rates(case)) > 1 and case.having(ATTAINED):
+        return _by_rate(case)
+    ranked = ranking(case)
+    if not ranked:
+        return strong(f"None of {case.total} policies answers a request of {case.workload}.")
+    best = ranked[0]
+    start = format_html(
+        "{} answers a request in {} on average", link(best, case.project), amount(best, LATENCY)
+    )
+    return joined((format_html("{}.", start), *_runner_up(case, ranked)))
+
+
+def _by_rate(case: Case) -> SafeString:
+    kept = sorted(sustained(case).items(), key=lambda item: -item[1])
+    (best, rate), *others = kept
+    what = f"{significant(100 * KEPT)} % of its requests within their objective"
+    if not rate:
+        return strong(f"No policy keeps {what} at {significant(rates(case)[0])} requests a second.")
+    bound = "at least " if rate == rates(case)[-1] else ""
+    found = format_html(
+        "{} up to {}{} requests a second.", strong(f"{best} keeps {what}"), bound, strong(significant(rate))
+    )
+    told = (f"{name} up to {significant(r)}" if r else f"{name} at none of the rates" for name, r in others)
+    return joined((found, format_html("{}.", joined(told, ", ")) if others else ""))
+
+
+def _runner_up(case: Case, ranked: list[Entry]) -> Iterator[SafeString]:
+    if len(ranked) > 1:
+        ratio = value(ranked[1], LATENCY) / value(ranked[0], LATENCY)
+        yield format_html("{} takes {}.", link(ranked[1], case.project), longer(ratio))
+
+
+def sentences(case: Case) -> Iterator[SafeString]:
+    if case.waiting or not ranking(case) or len(rates(case)) > 1:
+        return
+    best = ranking(case)[0]
+    for name in ("throughput", "ttft_p99", ATTAINED):
+        if name in best.estimates:
+            shown = figure(value(best, name), METRICS[name].unit)
+            yield format_html("Its {} is {}.", METRICS[name].label, shown)

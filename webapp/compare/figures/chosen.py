@@ -1,0 +1,73 @@
+"""Which figure of a comparison is drawn: the one that the address names, else its family's first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from webapp.accounts.models import Project
+from webapp.compare import plots
+from webapp.compare.answer import Answer
+from webapp.compare.answers.case import Case
+from webapp.compare.choice import Choice
+from webapp.compare.comparison import Comparison
+from webapp.compare.figures.coordinates import coordinates
+from webapp.compare.figures.curves import attainment, distribution
+from webapp.compare.figures.front import front
+from webapp.compare.figures.parts import parts
+from webapp.compare.figures.ratios import ratios
+from webapp.hosts.evidence import SimulatorErrors
+
+Build = Callable[[Case], dict[str, Any] | None]
+#: Figures of an answer by family, the first shown first: key, what its button says, what draws it.
+OF_FAMILIES: dict[str, tuple[tuple[str, str, Build], ...]] = {
+    "memory": (("front", "time and memory", front),),
+    "parallel": (("front", "time and memory", front), ("parts", "where the step goes", parts)),
+    "compilation": (("ratios", "speed-up", ratios),),
+    "cluster": (("distribution", "done by then", distribution),),
+    "serving": (("attainment", "by rate", attainment), ("distribution", "answered by then", distribution)),
+}
+#: Figures of every comparison.
+OF_ALL = (("scatter", "scatter"), ("bars", "bars"), ("coordinates", "parallel coordinates"))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The figure ``key``: ``plot`` for ``plots.js``, or ``scatter`` or ``coordinates`` with what these need.
+
+    ``choices`` are all figures of the comparison, as (key, what the button says).
+    """
+
+    key: str
+    choices: tuple[tuple[str, str], ...]
+    plot: dict[str, Any] | None = None
+    scatter: plots.Scatter | None = None
+    coordinates: dict[str, Any] | None = None
+
+
+def drawn(
+    comparison: Comparison, answer: Answer | None, choice: Choice, project: Project, errors: SimulatorErrors
+) -> Drawn | None:
+    """``None`` where no run has a figure yet."""
+    own = OF_FAMILIES[comparison.family] if answer else ()
+    choices = (*((key, label) for key, label, _ in own), *OF_ALL)
+    builders = {key: build for key, _, build in own}
+
+    def draw(key: str) -> Drawn | None:
+        if key == "scatter":
+            scatter = plots.scatter(comparison, choice, project, errors)
+            return Drawn(key, choices, plot=scatter.plot, scatter=scatter) if scatter else None
+        if key == "coordinates":
+            lines = coordinates(comparison, project)
+            return Drawn(key, choices, coordinates=lines) if lines else None
+        plot = plots.bars(comparison, choice, project) if key == "bars" else _built(builders[key], answer)
+        return Drawn(key, choices, plot=plot) if plot else None
+
+    keys = [key for key, _ in choices]
+    wanted = [choice.figure, *keys] if choice.figure in keys else keys
+    return next(filter(None, map(draw, wanted)), None)
+
+
+def _built(build: Build, answer: Answer | None) -> dict[str, Any] | None:
+    return build(answer.case) if answer else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from django.contrib.auth.decorators import login_required
 from django.db.models import QuerySet
@@ -19,9 +19,10 @@ from webapp.api.projects import project_of
 from webapp.api.schemas import Problem
 from webapp.api.tokens import TeamToken, may_write
 from webapp.artifacts.models import Artifact
-from webapp.runs.models import Experiment, Run
+from webapp.runs.models import Experiment, Run, RunQuerySet
 
 MOST_PER_PAGE = 200
+Rows = TypeVar("Rows", bound=QuerySet[Any])
 REFUSALS = dict.fromkeys((400, 401, 403, 404, 413, 422), Problem)
 
 
@@ -67,7 +68,7 @@ def require_writer(request: HttpRequest) -> ApiToken:
     return token
 
 
-def runs_of(request: HttpRequest) -> QuerySet[Run]:
+def runs_of(request: HttpRequest) -> RunQuerySet:
     """The team's policy runs with what an answer reads of them."""
     runs = Run.objects.filter(
         project__team=token_of(request).team, project__trashed_at=None, kind=Run.Kind.POLICY
@@ -87,7 +88,7 @@ def artifacts_of(request: HttpRequest) -> QuerySet[Artifact]:
     return found.filter(project__trashed_at=None).select_related("project", "blob")
 
 
-def in_project(request: HttpRequest, rows: QuerySet[Any], project: str | None) -> QuerySet[Any]:
+def in_project(request: HttpRequest, rows: Rows, project: str | None) -> Rows:
     """Those of the named project of the caller's team; all of the team's where none is named."""
     return rows if project is None else rows.filter(project=project_of(token_of(request).team, project))
 

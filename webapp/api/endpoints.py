@@ -6,7 +6,6 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import Q, QuerySet
 from django.http import FileResponse, HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import File, Status, UploadedFile
@@ -127,7 +126,7 @@ def list_runs(
     if state is not None:
         found = found.filter(state=_state(state))
     if after is not None:
-        found = _older(found, get_object_or_404(runs_of(request), pk=after))
+        found = found.older_than(get_object_or_404(runs_of(request), pk=after))
     rows, following = one_page(found.order_by("-queued_at", "-id"), limit)
     return {"runs": [answers.run_row(run) for run in rows], "next": following}
 
@@ -136,11 +135,6 @@ def _state(state: str) -> str:
     if state not in Run.State.values:
         raise BadInput(f"{state!r:.80} is not a state", "state", ", ".join(Run.State.values))
     return state
-
-
-def _older(runs: QuerySet[Run], last: Run) -> QuerySet[Run]:
-    same_time = Q(queued_at=last.queued_at, pk__lt=last.pk)
-    return runs.filter(Q(queued_at__lt=last.queued_at) | same_time)
 
 
 @api.get("/runs/{uuid:run}", response={200: RunAnswer, **REFUSALS}, tags=["runs"])

@@ -23,9 +23,9 @@ def comparable(project: Project) -> QuerySet[Run]:
     return wanted.order_by("queued_at", "id")
 
 
-def named_runs(query: QueryDict) -> list[UUID]:
+def named_runs(query: QueryDict, name: str = "run") -> list[UUID]:
     """The runs that ``?run=`` names, given several times or with commas; what is no id is passed over."""
-    words = [word.strip() for text in query.getlist("run") for word in text.split(",")]
+    words = [word.strip() for text in query.getlist(name) for word in text.split(",")]
     found = [_uuid(word) for word in words[:MOST_RUNS]]
     return list(dict.fromkeys(run for run in found if run))
 

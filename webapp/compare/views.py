@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.core.paginator import Paginator
@@ -15,6 +16,7 @@ from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare import services
 from webapp.compare.answer import Answer, answer_of
 from webapp.compare.choice import choice_of
+from webapp.compare.chooser import PREFIX, chooser, is_choosing
 from webapp.compare.comparison import Comparison, Line, compare
 from webapp.compare.export import download
 from webapp.compare.fallen import fallen_of
@@ -44,9 +46,16 @@ def experiment(request: ProjectRequest, experiment: UUID) -> HttpResponse:
 @require_safe
 @in_project()
 def runs(request: ProjectRequest) -> HttpResponse:
-    """Any runs of the project: ``?run=<id>&run=<id>`` or ``?run=<id>,<id>``."""
-    chosen = comparable(request.project).filter(pk__in=named_runs(request.GET))
-    return _page(request, chosen, {"heading": "Comparison"}, "")
+    """Any runs of the project: ``?run=<id>&run=<id>`` or ``?run=<id>,<id>``; else all to choose from."""
+    if is_choosing(request.GET):
+        page = {"chooser": chooser(request.project, request.GET), "is_asked": "compare" in request.GET}
+        return render(request, "compare/chooser.html", page)
+    named = named_runs(request.GET)
+    if "compare" in request.GET:
+        return redirect(f"{request.path}?{urlencode({'run': named}, doseq=True)}")
+    chosen = comparable(request.project).filter(pk__in=named)
+    asked = urlencode({"run": named, f"{PREFIX}-q": ""}, doseq=True)
+    return _page(request, chosen, {"heading": "Comparison", "other_runs": f"?{asked}"}, "")
 
 
 def _page(request: ProjectRequest, runs: QuerySet[Run], page: dict[str, Any], pinned: str) -> HttpResponse:

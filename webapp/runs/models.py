@@ -65,6 +65,18 @@ class Experiment(models.Model):
 
 
 class RunQuerySet(models.QuerySet["Run"]):
+    def containing(self, text: str, project: Project) -> RunQuerySet:
+        """Runs of ``project`` whose policy, workload or experiment has ``text`` in its name."""
+        named = {"project": project, "name__icontains": text}
+        files, made = Artifact.objects.filter(**named), Experiment.objects.filter(**named)
+        by_name = models.Q(artifact__in=files.values("pk")) | models.Q(experiment__in=made.values("pk"))
+        return self.filter(models.Q(policy__icontains=text) | by_name)
+
+    def older_than(self, last: Run) -> RunQuerySet:
+        """The page after ``last`` of a list that has the newest first."""
+        same_time = models.Q(queued_at=last.queued_at, pk__lt=last.pk)
+        return self.filter(models.Q(queued_at__lt=last.queued_at) | same_time)
+
     def queue_lengths(self) -> dict[str, int]:
         """How many runs wait: ``total``, and those that ask for ``anywhere``, ``cpu`` or ``cuda``."""
         needs = {"anywhere": "", "cpu": "cpu", "cuda": "cuda"}

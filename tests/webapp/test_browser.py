@@ -79,9 +79,11 @@ def test_an_experiment_moves_without_reloading_and_survives_a_reload(red: Cast, 
         enter(page, address, red.vera)
         page.goto(address + red.url(f"experiments/{experiment.pk}/"))
         page.evaluate("window.notReloaded = true")
+        page.get_by_text("1 waiting").click()
         page.get_by_text("place 1 in the queue").wait_for()
         Run.objects.filter(pk=running.pk).update(progress_step="op 7 of 9", progress_at=timezone.now())
         page.get_by_text("op 7 of 9").wait_for()
+        assert page.get_by_text("place 1 in the queue").is_visible()  # what was unfolded stays so
         Run.objects.update(state="succeeded", outcome_status="ok", progress=1, finished_at=timezone.now())
         page.get_by_text("all ended").wait_for()
         assert page.evaluate("window.notReloaded")

@@ -16,7 +16,7 @@ from django.db.models import Max
 from django.http import StreamingHttpResponse
 from django.utils import timezone
 
-from webapp.runs import turns
+from webapp.runs import results, turns
 from webapp.runs.models import Experiment, Run
 
 #: How often the stream looks for changes, and how often it says that it lives (seconds).
@@ -30,13 +30,18 @@ FINAL = [str(state) for state in Run.FINAL]
 @dataclass(frozen=True)
 class Row:
     """A run of the grid. ``left`` is the time left in seconds from measured progress, ``None`` when not
-    known.
+    known; ``figures`` are those that rows show, in words.
     """
 
     run: Run
     left: float | None
     position: int | None
     silent_minutes: int | None
+    figures: tuple[str, ...]
+
+    @property
+    def cause(self) -> str:
+        return results.cause(self.run)
 
     @property
     def waits_for(self) -> Run | None:
@@ -51,7 +56,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Cells:
+    """``rows`` are the runs that have begun or ended, in the order asked for; ``waiting`` have not begun."""
+
     rows: tuple[Row, ...]
+    waiting: tuple[Row, ...]
+    #: Metrics of which every row shows a figure.
+    headlines: tuple[str, ...]
+    #: The whole experiment as one bar.
+    segments: tuple[results.Segment, ...]
     constant: tuple[tuple[str, Any], ...]
     varying: tuple[str, ...]
     #: Each state with how many runs are in it, in words.
@@ -60,6 +72,12 @@ class Cells:
     left: float | None
     is_final: bool
     total: int
+    #: Mode, family and hardware where they are the same in all.
+    badge: tuple[str, str, str] | None
+
+    @property
+    def shown(self) -> int:
+        return len(self.rows) + len(self.waiting)
 
 
 def seconds_left(run: Run, now: datetime) -> float | None:
@@ -91,21 +109,30 @@ def _silent_minutes(run: Run, now: datetime) -> int | None:
     return int((now - last).total_seconds() // 60)
 
 
-def _row(run: Run, now: datetime, place: int | None) -> Row:
-    return Row(run, seconds_left(run, now), place, _silent_minutes(run, now))
+def _rows(runs: Sequence[Run], now: datetime, headlines: Sequence[str]) -> list[Row]:
+    found, waiting = results.figures(runs, headlines), places(runs)
+    told = {run.pk: tuple(results.shown(found.get(run.pk, {}), name) for name in headlines) for run in runs}
+    return [
+        Row(run, seconds_left(run, now), waiting.get(run.pk), _silent_minutes(run, now), told[run.pk])
+        for run in runs
+    ]
 
 
 def grid(experiment: Experiment) -> Cells:
     """The runs in the order asked for, what is equal in all of them apart."""
     runs = list(experiment.runs.select_related("artifact", "host", "after").order_by("queued_at", "id"))
     now = timezone.now()
-    waiting = places(runs)
     shown = runs if len(runs) <= MOST_ROWS else sorted(runs, key=_stillness)[:MOST_ROWS]
-    rows = tuple(_row(run, now, waiting.get(run.pk)) for run in shown)
+    headlines = results.headlines(runs)
+    rows = _rows(shown, now, headlines)
+    badges = {(run.mode, run.family, run.hardware) for run in runs}
     constant, varying = _differences(runs)
     counts = [(state, sum(run.state == state for run in runs)) for state in Run.State.values]
     return Cells(
-        rows,
+        tuple(row for row in rows if row.run.state != Run.State.QUEUED),
+        tuple(row for row in rows if row.run.state == Run.State.QUEUED),
+        headlines,
+        results.segments(runs),
         constant,
         varying,
         tuple((state, Run.State(state).count_in_words(count)) for state, count in counts if count),
@@ -113,6 +140,7 @@ def grid(experiment: Experiment) -> Cells:
         _experiment_left(runs, now),
         all(run.is_final for run in runs),
         len(runs),
+        badges.pop() if len(badges) == 1 else None,
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 
 import pytest
 from asgiref.sync import async_to_sync
 from django.utils import timezone
 
-from tests.webapp.cast import Cast, experiment_with, finished, ready, run_in, signed_in
+from tests.webapp.cast import Cast, experiment_with, finished, ready, run, run_in, signed_in
 from webapp.runs import figures, live
 from webapp.runs.figures import figures_of, outline
 from webapp.runs.lanes import lanes_of
@@ -44,6 +45,30 @@ def test_the_grid_folds_what_is_equal_and_shows_what_differs(cast: Cast) -> None
     assert dict(grid.constant)["policy"] == "baseline"
     assert grid.counts == (("queued", "2 queued"), ("running", "1 running"), ("failed", "1 failed"))
     assert grid.fraction == (1 + 0.5) / 4
+
+
+def test_rows_show_figures_as_they_come_and_fold_what_waits(cast: Cast) -> None:
+    """The surprise: a speed-up whose interval holds 1 is no figure, and what fell out says why."""
+    model = ready(cast.project)
+    made = experiment_with(cast.project, model, queued=3, running=1)
+    run(made, "swap_all", {"step_time": 1.5, "peak_memory": 2.0 * 2**30}, artifact=model)
+    reason = "op 7 (mm_3, forward): 5 more bytes do not fit: 9 bytes are missing of 8"
+    run(made, "checkpoint", state="infeasible", outcome_status="infeasible", reason=reason, artifact=model)
+    unseen = {"speedup": 1.1, "speedup_low": 0.9, "speedup_high": 1.3}
+    run(made, "cse", unseen, family="compilation", artifact=model)
+    grid = live.grid(made)
+    assert grid.headlines == ("step_time", "peak_memory", "latency", "speedup", "compile_time")
+    by_policy = {row.run.policy: [re.sub("<[^>]*>", "", one) for one in row.figures] for row in grid.rows}
+    assert by_policy["swap_all"] == ["1.5 s", "2 GiB", "", "", ""]
+    assert by_policy["cse"] == ["", "", "", "no difference seen", ""]
+    assert [row.cause for row in grid.rows if row.cause] == ["memory runs out at mm_3, forward"]
+    assert len(grid.waiting) == 3
+    assert [(part.name, part.start, part.count) for part in grid.segments] == [
+        ("succeeded", 0, 2),
+        ("infeasible", 2, 1),
+        ("running", 3, 1),
+        ("queued", 4, 3),
+    ]
 
 
 def test_silence_is_said(cast: Cast) -> None:

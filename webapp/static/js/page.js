@@ -56,6 +56,13 @@ document.addEventListener("submit", (event) => {
   if (question && !window.confirm(question)) event.preventDefault();
 });
 
+// What the reader has unfolded stays so when a part of the page is renewed.
+const unfolded = new Set();
+document.addEventListener("toggle", ({ target }) => { if (target.id) unfolded[target.open ? "add" : "delete"](target.id); }, true);
+document.addEventListener("htmx:afterSwap", () => {
+  for (const id of unfolded) document.getElementById(id)?.setAttribute("open", "");
+});
+
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   document.dispatchEvent(new CustomEvent("themechange"));
 });

@@ -50,6 +50,7 @@ max_parameter_difference         abs        lower   largest parameter difference
 bubble_fraction                  fraction   lower   pipeline bubble
 exposed_communication_time       s          lower   exposed communication time
 communication_time               s          lower   communication time
+update_time                      s          lower   time of the optimizer
 communication_bytes              bytes      lower   bytes communicated per device
 devices                          devices    -       devices used
 staleness_mean                   updates    lower   mean updates that gradients are late

@@ -42,6 +42,8 @@ def simulated_metrics(
         "bubble_fraction": found.bubble_fraction,
         "exposed_communication_time": found.exposed_communication_time / plan.steps,
         "communication_time": found.communication_time / plan.steps,
+        "recompute_time": found.recompute_time / plan.steps,
+        "update_time": found.update_time / plan.steps,
         "communication_bytes": found.communication_bytes / plan.steps,
         "peak_memory_per_device": found.peak_memory,
         "mean_peak_memory_per_device": found.mean_peak_memory,

@@ -3,18 +3,19 @@
 Of each device's time in a step, ``busy`` is spent computing, ``bubble`` is idle time that the schedule has
 even if messages took no time, and the rest is exposed communication: step_time = busy + bubble + exposed.
 ``bubble_fraction`` is the mean bubble of the devices over the step time, so that for equal stages and no
-communication it is (p-1)/(m+p-1).
+communication it is (p-1)/(m+p-1). Of the busy time ``recompute_time`` computes dropped activations again and
+``update_time`` is the optimizer's; both are means over devices, as the others.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.core.progress import accompany
-from experiments.parallel.interface import Evaluation, Slot
+from experiments.parallel.interface import BACKWARD, Evaluation, Slot
 from experiments.parallel.interface.exchanges import SUMMATION
 from experiments.parallel.simulator.asynchrony import Asynchrony
 from experiments.parallel.simulator.build import Builder
@@ -58,6 +59,8 @@ class StepSimulation:
     samples_per_second: float
     memory: tuple[Usage, ...]
     lanes: tuple[WorkerLane, ...]
+    recompute_time: float = 0.0
+    update_time: float = 0.0
     asynchrony: Asynchrony = field(default_factory=Asynchrony)
 
     @property
@@ -84,14 +87,12 @@ def report(built: Builder, times: TaskTimes, free: TaskTimes, memory: list[Usage
     lanes = accompany(range(len(built.plan.workers)), built.estimate.progress, 1)
     busy, without = _busy(built), _pace(built, free)
     bubbles = tuple((without - seconds) / span if span else 0.0 for seconds in busy)
-    weights = [len(worker.devices) for worker in built.plan.workers]
-    bubble = sum(b * w for b, w in zip(bubbles, weights, strict=True)) / sum(weights)
     sent, seconds = _busiest_sender(built)
     model_flops, hardware_flops = _flops(built)
     peak = sum(built.estimate.devices[d].peak(built.estimate.dtype) for d in built.plan.devices) * span
     return StepSimulation(
         step_time=span,
-        bubble_fraction=bubble,
+        bubble_fraction=_mean_over_devices(built, bubbles),
         bubble_by_worker=bubbles,
         exposed_communication_time=max(0.0, span - without),
         communication_bytes=sent,
@@ -104,7 +105,14 @@ def report(built: Builder, times: TaskTimes, free: TaskTimes, memory: list[Usage
         samples_per_second=built.plan.batch / span if span else 0.0,
         memory=tuple(memory),
         lanes=tuple(_lane(built, times, worker) for worker in lanes),
+        recompute_time=_mean_over_devices(built, _recomputing(built)),
+        update_time=_mean_over_devices(built, _updating(built)),
     )
+
+
+def _mean_over_devices(built: Builder, by_worker: Sequence[float]) -> float:
+    weights = [len(worker.devices) for worker in built.plan.workers]
+    return sum(value * weight for value, weight in zip(by_worker, weights, strict=True)) / sum(weights)
 
 
 def _pace(built: Builder, times: TaskTimes) -> float:
@@ -127,6 +135,28 @@ def _busy(built: Builder) -> list[float]:
         if lane >= 0:
             busy[lane] += seconds
     return [busy[worker] for worker in built.stands_for]
+
+
+def _recomputing(built: Builder) -> list[float]:
+    """Seconds for which each worker computes again what its forward passes dropped."""
+    seconds = [0.0] * len(built.plan.workers)
+    for worker in set(built.stands_for) if built.figures.again.any() else ():
+        for slot in built.plan.workers[worker].slots:
+            if slot.kind == BACKWARD:
+                stage = built.plan.stages[slot.stage]
+                again = built.figures.recomputed_seconds(slot, range(stage.begin, stage.end))
+                seconds[worker] += again * built.passes.slowdown[worker]
+    return [seconds[worker] for worker in built.stands_for]
+
+
+def _updating(built: Builder) -> list[float]:
+    """Seconds of each worker's optimizer."""
+    seconds = [0.0] * len(built.plan.workers)
+    graph = built.graph
+    for lane, label, taken in zip(graph.lane, graph.label, graph.seconds, strict=True):
+        if lane >= 0 and isinstance(label, str) and label.startswith("U."):
+            seconds[lane] += taken
+    return [seconds[worker] for worker in built.stands_for]
 
 
 def _sent_messages(built: Builder) -> list[tuple[Message, int]]:

@@ -29,6 +29,9 @@ from experiments.parallel.interface.slices import attention_shares, slice_shares
 from experiments.workloads.layers import Handed
 from experiments.workloads.step import Floats
 
+#: What a backward pass computes once more, as a kind of its own.
+AGAIN = "again"
+
 
 class StageFigures:
     """Everything per layer of the whole model, scaled to one micro-batch; columns have shape (layers,).
@@ -95,7 +98,8 @@ class StageFigures:
             backward = backward + weight
         elif self.estimate.walks_again:
             weight = backward + weight
-        return {FORWARD: forward, BACKWARD: backward + forward * self.again, WEIGHT: weight}
+        again = forward * self.again
+        return {FORWARD: forward, BACKWARD: backward + again, WEIGHT: weight, AGAIN: again}
 
     @property
     def gradient_kind(self) -> str:
@@ -113,6 +117,10 @@ class StageFigures:
                 column = column * slice_shares(part, self.plan.sequence, self._attention)
             self._seconds[key] = float(column[layers.start : layers.stop].sum())
         return self._seconds[key]
+
+    def recomputed_seconds(self, slot: Slot, layers: range) -> float:
+        """Of ``seconds`` of a backward pass, what computing dropped activations again takes."""
+        return self.seconds(slot._replace(kind=AGAIN), layers)
 
     def _column(self, kind: str, count: int) -> Floats:
         """Seconds of each layer for ``count`` micro-batches at once."""

@@ -14,10 +14,11 @@ from experiments.core.spec import Workload
 from experiments.core.units import human
 from experiments.models.parameters import count_parameters
 from experiments.models.step_options import defaults_of, longest_of
-from experiments.readers.base import doubts_beside, looks_beside
+from experiments.readers.base import doubts_beside, looks_beside, timelines_of
 from experiments.sources import load
 from experiments.summaries import card, summary
 from experiments.summaries.model import rules_of_thumb
+from experiments.summaries.profile import report
 from experiments.workloads.model import ModelSource
 from experiments.workloads.substitutions import Substitutions
 
@@ -43,6 +44,8 @@ def inspection(workload: Workload) -> dict[str, Any]:
     found["cards"] += [
         card(f"rules {label}", count) for label, count in count_labels(judged).items() if judged
     ]
+    if timelines := timelines_of(path_of(workload.source), loaded.format):
+        found["profile"] = report(timelines)
     doubts = doubts_beside(path_of(workload.source), loaded.format, loaded.value)
     return {
         "format": loaded.format,

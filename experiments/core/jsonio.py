@@ -38,6 +38,14 @@ def _number(text: str) -> float:
     return value
 
 
+_STRICT: dict[str, Any] = {
+    "object_pairs_hook": _unique,
+    "parse_constant": _no_constant,
+    "parse_int": _integer,
+    "parse_float": _number,
+}
+
+
 def loads(text: str | bytes, where: str) -> Any:
     """Parse JSON; ``BadInput`` names ``where`` and the position.
 
@@ -46,22 +54,29 @@ def loads(text: str | bytes, where: str) -> Any:
     if isinstance(text, bytes):
         text = _decode(text, where)
     try:
-        value = json.loads(
-            text,
-            object_pairs_hook=_unique,
-            parse_constant=_no_constant,
-            parse_int=_integer,
-            parse_float=_number,
-        )
+        value = json.loads(text, **_STRICT)
     except RecursionError:
         raise BadInput("nested too deeply", where, f"at most {MAX_DEPTH} levels") from None
     except ValueError as error:
         raise BadInput(f"not valid JSON: {error}", where, "a JSON document") from None
+    refuse_odd(value, "\\u" in text, where)
+    return value
+
+
+def decoder() -> json.JSONDecoder:
+    """Return a decoder as strict as ``loads``, for values inside a longer text (``raw_decode``)."""
+    return json.JSONDecoder(**_STRICT)
+
+
+def refuse_odd(value: Any, is_escaped: bool, where: str) -> None:
+    """Raise ``BadInput`` for what is nested too deeply or holds text that no database takes.
+
+    ``is_escaped``: whether its text has an escape by number, which alone can spell such text.
+    """
     if depth(value) > MAX_DEPTH:
         raise BadInput("nested too deeply", where, f"at most {MAX_DEPTH} levels")
-    if "\\u" in text:
+    if is_escaped:
         _refuse_unstorable(value, where)
-    return value
 
 
 def _decode(data: bytes, where: str) -> str:

@@ -16,6 +16,7 @@ from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
 from experiments.readers import archive
 from experiments.readers.archive import Member
+from experiments.workloads.timeline import Timeline
 
 #: What a file can be: a model to capture, a step, a layer graph, a job trace, a request trace, substitution
 #: rules, a list of operators or a tuning log.
@@ -47,6 +48,7 @@ class Reader:
     - ``merge`` makes one reading of the files of an archive, each with its bare name; ``None``: one file at a
       time.
     - ``side_file`` finds the file that belongs to one at a path, where ``options.extra`` names none.
+    - ``timeline`` gives all that a profiler recorded, of which the value is one step; only ``inspect`` asks.
     - ``doubts`` gives warnings that need other files next to it; only ``inspect`` asks, since reading those
       takes time.
     """
@@ -59,6 +61,7 @@ class Reader:
     merge: Callable[[Sequence[tuple[str, Reading]], str, WorkloadOptions], Reading] | None = None
     side_file: Callable[[Path], Path | None] | None = None
     doubts: Callable[[Path, Reading], tuple[str, ...]] | None = None
+    timeline: Callable[[bytes, str], Timeline] | None = None
 
 
 @dataclass(frozen=True)
@@ -128,14 +131,27 @@ def looks_beside(format: str) -> bool:
     return format in readers() and readers()[format].doubts is not None
 
 
+def timelines_of(path: Path, format: str, name: str | None = None) -> tuple[Timeline, ...]:
+    """What a profiler recorded of each process of which ``path`` holds a file; nothing for other formats."""
+    reader = readers().get(format)
+    if reader is None or reader.timeline is None:
+        return ()
+    members = _without_documents(archive.members(path.read_bytes(), name or path.name))
+    return tuple(reader.timeline(member.data, member.name) for member in members)
+
+
+def _without_documents(members: Sequence[Member]) -> Sequence[Member]:
+    """Of several files those that are neither a license nor a read-me file."""
+    return [member for member in members if member.stem.upper() not in DOCUMENTS] or members
+
+
 def _read_members(
     members: Sequence[Member], name: str, format: str, options: WorkloadOptions
 ) -> tuple[Reader, Reading]:
     """One file as it is; several of one format merged by their reader, licenses and read-me files
     left out.
     """
-    if len(members) > 1:
-        members = [member for member in members if member.stem.upper() not in DOCUMENTS] or list(members)
+    members = _without_documents(members) if len(members) > 1 else members
     found = [reader_for(member.data[:HEAD], member.name, format) for member in members]
     reader = found[0]
     if len(members) == 1:

@@ -18,6 +18,7 @@ from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
 from experiments.readers import kineto_events
 from experiments.readers.base import Reader, Reading
+from experiments.readers.kineto_columns import timeline
 from experiments.readers.kineto_events import Trace
 from experiments.readers.kineto_kernels import timed_by_kernels
 from experiments.readers.kineto_memory import CPU, Memory, Storage, remember
@@ -300,4 +301,19 @@ def _warnings(step: Step, trace: Trace, reckoned: Reckoned, memory: Memory | Non
     return (*told, *low_utilization(step, step.timed_on))
 
 
-READER = Reader("kineto", "step", "PyTorch profiler trace (Chrome trace JSON)", _recognizes, _read)
+def _first_rank(readings: Sequence[tuple[str, Reading]], name: str, options: WorkloadOptions) -> Reading:
+    """Of the traces of several processes the step of the first; the page tells how the others compare."""
+    stem, first = readings[0]
+    told = f"the step is that of {stem}, one of {len(readings)} traces in {name}"
+    return Reading(first.value, (*first.assumed, told), first.warnings)
+
+
+READER = Reader(
+    "kineto",
+    "step",
+    "PyTorch profiler trace (Chrome trace JSON), or an archive with one for each rank",
+    _recognizes,
+    _read,
+    merge=_first_rank,
+    timeline=timeline,
+)

@@ -13,10 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.core import jsonio
 from experiments.core.errors import BadInput
+from experiments.readers.event_stream import EventStream
 
-MOST_EVENTS = 4_000_000
 MOST_BYTES = 2**50
 #: Longest believable moment: 2**53 microseconds, 285 years.
 MOST_MICROSECONDS = 2.0**53
@@ -26,6 +25,7 @@ CALLS = ("cpu_op", "user_annotation")
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 LAUNCHES = ("cuda_runtime", "cuda_driver")
 MODULE = "nn.Module: "
+TOLD = (*CALLS, *ON_DEVICE, *LAUNCHES)
 
 
 @dataclass(eq=False)
@@ -92,30 +92,23 @@ class Trace:
 
 def load(data: bytes, name: str) -> Trace:
     """Parse and check the whole file. ``BadInput`` names the event."""
-    content = jsonio.loads(data, name)
-    header, events = (
-        ({}, content) if isinstance(content, list) else (content, _field(content, "traceEvents", name))
-    )
-    if not isinstance(events, list) or len(events) > MOST_EVENTS:
-        raise BadInput("traceEvents is not a list of events", name, f"a list of at most {MOST_EVENTS}")
+    events = EventStream(data, name)
+    kept, origin = _of_a_step(events, name)
     calls: list[Call] = []
     modules: list[Call] = []
     kernels: list[Kernel] = []
     launches: dict[int, Launch] = {}
     memory: list[MemoryEvent] = []
-    origin = _origin(events)
-    for index, event in enumerate(events):
+    for index, event in kept:
         where = f"{name}: event {index}"
-        if not isinstance(event, dict):
-            raise BadInput(f"{event!r:.80} is not an object", where, "a trace event")
         category = event.get("cat")
         if event.get("ph") == "X" and category in CALLS:
             calls.append(_call(event, origin, where))
         elif event.get("ph") == "X" and category in ON_DEVICE:
             kernels.append(_kernel(event, origin, where))
         elif event.get("ph") == "X" and category in LAUNCHES:
-            launches[_id(event, "correlation", where)] = Launch(_thread(event), _moment(event, origin, where))
-        elif category == "python_function" and str(event.get("name")).startswith(MODULE):
+            launches[id_of(event, "correlation", where)] = Launch(thread_of(event), _moment(event, origin, where))
+        elif category == "python_function":
             modules.append(_call(event, origin, where))
         elif event.get("name") == "[memory]":
             memory.append(_memory(event, origin, where))
@@ -126,7 +119,7 @@ def load(data: bytes, name: str) -> Trace:
         roots = nest(calls)
     except BadInput as error:
         raise BadInput(error.what, f"{name}: {error.where}", error.expected) from None
-    return Trace(roots, kernels, launches, memory, modules, header)
+    return Trace(roots, kernels, launches, memory, modules, events.header)
 
 
 def nest(calls: Iterable[Call]) -> dict[str, list[Call]]:
@@ -155,13 +148,7 @@ def nest(calls: Iterable[Call]) -> dict[str, list[Call]]:
     return roots
 
 
-def _field(content: Any, name: str, where: str) -> Any:
-    if not isinstance(content, dict) or name not in content:
-        raise BadInput(f"no {name}", where, "a trace exported by torch.profiler")
-    return content[name]
-
-
-def _microseconds(event: Mapping[str, Any], field_name: str, where: str) -> float:
+def microseconds_of(event: Mapping[str, Any], field_name: str, where: str) -> float:
     value = event.get(field_name, 0 if field_name == "dur" else None)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadInput(f"{field_name} = {value!r:.80}", where, "microseconds")
@@ -170,30 +157,44 @@ def _microseconds(event: Mapping[str, Any], field_name: str, where: str) -> floa
     return value
 
 
-def _origin(events: Sequence[Any]) -> float:
-    """The earliest moment told, in microseconds. Times count from it: a clock's own are too large to tell
-    nanoseconds.
+def _of_a_step(events: EventStream, name: str) -> tuple[list[tuple[int, dict[str, Any]]], float]:
+    """The events that say something about a step, with their places, and the earliest moment of all in
+    microseconds. Times count from it: a clock's own are too large to tell nanoseconds.
     """
-    told = (event.get("ts") for event in events if isinstance(event, dict))
-    return min((ts for ts in told if isinstance(ts, int | float) and 0 <= ts <= MOST_MICROSECONDS), default=0)
+    kept, origin = [], math.inf
+    for index, event in enumerate(events):
+        if not isinstance(event, dict):
+            raise BadInput(f"{event!r:.80} is not an object", f"{name}: event {index}", "a trace event")
+        told = event.get("ts")
+        if isinstance(told, int | float) and 0 <= told < origin:
+            origin = told
+        if _says_something(event):
+            kept.append((index, event))
+    return kept, origin if origin <= MOST_MICROSECONDS else 0.0
+
+
+def _says_something(event: Mapping[str, Any]) -> bool:
+    if event.get("cat") == "python_function":
+        return str(event.get("name")).startswith(MODULE)
+    return event.get("cat") in TOLD or event.get("name") == "[memory]"
 
 
 def _moment(event: Mapping[str, Any], origin: float, where: str) -> float:
     """Seconds from ``origin``."""
-    return (_microseconds(event, "ts", where) - origin) / 1e6
+    return (microseconds_of(event, "ts", where) - origin) / 1e6
 
 
-def _thread(event: Mapping[str, Any]) -> str:
+def thread_of(event: Mapping[str, Any]) -> str:
     return f"{event.get('pid')}/{event.get('tid')}"
 
 
-def _args(event: Mapping[str, Any]) -> Mapping[str, Any]:
+def args_of(event: Mapping[str, Any]) -> Mapping[str, Any]:
     args = event.get("args")
     return args if isinstance(args, dict) else {}
 
 
-def _id(event: Mapping[str, Any], field_name: str, where: str) -> int:
-    value = _args(event).get(field_name, -1)
+def id_of(event: Mapping[str, Any], field_name: str, where: str) -> int:
+    value = args_of(event).get(field_name, -1)
     if not isinstance(value, int) or isinstance(value, bool):
         raise BadInput(f"{field_name} = {value!r:.80}", where, "an integer")
     return value
@@ -201,29 +202,29 @@ def _id(event: Mapping[str, Any], field_name: str, where: str) -> int:
 
 def _call(event: Mapping[str, Any], origin: float, where: str) -> Call:
     start = _moment(event, origin, where)
-    end = start + _microseconds(event, "dur", where) / 1e6
+    end = start + microseconds_of(event, "dur", where) / 1e6
     name = event.get("name")
     if not isinstance(name, str):
         raise BadInput(f"name = {name!r:.80}", where, "a text")
-    return Call(name[:LONGEST_NAME], str(event.get("cat")), _thread(event), start, end, _args(event))
+    return Call(name[:LONGEST_NAME], str(event.get("cat")), thread_of(event), start, end, args_of(event))
 
 
 def _kernel(event: Mapping[str, Any], origin: float, where: str) -> Kernel:
     return Kernel(
         str(event.get("name"))[:LONGEST_NAME],
         _moment(event, origin, where),
-        _microseconds(event, "dur", where) / 1e6,
-        _id(event, "device", where),
-        _id(event, "stream", where),
-        _id(event, "External id", where),
-        _id(event, "correlation", where),
+        microseconds_of(event, "dur", where) / 1e6,
+        id_of(event, "device", where),
+        id_of(event, "stream", where),
+        id_of(event, "External id", where),
+        id_of(event, "correlation", where),
     )
 
 
 def _memory(event: Mapping[str, Any], origin: float, where: str) -> MemoryEvent:
-    size, total = _id(event, "Bytes", where), _args(event).get("Total Allocated", 0)
+    size, total = id_of(event, "Bytes", where), args_of(event).get("Total Allocated", 0)
     if not -MOST_BYTES <= size <= MOST_BYTES or not isinstance(total, int):
         raise BadInput(f"Bytes = {size}, Total Allocated = {total!r:.40}", where, "a plausible allocation")
-    device = (_id(event, "Device Type", where), _id(event, "Device Id", where))
+    device = (id_of(event, "Device Type", where), id_of(event, "Device Id", where))
     time = _moment(event, origin, where)
-    return MemoryEvent(_thread(event), time, _id(event, "Addr", where), size, total, device)
+    return MemoryEvent(thread_of(event), time, id_of(event, "Addr", where), size, total, device)

@@ -19,7 +19,7 @@ _SPACE = " \t\n\r"
 
 
 class EventStream:
-    """The ``traceEvents`` of an object, or a bare list; ``header`` has the object's other entries at the end."""
+    """The ``traceEvents`` of an object, or a bare list; ``header`` gets the object's other entries."""
 
     def __init__(self, data: bytes, name: str) -> None:
         self.header: dict[str, Any] = {}
@@ -108,7 +108,9 @@ class _Text:
             except ValueError as error:
                 if self._more():
                     continue
-                raise self._broken(error.msg if isinstance(error, json.JSONDecodeError) else str(error)) from None
+                raise self._broken(
+                    error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+                ) from None
             if end < len(self._held) or not self._more():
                 break
         self._check(value, end, where or self._name)

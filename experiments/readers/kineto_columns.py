@@ -1,4 +1,4 @@
-"""A trace of ``torch.profiler`` as columns (``workloads.timeline``): one pass, an event in memory at a time."""
+"""A trace of ``torch.profiler`` as columns (``workloads.timeline``): one event in memory at a time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ from experiments.workloads.timeline import (
 )
 
 #: Kernels of NCCL, RCCL, HCCL and NVSHMEM, and the custom all-reduces of serving engines.
-_COMMUNICATION = re.compile(r"^(nccl|rccl|hccl)|nccl(Dev)?Kernel|nvshmem|cross_device_reduce|mscclpp", re.IGNORECASE)
+_COMMUNICATION = re.compile(
+    r"^(nccl|rccl|hccl)|nccl(Dev)?Kernel|nvshmem|cross_device_reduce|mscclpp", re.IGNORECASE
+)
 _COPY = re.compile(r"^(hip)?Mem(cpy|set)|^dma")
 _LARGEST = 2**62
 
@@ -73,7 +75,11 @@ class _Columns:
     def add(self, event: Mapping[str, Any], where: str) -> None:
         category, is_whole = event.get("cat"), event.get("ph") == "X"
         if is_whole and category in CALLS:
-            told = (id_of(event, "External id", where), id_of(event, "Sequence number", where), category == "cpu_op")
+            told = (
+                id_of(event, "External id", where),
+                id_of(event, "Sequence number", where),
+                category == "cpu_op",
+            )
             self._span("calls", event, where, *told)
         elif is_whole and category in ON_DEVICE:
             self._work(event, str(category), where)
@@ -99,7 +105,9 @@ class _Columns:
     def _work(self, event: Mapping[str, Any], category: str, where: str) -> None:
         name = self._name(event, where)
         kind = self.kinds.setdefault((str(event["name"]), category), work_kind(str(event["name"]), category))
-        told = [id_of(event, key, where) for key in ("device", "stream", "correlation", "External id", "bytes")]
+        told = [
+            id_of(event, key, where) for key in ("device", "stream", "correlation", "External id", "bytes")
+        ]
         times = microseconds_of(event, "ts", where), microseconds_of(event, "dur", where)
         self.rows["work"].add(times, (name, kind, *told))
 

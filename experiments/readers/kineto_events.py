@@ -107,7 +107,9 @@ def load(data: bytes, name: str) -> Trace:
         elif event.get("ph") == "X" and category in ON_DEVICE:
             kernels.append(_kernel(event, origin, where))
         elif event.get("ph") == "X" and category in LAUNCHES:
-            launches[id_of(event, "correlation", where)] = Launch(thread_of(event), _moment(event, origin, where))
+            launches[id_of(event, "correlation", where)] = Launch(
+                thread_of(event), _moment(event, origin, where)
+            )
         elif category == "python_function":
             modules.append(_call(event, origin, where))
         elif event.get("name") == "[memory]":

@@ -28,7 +28,7 @@ def modules_of(
         running, inside = np.flatnonzero(modules[1] == thread), np.flatnonzero(calls[1] == thread)
         paths = _Paths([names[place].removeprefix(MODULE) for place in modules[0][running].tolist()], table)
         found[inside] = paths.at(modules[2][running], modules[3][running], calls[5][inside])
-    return _with_backward(found, calls[3]), tuple(table)
+    return _with_backward(found, _inherited(calls[1], calls[5], calls[6], calls[3])), tuple(table)
 
 
 class _Paths:
@@ -54,6 +54,21 @@ class _Paths:
     def _close(open_: list[tuple[float, str]], time: float) -> None:
         while open_ and open_[-1][0] <= time:
             open_.pop()
+
+
+def _inherited(thread: Ints, start: Floats, end: Floats, sequence: Ints) -> Ints:
+    """Autograd's number of each call, where it has none that of the call around it."""
+    found = sequence.copy()
+    open_: dict[int, list[tuple[float, int]]] = {}
+    rows = zip(thread.tolist(), start.tolist(), end.tolist(), strict=True)
+    for row, (place, begin, until) in enumerate(rows):
+        stack = open_.setdefault(place, [])
+        while stack and stack[-1][0] <= begin:
+            stack.pop()
+        if found[row] < 0 and stack:
+            found[row] = stack[-1][1]
+        stack.append((until, int(found[row])))
+    return found
 
 
 def _with_backward(module: Ints, sequence: Ints) -> Ints:

@@ -13,7 +13,8 @@ from experiments.hardware import Device, resolve
 from experiments.hardware.roofline import attainable, ridge_point
 from experiments.summaries.drawing import MOST_POINTS, card, plot, points, sample
 from experiments.summaries.summary import summary
-from experiments.workloads.step import PHASES, Floats, Step
+from experiments.workloads.ragged import Ints
+from experiments.workloads.step import KINDS, PHASES, Floats, Step
 
 #: Whose roof is drawn where nothing says which device is meant.
 USUAL_DEVICE = "a100-40g"
@@ -57,16 +58,35 @@ def _step_estimates(value: Step) -> list[dict[str, Any]]:
 
 
 def _step_plots(value: Step) -> list[dict[str, Any]]:
-    return [_memory_curve(value), *_roofline(value), *_phase_times(value)]
+    return [*_memory_curve(value), *_roofline(value), *_phase_times(value)]
 
 
-def _memory_curve(value: Step) -> dict[str, Any]:
+def _memory_curve(value: Step) -> list[dict[str, Any]]:
+    """What is live while each op runs, by kind; none where no tensor is known."""
+    if not value.live_peak:
+        return []
     shown, total = sample(len(value.ops))
-    peak = int(np.argmax(value.live_bytes)) if len(value.ops) else 0
-    chosen = np.unique(np.append(shown, peak)) if len(value.ops) else shown
+    chosen = np.unique(np.append(shown, np.argmax(value.live_bytes)))
     text = [value.ops.name[i] for i in chosen]
-    line = points("live bytes", chosen, value.live_bytes[chosen], text)
-    return plot("Memory live while each op runs", "line", "op", "live (bytes)", [line], sampled=total)
+    rows = live_by_kind(value).items()
+    lines = [{**points(kind, chosen, live[chosen], text), "stack": "live"} for kind, live in rows]
+    title = "Memory live while each op runs, by kind"
+    return [plot(title, "line", "op", "live (bytes)", lines, sampled=total, stack=True)]
+
+
+def live_by_kind(value: Step) -> dict[str, Ints]:
+    """Bytes live while each op runs, by kind of tensor and workspace; they add up to ``live_bytes``."""
+    found = {}
+    for number, kind in enumerate(KINDS):
+        mine = value.tensors.kind == number
+        local = mine & ~value.persistent & (value.death >= 0)
+        change = np.zeros(len(value.ops) + 1, np.int64)
+        np.add.at(change, value.first_use[local], value.tensors.bytes[local])
+        np.add.at(change, value.death[local] + 1, -value.tensors.bytes[local])
+        always = value.tensors.bytes[mine & value.persistent].sum()
+        found[kind.replace("_", " ")] = always + np.cumsum(change[:-1])
+    found["workspace"] = value.ops.workspace
+    return {kind: live for kind, live in found.items() if live.any()}
 
 
 def _roofline(value: Step) -> list[dict[str, Any]]:

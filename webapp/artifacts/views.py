@@ -24,6 +24,7 @@ from webapp.artifacts.forms import (
     ZooForm,
 )
 from webapp.artifacts.models import Artifact, Upload
+from webapp.artifacts.profile import page as profile_page
 from webapp.artifacts.samples import SAMPLES
 from webapp.artifacts.tables import ArtifactTable
 from webapp.compare.listing import asked_export
@@ -161,7 +162,8 @@ def add_sample(request: ProjectRequest) -> HttpResponse:
 @in_project()
 def artifact(request: ProjectRequest, artifact: int) -> HttpResponse:
     page = _page(request, _artifact(request, artifact), ProfileForm())
-    return asked_export(request, page["runs"]) or render(request, "artifacts/artifact.html", page)
+    profiled = page["profile_page"].listings if page["profile_page"] else ()
+    return asked_export(request, page["runs"], *profiled) or render(request, "artifacts/artifact.html", page)
 
 
 @require_safe
@@ -182,6 +184,7 @@ def _page(request: ProjectRequest, found: Artifact, profile: ProfileForm) -> dic
     answer, parameters = fit.fit_of(found, request.GET.dict()), fit.parameters_of(found)
     return {
         "fit": answer,
+        "profile_page": profile_page.page_of(found, request),
         "parameters": parameters,
         "total_parameters": sum(row.parameters for row in parameters),
         "artifact": found,

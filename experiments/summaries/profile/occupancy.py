@@ -1,5 +1,6 @@
-"""A device's time by what it did: compute, communication that no compute hides, copies that neither hides, and
-idle. The four add up to the span from the first kernel's start to the last one's end.
+"""A device's time: compute, communication that no compute hides, copies that neither hides, and idle.
+
+The four add up to the span from the first kernel's start to the last one's end.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def _steps(timeline: Timeline, busy: Busy, first: float, last: float) -> list[di
     found = [place for place, name in enumerate(timeline.names) if name.startswith("ProfilerStep#")]
     rows = np.flatnonzero(np.isin(calls.name, found))[:MOST_STEPS]
     starts = [float(calls.start[row]) for row in rows]
-    ends = [*starts[1:], last]
+    ends = [*starts, last][1:]
     parts = []
     for row, start, end in zip(rows.tolist(), starts, ends, strict=True):
         begin, until = max(start, first), min(end, last)

@@ -48,7 +48,12 @@ def operators_of(timeline: Timeline) -> list[dict[str, Any]]:
     host = _by(calls.name[ops], own[ops], np.add, len(timeline.names))
     work = _by(calls.name[ops], device[ops], np.add, len(timeline.names))
     return [
-        {"name": timeline.names[name], "count": count, "host": float(host[name]), "seconds": float(work[name])}
+        {
+            "name": timeline.names[name],
+            "count": count,
+            "host": float(host[name]),
+            "seconds": float(work[name]),
+        }
         for name, count, _ in rows
     ]
 
@@ -64,7 +69,12 @@ def modules_of(timeline: Timeline) -> list[dict[str, Any]]:
     rows = _ranked(module, device if device.any() else own)
     host, work = (_by(module, values, np.add, len(timeline.names)) for values in (own, device))
     return [
-        {"name": timeline.names[name], "count": count, "host": float(host[name]), "seconds": float(work[name])}
+        {
+            "name": timeline.names[name],
+            "count": count,
+            "host": float(host[name]),
+            "seconds": float(work[name]),
+        }
         for name, count, _ in rows
     ]
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 
 from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
-from experiments.readers.base import Reading, open_file
+from experiments.readers.base import Reading, open_file, timelines_of
 from experiments.workloads.step import KINDS, Step
 from tests.experiments.readers.kineto_traces import (
     BEFORE,
@@ -177,3 +178,17 @@ def test_a_kernel_counts_in_the_step_that_launched_it(tmp_path: Path) -> None:
     step = read(tmp_path, content).value
     assert step.ops.name == ("aten::mul", "attention")
     assert (step.ops.seconds * 1e6).tolist() == pytest.approx([7, 9])
+
+
+def test_an_archive_of_ranks_is_the_step_of_the_first_and_the_profile_of_all(tmp_path: Path) -> None:
+    """License files between them are none."""
+    path = tmp_path / "ranks.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for rank in (1, 0):
+            archive.writestr(f"rank{rank}.json", trace(call("aten::mm", 0, 10 + rank)))
+        archive.writestr("LICENSE", "MIT")
+    opened = open_file(path, "auto", WorkloadOptions())
+    assert opened.reading.value.seconds == pytest.approx(10e-6)
+    assert "the step is that of rank0, one of 2 traces in ranks.zip" in opened.reading.assumed
+    assert [len(one.calls) for one in timelines_of(path, "kineto")] == [1, 1]
+    assert timelines_of(path, "jobs-csv") == ()

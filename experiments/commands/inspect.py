@@ -13,6 +13,7 @@ from experiments.core.package_files import path_of
 from experiments.core.spec import Workload
 from experiments.core.units import human
 from experiments.models.parameters import count_parameters
+from experiments.models.served import served_model
 from experiments.models.step_options import defaults_of, longest_of
 from experiments.readers.base import doubts_beside, looks_beside, timelines_of
 from experiments.sources import load
@@ -73,11 +74,20 @@ def _count(model: ModelSource, found: dict[str, Any]) -> list[str]:
     except BadInput as error:
         return [f"its parameters cannot be counted: {error}"]
     total = sum(one.parameters for one in counted)
+    found |= _served(model)
     found["parameters"] = [asdict(one) for one in counted]
     if not any(row["label"] == "parameters" for row in found["cards"]):
         found["cards"].append(card("parameters", total))
     found["estimates"] += rules_of_thumb(model, total, usual.batch, usual.sequence or 1)
     return []
+
+
+def _served(model: ModelSource) -> dict[str, Any]:
+    """The sizes under which a language model answers requests; nothing of a model that does not."""
+    try:
+        return {"served": served_model(model.name, model.config).to_json()} if model.config else {}
+    except BadInput:
+        return {}
 
 
 def call(arguments: argparse.Namespace) -> None:

@@ -64,7 +64,9 @@ def apply_options(trace: RequestTrace, options: WorkloadOptions) -> RequestTrace
 
 def first(trace: RequestTrace, count: int) -> RequestTrace:
     rows = {name: getattr(trace, name)[:count] for name in ("arrival", "prompt", "output", "model")}
-    return replace(trace, **rows, original={name: cells[:count] for name, cells in trace.original.items()})
+    kept = {name: cells[:count] for name, cells in trace.original.items()}
+    hashes = None if trace.hashes is None else trace.hashes.take(range(len(rows["arrival"])))
+    return replace(trace, **rows, original=kept, hashes=hashes)
 
 
 def implausible(trace: RequestTrace) -> tuple[str, ...]:

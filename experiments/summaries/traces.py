@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from experiments.summaries.arrivals import arrivals_of, plots_of
+from experiments.summaries.demand import demand_of
 from experiments.summaries.drawing import card, histogram, plot, points
 from experiments.summaries.summary import summary
 from experiments.workloads.jobs import JobTrace
@@ -28,17 +30,24 @@ def _jobs(value: JobTrace) -> dict[str, Any]:
     if deadlines:
         cards.append(card("jobs with a deadline", deadlines))
     plots = [
-        histogram("Service times", "service (s)", value.service, "jobs", log=True),
         histogram("Submissions over time", "submitted (s)", value.submit, "jobs"),
-        plot(
-            "GPUs wanted",
-            "bar",
-            "GPUs",
-            "jobs",
-            [points("jobs", *np.unique(value.gpus, return_counts=True))],
-        ),
+        histogram("Service times", "service (s)", value.service, "jobs", log=True),
+        *_gangs(value),
     ]
-    return {"cards": cards, "estimates": [], "plots": plots}
+    return {"cards": cards, "estimates": [], "plots": plots, "demand": demand_of(value)}
+
+
+def _gangs(value: JobTrace) -> list[dict[str, Any]]:
+    """Shares of jobs and of GPU time by the GPUs that a job wants."""
+    asked = demand_of(value)
+    if not asked.get("gpu_seconds"):
+        return []
+    names = [f"{gpus} GPU{'' if gpus == 1 else 's'}" for gpus in asked["gangs"]]
+    rows = [
+        points("of jobs", names, [count / asked["jobs"] for count in asked["jobs_by_gang"]]),
+        points("of GPU time", names, [work / asked["gpu_seconds"] for work in asked["work_by_gang"]]),
+    ]
+    return [plot("Shares by GPUs wanted", "bar", "", "share (fraction)", rows)]
 
 
 @summary.register
@@ -52,9 +61,4 @@ def _requests(value: RequestTrace) -> dict[str, Any]:
         card("mean output", float(value.output.mean()) if len(value) else 0.0, "tokens"),
         card("longest request", int((value.prompt + value.output).max(initial=0)), "tokens"),
     ]
-    plots = [
-        histogram("Prompt lengths", "prompt (tokens)", value.prompt.astype(float), "requests", log=True),
-        histogram("Output lengths", "output (tokens)", value.output.astype(float), "requests", log=True),
-        histogram("Arrivals over time", "arrival (s)", value.arrival, "requests"),
-    ]
-    return {"cards": cards, "estimates": [], "plots": plots}
+    return {"cards": cards, "estimates": [], "plots": plots_of(value), "arrivals": arrivals_of(value)}

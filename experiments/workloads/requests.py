@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from experiments.core.errors import BadInput
-from experiments.workloads.ragged import Ints
+from experiments.workloads.ragged import Ints, Ragged
 from experiments.workloads.step import Floats
 
 
@@ -19,6 +19,8 @@ class RequestTrace:
 
     ``arrival`` seconds from the first request, ``prompt`` and ``output`` tokens (at least one each),
     ``model`` name ("" when the file has none). ``original`` keeps the file's own columns in the same order.
+    ``hashes`` numbers the full blocks of ``block`` tokens of each prompt, where the file tells them: equal
+    numbers mean equal prefixes up to and with that block.
     """
 
     name: str
@@ -28,10 +30,14 @@ class RequestTrace:
     model: tuple[str, ...]
     original: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+    hashes: Ragged | None = None
+    block: int = 0
 
     def __post_init__(self) -> None:
         if not len(self.arrival) == len(self.prompt) == len(self.output) == len(self.model):
             raise BadInput("columns differ in length", self.name)
+        if self.hashes is not None and len(self.hashes) != len(self):
+            raise BadInput("blocks of prompts and requests differ in number", self.name)
         if (np.diff(self.arrival) < 0).any():
             raise BadInput("requests are not sorted by arrival", self.name)
         if len(self) and min(self.prompt.min(), self.output.min()) < 1:

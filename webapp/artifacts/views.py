@@ -27,6 +27,7 @@ from webapp.artifacts.models import Artifact, Upload
 from webapp.artifacts.profile import page as profile_page
 from webapp.artifacts.samples import SAMPLES
 from webapp.artifacts.tables import ArtifactTable
+from webapp.artifacts.workloads import jobs, requests
 from webapp.compare.listing import asked_export
 from webapp.navigation import project_url
 from webapp.runs.tables import RunTable
@@ -185,6 +186,8 @@ def _page(request: ProjectRequest, found: Artifact, profile: ProfileForm) -> dic
     return {
         "fit": answer,
         "profile_page": profile_page.page_of(found, request),
+        "demand": jobs.demand_of(found, request.GET.dict()),
+        "load": requests.load_of(found, request.GET.dict()),
         "parameters": parameters,
         "total_parameters": sum(row.parameters for row in parameters),
         "artifact": found,

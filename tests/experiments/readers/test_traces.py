@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
 from experiments.readers.base import Opened, open_file
 from experiments.workloads.jobs import JobTrace
@@ -101,3 +102,42 @@ class TestRealTraces:
         reading = open_file(path, "auto", WorkloadOptions()).reading
         assert sorted(set(reading.value.tenant)) == [f"cluster{number:02}" for number in range(1, 11)]
         assert reading.assumed[0] == "10 files merged on one clock, job ids prefixed with the file's name"
+
+
+class TestRequestsWithBlocks:
+    OWN = '{"arrival": 2.5, "prompt": 40, "output": 3, "block": 16, "hashes": [1, 2]}\n'
+    FIRST = '{"arrival": 1.5, "prompt": 20, "output": 4, "block": 16, "hashes": [7]}\n'
+    MOONCAKE = '{"timestamp": 3000, "input_length": 700, "output_length": 5, "hash_ids": [0, 1]}\n'
+
+    def test_lines_are_sorted_with_their_blocks(self, tmp_path: Path) -> None:
+        found = opened(tmp_path, self.OWN + self.FIRST)
+        trace: RequestTrace = found.reading.value
+        assert (found.reader.format, trace.arrival.tolist(), trace.prompt.tolist()) == (
+            "requests-jsonl",
+            [0, 1],
+            [20, 40],
+        )
+        assert trace.hashes is not None
+        assert (trace.hashes.lists(), trace.block) == ([[7], [1, 2]], 16)
+        cut = opened(tmp_path, self.OWN + self.FIRST, limit=1).reading.value
+        assert cut.hashes.lists() == [[7]]
+
+    def test_mooncake_counts_milliseconds_and_blocks_of_512(self, tmp_path: Path) -> None:
+        found = opened(tmp_path, self.MOONCAKE.replace("3000", "1000") + self.MOONCAKE)
+        assert (found.reader.format, found.reading.value.arrival.tolist()) == ("mooncake", [0, 2])
+        assert found.reading.value.block == 512
+
+    @pytest.mark.parametrize(
+        ("line", "said"),
+        [
+            ('{"arrival": 1, "prompt": 4, "output": 1, "hashes": [1]}', "block = None"),
+            ('{"arrival": 1, "prompt": 4, "output": 1, "block": 16, "hashes": ["a"]}', "whole numbers"),
+            ('{"arrival": "x", "prompt": 4, "output": 1}', "is not a number"),
+            ('{"arrival": 1, "prompt": 4, "output": 0}', "line 1"),
+            ('{"arrival": 1, "prompt": 4, "output": 1}\n[]', "line 2"),
+            ('{"arrival": 1, "prompt": 4, "output": 1', "not valid JSON"),
+        ],
+    )
+    def test_a_wrong_line_is_named(self, tmp_path: Path, line: str, said: str) -> None:
+        with pytest.raises(BadInput, match=said):
+            opened(tmp_path, line)

@@ -1,0 +1,120 @@
+"""Request traces with one JSON object a line, which tell the blocks of their prompts.
+
+``mooncake`` is as Mooncake published them, ``requests-jsonl`` the lab's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from experiments.core import jsonio
+from experiments.core.errors import BadInput
+from experiments.core.options import WorkloadOptions
+from experiments.readers.base import Reader, Reading
+from experiments.readers.csv_table import Table
+from experiments.readers.request_rows import apply_options, request_reading
+from experiments.workloads.ragged import Ragged
+from experiments.workloads.requests import RequestTrace
+
+MOST_LINES = 2_000_000
+#: Blocks of all prompts together.
+MOST_BLOCKS = 50_000_000
+LARGEST = 2**62
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Names of what a line has; ``seconds`` of one unit of its clock, and tokens in a block (0: it tells)."""
+
+    arrival: str
+    prompt: str
+    output: str
+    hashes: str
+    seconds: float
+    block: int
+
+
+MOONCAKE = Fields("timestamp", "input_length", "output_length", "hash_ids", 1e-3, 512)
+OWN = Fields("arrival", "prompt", "output", "hashes", 1.0, 0)
+
+
+def _recognizes(head: bytes, fields: Fields) -> bool:
+    line = head.split(b"\n", 1)[0]
+    needed = (fields.arrival, fields.prompt, fields.output)
+    return line.lstrip().startswith(b"{") and all(f'"{name}"'.encode() in line for name in needed)
+
+
+def _read(data: bytes, name: str, options: WorkloadOptions, fields: Fields) -> Reading:
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    if not 0 < len(lines) <= MOST_LINES:
+        raise BadInput(f"{len(lines)} lines", name, f"1 to {MOST_LINES}")
+    rows = [_row(line, f"{name}, line {number}") for number, line in enumerate(lines, 1)]
+    table = _table(rows, name, fields)
+    arrival = table.numbers(fields.arrival) * fields.seconds
+    whole = replace(options, limit=None, rate=None)
+    reading = request_reading(table, arrival, fields.prompt, fields.output, whole, _assumed(fields))
+    order = np.argsort(arrival, kind="stable").tolist()
+    trace = _with_blocks(reading.value, [rows[row] for row in order], name, fields)
+    return Reading(apply_options(trace, options), reading.assumed, reading.warnings)
+
+
+def _assumed(fields: Fields) -> tuple[str, ...]:
+    return (f"a block of a prompt has {fields.block} tokens",) if fields.block else ()
+
+
+def _row(line: bytes, where: str) -> Mapping[str, Any]:
+    found = jsonio.loads(line, where)
+    if not isinstance(found, dict):
+        raise BadInput(f"{found!r:.80} is not an object", where, "a request")
+    return found
+
+
+def _table(rows: Sequence[Mapping[str, Any]], name: str, fields: Fields) -> Table:
+    """The plain columns as text, as every other request file gives them."""
+    columns = (fields.arrival, fields.prompt, fields.output)
+    texts = {column: tuple(str(row.get(column, "")) for row in rows) for column in columns}
+    return Table(name, texts, tuple(range(1, len(rows) + 1)))
+
+
+def _with_blocks(
+    trace: RequestTrace, rows: Sequence[Mapping[str, Any]], name: str, fields: Fields
+) -> RequestTrace:
+    """The trace with its blocks, where every line tells them."""
+    if any(fields.hashes not in row for row in rows):
+        return trace
+    block = fields.block or rows[0].get("block")
+    if not isinstance(block, int) or isinstance(block, bool) or not 0 < block < 10**6:
+        raise BadInput(f"block = {block!r:.40}", name, "tokens in a block")
+    found = [_blocks(row[fields.hashes], name) for row in rows]
+    if sum(map(len, found)) > MOST_BLOCKS:
+        raise BadInput("too many blocks of prompts", name, f"at most {MOST_BLOCKS}")
+    return replace(trace, hashes=Ragged.of(found), block=block)
+
+
+def _blocks(told: Any, name: str) -> list[int]:
+    whole = isinstance(told, list) and all(isinstance(one, int) and abs(one) < LARGEST for one in told)
+    if not whole:
+        raise BadInput(f"blocks {told!r:.60}", name, "a list of whole numbers")
+    return list(told)
+
+
+READER = (
+    Reader(
+        "mooncake",
+        "requests",
+        "Mooncake's request traces: timestamp (ms), input_length, output_length, hash_ids (JSON lines)",
+        lambda head, name: _recognizes(head, MOONCAKE),
+        lambda data, name, options: _read(data, name, options, MOONCAKE),
+    ),
+    Reader(
+        "requests-jsonl",
+        "requests",
+        "request traces as JSON lines: arrival (s), prompt, output; optional block and hashes of prompts",
+        lambda head, name: _recognizes(head, OWN),
+        lambda data, name, options: _read(data, name, options, OWN),
+    ),
+)

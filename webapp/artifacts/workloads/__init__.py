@@ -1,0 +1,1 @@
+"""Pages of job and request traces, before anything runs: ``jobs`` and ``requests`` say what is shown."""

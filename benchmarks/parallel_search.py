@@ -27,8 +27,8 @@ from experiments.core.options import WorkloadOptions
 from experiments.core.spec import Workload
 from experiments.hardware import resolve
 from experiments.parallel.interface import PlanningEstimate, model_estimate
+from experiments.parallel.planning.degrees.search import CHOSEN, SLOWER, DegreeSearchResult, search
 from experiments.parallel.planning.transformers.plan import Degrees
-from experiments.parallel.policies.megatron.search import CHOSEN, SLOWER, DegreeSearchResult, search
 from experiments.parallel.simulator import evaluate
 from experiments.sources import layers_of
 from experiments.workloads.transformer_layers import OPERATORS

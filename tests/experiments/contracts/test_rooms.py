@@ -22,6 +22,7 @@ MOST = 0.1
 SHARED_OTHERWISE = {
     "experiments.compilation.planning.blocks": "the simulator places the blocks that rammer plans",
     "experiments.compilation.planning.numerics": "live runs carry out the codes that quantize chooses",
+    "experiments.parallel.planning.degrees": "the advisor looks at all degrees by them, as megatron does",
 }
 
 

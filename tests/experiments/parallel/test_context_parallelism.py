@@ -10,12 +10,12 @@ import pytest
 
 from experiments.hardware import resolve
 from experiments.parallel.interface import PlanningEstimate, model_estimate
+from experiments.parallel.planning.degrees.analytic import Analytic
+from experiments.parallel.planning.degrees.columns import Columns
 from experiments.parallel.planning.transformers.plan import Degrees, megatron_plan
 from experiments.parallel.planning.transformers.shardings import BESIDE, EXCHANGES, FIRST, RING, WorkerMesh
 from experiments.parallel.planning.transformers.shardings import megatron_shardings as shardings
 from experiments.parallel.policies.fsdp import Fsdp
-from experiments.parallel.policies.megatron.analytic import Analytic
-from experiments.parallel.policies.megatron.columns import Columns
 from experiments.parallel.simulator import evaluate, simulate
 from experiments.workloads.kernel_times import timed_by_kernels, work_seconds
 from experiments.workloads.kernels import Cut

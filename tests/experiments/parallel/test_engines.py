@@ -23,9 +23,9 @@ from experiments.parallel.interface.engines import (
 )
 from experiments.parallel.interface.losses import loss_scratch
 from experiments.parallel.interface.plan import ParallelPlan
+from experiments.parallel.planning.degrees.analytic import Analytic
+from experiments.parallel.planning.degrees.columns import Columns
 from experiments.parallel.planning.transformers.plan import Degrees, megatron_plan
-from experiments.parallel.policies.megatron.analytic import Analytic
-from experiments.parallel.policies.megatron.columns import Columns
 from experiments.parallel.policies.zero import Zero
 from experiments.parallel.simulator import evaluate, simulate
 from experiments.sources import layers_of

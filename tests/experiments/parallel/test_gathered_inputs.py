@@ -8,10 +8,10 @@ import pytest
 
 from experiments.hardware import resolve
 from experiments.parallel.interface import PlanningEstimate, Sharding, model_estimate
+from experiments.parallel.planning.degrees.analytic import Analytic
+from experiments.parallel.planning.degrees.columns import Columns
 from experiments.parallel.planning.transformers.plan import Degrees, megatron_plan
 from experiments.parallel.planning.transformers.shardings import WorkerMesh, megatron_shardings
-from experiments.parallel.policies.megatron.analytic import Analytic
-from experiments.parallel.policies.megatron.columns import Columns
 from experiments.parallel.simulator import evaluate, simulate
 from experiments.workloads.kernel_times import timed_by_kernels
 from experiments.workloads.transformer import Transformer

@@ -18,11 +18,11 @@ from experiments.core.spec import Workload
 from experiments.estimates.memory import layer_activation_bytes
 from experiments.hardware import Hardware, resolve
 from experiments.parallel.interface import ParallelPlan, PlanningEstimate, model_estimate, violations
+from experiments.parallel.planning.degrees.analytic import Analytic
+from experiments.parallel.planning.degrees.columns import Columns
+from experiments.parallel.planning.degrees.search import REASONS, by_rule, search
 from experiments.parallel.planning.transformers.plan import Degrees, megatron_plan
 from experiments.parallel.policies.megatron import Megatron
-from experiments.parallel.policies.megatron.analytic import Analytic
-from experiments.parallel.policies.megatron.columns import Columns
-from experiments.parallel.policies.megatron.search import REASONS, by_rule, search
 from experiments.parallel.simulator import evaluate, simulate
 from experiments.parallel.simulator.stages import StageFigures
 from experiments.sources import layers_of

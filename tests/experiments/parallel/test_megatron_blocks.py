@@ -14,13 +14,13 @@ from experiments.core.options import WorkloadOptions
 from experiments.core.spec import Workload
 from experiments.hardware import resolve
 from experiments.parallel.interface import FORWARD, PlanningEstimate, Slot, model_estimate, violations
+from experiments.parallel.planning.degrees.analytic import Analytic
+from experiments.parallel.planning.degrees.chunks import held_blocks
+from experiments.parallel.planning.degrees.columns import Columns
+from experiments.parallel.planning.degrees.search import REASONS, search
 from experiments.parallel.planning.transformers.blocks import blocks_by_chunk
 from experiments.parallel.planning.transformers.plan import Degrees, block_bounds, megatron_plan
 from experiments.parallel.policies.megatron import Megatron
-from experiments.parallel.policies.megatron.analytic import Analytic
-from experiments.parallel.policies.megatron.chunks import held_blocks
-from experiments.parallel.policies.megatron.columns import Columns
-from experiments.parallel.policies.megatron.search import REASONS, search
 from experiments.parallel.simulator import evaluate, simulate
 from experiments.parallel.simulator.build import Builder
 from experiments.parallel.simulator.tasks import replay

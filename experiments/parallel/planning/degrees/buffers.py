@@ -15,8 +15,8 @@ from experiments.parallel.interface.engines import (
     fsdp2_bytes,
     pipelining_bytes,
 )
-from experiments.parallel.policies.megatron.chunks import FIRST, LAST, Chunks
-from experiments.parallel.policies.megatron.columns import Columns
+from experiments.parallel.planning.degrees.chunks import FIRST, LAST, Chunks
+from experiments.parallel.planning.degrees.columns import Columns
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
 

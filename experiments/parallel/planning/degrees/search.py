@@ -22,10 +22,10 @@ from experiments.core.integers import divisors
 from experiments.core.units import human
 from experiments.parallel.interface import PlanningEstimate
 from experiments.parallel.interface.engines import ENGINES
+from experiments.parallel.planning.degrees.analytic import Analytic
+from experiments.parallel.planning.degrees.columns import Columns
 from experiments.parallel.planning.transformers.plan import RECOMPUTATION, Degrees
 from experiments.parallel.planning.transformers.shardings import EXCHANGES
-from experiments.parallel.policies.megatron.analytic import Analytic
-from experiments.parallel.policies.megatron.columns import Columns
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
 from experiments.workloads.transformer import Transformer

@@ -8,12 +8,12 @@ import numpy as np
 
 from experiments.parallel.interface.engines import ENGINES, PLAIN, given_back
 from experiments.parallel.interface.losses import loss_scratch
-from experiments.parallel.policies.megatron.buffers import EngineBuffers
-from experiments.parallel.policies.megatron.chunks import FIRST, INNER, LAST
+from experiments.parallel.planning.degrees.buffers import EngineBuffers
+from experiments.parallel.planning.degrees.chunks import FIRST, INNER, LAST
 from experiments.workloads.step import Floats
 
 if TYPE_CHECKING:
-    from experiments.parallel.policies.megatron.analytic import GatheredCosts
+    from experiments.parallel.planning.degrees.analytic import GatheredCosts
 
 
 class Peaks:

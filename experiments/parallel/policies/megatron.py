@@ -35,9 +35,9 @@ from experiments.core.knobs import knob
 from experiments.hardware import Hardware
 from experiments.parallel.interface import LivePolicy, ParallelPlan, ParallelPolicy, PlanningEstimate
 from experiments.parallel.interface.engines import ENGINES, PLAIN
+from experiments.parallel.planning.degrees.search import by_rule, search
 from experiments.parallel.planning.transformers.plan import GATHERING, RECOMPUTATION, Degrees, megatron_plan
 from experiments.parallel.planning.transformers.shardings import BESIDE, EXCHANGES
-from experiments.parallel.policies.megatron.search import by_rule, search
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.transformer_layers import OPERATORS
 

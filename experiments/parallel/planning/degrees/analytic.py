@@ -17,16 +17,16 @@ import numpy.typing as npt
 
 from experiments.hardware.roofline import memory_rate
 from experiments.parallel.interface import PlanningEstimate
+from experiments.parallel.planning.degrees.chunks import FIRST, chunks_of
+from experiments.parallel.planning.degrees.columns import Columns
+from experiments.parallel.planning.degrees.costs import Costs, CostTable
+from experiments.parallel.planning.degrees.peaks import Peaks
+from experiments.parallel.planning.degrees.slot_by_slot import distinct_micro_batches, pipeline_seconds
 from experiments.parallel.planning.transformers.blocks import blocks_by_chunk
 from experiments.parallel.planning.transformers.plan import (
     BUCKET,
     BUCKET_PER_REPLICA,
 )
-from experiments.parallel.policies.megatron.chunks import FIRST, chunks_of
-from experiments.parallel.policies.megatron.columns import Columns
-from experiments.parallel.policies.megatron.costs import Costs, CostTable
-from experiments.parallel.policies.megatron.peaks import Peaks
-from experiments.parallel.policies.megatron.slot_by_slot import distinct_micro_batches, pipeline_seconds
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
 

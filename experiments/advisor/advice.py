@@ -1,9 +1,8 @@
 """The search: what was asked, the ladder where that does not fit, and the row chosen under the goal.
 
 The ladder's order is that of what is given up. For the shortest step nothing is given up that need not be:
-the answer is the fastest of the rows that fit and differ from what was asked no more than the first rung that
-fits. For the smallest peak it is the smallest of all that fit, whatever it gives up. A device has one price,
-so the cheapest step is the fastest.
+the answer is the fastest of the rows that fit and give up least. For the smallest peak it is the smallest of
+all that fit, whatever it gives up. A device has one price, so the cheapest step is the fastest.
 """
 
 from __future__ import annotations
@@ -59,9 +58,7 @@ class Advice:
             return self.asked if self.asked.fits else None
         if self.ask.goal == MEMORY:
             return min(fitting, key=lambda row: row.peak or 0.0)
-        first = next((row for row in (self.asked, *self.rungs) if row.fits), fitting[-1])
-        near = [row for row in fitting if len(row.gives_up) <= len(first.gives_up)]
-        return min(near, key=lambda row: row.seconds or 0.0)
+        return min(fitting, key=lambda row: (len(row.gives_up), row.seconds or 0.0))
 
     @property
     def closest(self) -> Row | None:
@@ -97,7 +94,7 @@ class Advice:
         return ("asked", (self.asked,)), ("rung", self.rungs), ("alternative", self.alternatives)
 
 
-def advise(ask: Ask, progress: Progress = silent) -> Advice:
+def advise_on_device(ask: Ask, progress: Progress = silent) -> Advice:
     """Carry out what is asked and, where it does not fit or memory is the goal, the ladder."""
     progress = forward_only(progress)
     parts = len(LADDER) + 3

@@ -1,8 +1,8 @@
-"""What the advisor is asked: a model with options, one device, and what is to be least."""
+"""What the advisor is asked: a model with options, devices, and what is to be least."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -14,47 +14,64 @@ from experiments.sources import model_of
 
 #: What is to be least: the time of a step, its peak memory, or its price.
 TIME, MEMORY, COST = GOALS = ("time", "memory", "cost")
-ONE_DEVICE = "one device: a name of `hardware`, or a device with overrides (several are not advised on yet)"
+#: Share of a device's memory that a plan for several devices leaves free: allocators fragment, and lengths
+#: of samples and loads of experts vary from step to step.
+MARGIN = 0.1
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A workload to be trained on one device.
+    """A workload to be trained on a device or on several.
 
-    ``hardware`` is a device's sheet or, as in a RunSpec, an object with ``device`` and ``overrides``.
+    ``hardware`` is as in a RunSpec: a sheet of a device or node, a device with ``overrides``, or a cluster.
+    ``margin`` is the share of memory that the answer leaves free, on several devices.
     """
 
     workload: Workload
-    hardware: str | Mapping[str, Any]
+    hardware: str | Mapping[str, Any] | Sequence[Any]
     goal: str = TIME
+    margin: float = MARGIN
 
     def __post_init__(self) -> None:
         if self.goal not in GOALS:
             raise BadInput(f"{self.goal!r:.80} is not a goal", "goal", "one of " + ", ".join(GOALS))
-        if not isinstance(self.hardware, str) and "device" not in self.hardware:
-            raise BadInput(f"{self.hardware!r:.80} is not a device", "hardware", ONE_DEVICE)
+        if not 0 <= self.margin < 1:
+            raise BadInput(f"{self.margin!r:.80} is no share of memory", "margin", "from 0 to below 1")
         model_of(self.workload)
-        if self._hardware.device_count > 1:
-            raise BadInput(f"{self._hardware.device_count} devices", "hardware", ONE_DEVICE)
+        _ = self.cluster
 
     @cached_property
-    def _hardware(self) -> Hardware:
+    def cluster(self) -> Hardware:
         return resolve(self.hardware)
 
     @property
+    def has_several_devices(self) -> bool:
+        return self.cluster.device_count > 1
+
+    @property
     def device(self) -> Device:
-        return self._hardware.device
+        return self.cluster.device
 
     @property
     def capacity(self) -> int:
-        """Bytes of the device's memory."""
-        return int(self.device.memory_bytes)
+        """Bytes of the memory of one device, the smallest of several."""
+        return int(min(node.device.memory_bytes for node in self.cluster.nodes))
 
     def with_memory(self, size: int) -> dict[str, Any]:
-        """Return the hardware with ``size`` bytes of device memory."""
+        """Return the hardware with ``size`` bytes of memory on its one device."""
         given = self.hardware
-        plain: dict[str, Any] = {"device": given} if isinstance(given, str) else {**given}
+        plain: dict[str, Any] = {**given} if isinstance(given, Mapping) else {"device": given}
         return {**plain, "overrides": {**plain.get("overrides", {}), "memory_bytes": size}}
 
+    def with_nodes(self, count: int) -> Any:
+        """Return the hardware with ``count`` of its equal nodes."""
+        given = self.hardware
+        if isinstance(given, Mapping) and "cluster" in given:
+            return {"cluster": {**given["cluster"], "nodes": count}}
+        if isinstance(given, Mapping) and "nodes" in given:
+            return {**given, "nodes": count}
+        return given
+
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "device": self.device.name, "memory_bytes": self.capacity}
+        facts = {"device": self.device.name, "memory_bytes": self.capacity}
+        return {**asdict(self), **facts, "devices": self.cluster.device_count}

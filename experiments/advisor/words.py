@@ -21,9 +21,9 @@ def _answer(advice: Advice) -> Iterator[str]:
     if row is None:
         yield f"Nothing that was tried fits {device} with {capacity}."
     elif row is advice.asked:
-        yield f"It fits {device} as asked: {figures(row)} of {capacity}."
+        yield f"It fits {device} as asked: {describe_figures(row)} of {capacity}."
     else:
-        yield f"{_sentence_case(row.title)}: {figures(row)} of {capacity} on {device}."
+        yield f"{_sentence_case(row.title)}: {describe_figures(row)} of {capacity} on {device}."
         if row.acts and row.note:
             yield f"{_sentence_case(row.note)}."
         given_up = "; ".join(row.gives_up)
@@ -36,7 +36,7 @@ def _answer(advice: Advice) -> Iterator[str]:
         yield from _price(advice, row)
 
 
-def figures(row: Row) -> str:
+def describe_figures(row: Row) -> str:
     """Peak, step time and rate of a row that has them."""
     rate = next((one for one in ("tokens_per_second", "samples_per_second") if one in row.metrics), None)
     words = [f"{_format_metric(row, 'step_time')} a step"]
@@ -88,7 +88,7 @@ def _others(advice: Advice) -> Iterator[str]:
 
 def _runner(row: Row) -> str:
     by = f" ({row.note})" if row.acts and row.note else ""
-    return f"{row.title}, {figures(row)}{by}"
+    return f"{row.title}, {describe_figures(row)}{by}"
 
 
 def _less(one: float | None, other: float | None) -> bool:

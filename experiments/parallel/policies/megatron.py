@@ -132,6 +132,7 @@ class Megatron(LivePolicy, ParallelPolicy):
         choices=ENGINES,
     )
     head_blocks: int = knob(0, "blocks for which the head counts in its stage", low=0, high=1024)
+    host_optimizer: bool = knob(False, "the host has the optimizer's state and updates the weights")
     first_extra: int = knob(0, "blocks that the first stage has more, and the last fewer", low=0, high=1024)
 
     def place(
@@ -175,6 +176,7 @@ class Megatron(LivePolicy, ParallelPolicy):
             engine=self.engine,
             keep_gathered=self.keep_gathered,
             capacity=self.capacity,
+            host_optimizer=self.host_optimizer,
         )
 
     def _search(

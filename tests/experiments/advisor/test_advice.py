@@ -183,15 +183,11 @@ def test_a_plan_that_changes_the_result_says_so() -> None:
     assert rows.caveats({"moves": [], "notes": {}}) == ()
 
 
-def test_several_devices_are_bad_input_that_says_what_is_expected() -> None:
-    for hardware in (
-        {"cluster": {"nodes": 2, "device": "t4-16g"}},
-        {"device": "t4-16g", "nodes": 2},
-    ):
-        with pytest.raises(BadInput):
-            search.Ask(ask("zoo:mlp", 1e9).workload, hardware)
+def test_a_goal_or_margin_that_is_none_is_bad_input() -> None:
     with pytest.raises(BadInput, match="expected one of time, memory, cost"):
         search.Ask(ask("zoo:mlp", 1e9).workload, "t4-16g", "beauty")
+    with pytest.raises(BadInput, match="is no share of memory"):
+        search.Ask(ask("zoo:mlp", 1e9).workload, "t4-16g", margin=1.0)
 
 
 def test_the_answer_as_json_has_every_row_with_its_spec(lost: Advice) -> None:

@@ -39,9 +39,10 @@ def test_what_fits_in_no_way_is_exit_3_and_still_an_answer(capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("more", "complaint"),
     [
-        (["--hardware", "t4-16g", "--nodes", "2"], "--nodes: 2 nodes (expected 1, one device"),
-        (["--hardware", '{"cluster": {"nodes": 2, "device": "t4-16g"}}'], "is not a device (expected one"),
-        (["--hardware", '["t4-16g"]'], "is not a device (expected one device"),
+        (["--hardware", "t4-16g", "--nodes", "2"], "mlp: is not known by its sizes (expected a decoder-only"),
+        (["--hardware", "t4-16g", "--nodes", "0"], "nodes = 0 (expected an integer from 1"),
+        (["--hardware", '{"device": "t4-16g"}', "--nodes", "2"], "--hardware: nodes and devices beside an"),
+        (["--hardware", '["t4-16g"]'], "is not a device or a cluster (expected an object"),
         (["--hardware", "b300"], "b300"),
         (["--hardware", "t4-16g", "--sequence", "8"], "has no sequence"),
         (["--hardware", "t4-16g", "--batch", "0"], "0 is too small"),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from experiments.hardware.host_adam import FUSED_ADAM
 from experiments.hardware.roofline import memory_rate
 from experiments.parallel.interface import PlanningEstimate
 from experiments.parallel.planning.degrees.chunks import FIRST, chunks_of
@@ -336,5 +337,8 @@ class GatheredCosts:
         traffic = 2 * (states.weight + states.optimizer) + states.gradient
         owned = self.device_parameters() / np.where(plans.zero > 0, plans.sharers, 1)
         owned += self.device_experts() / np.where(plans.zero > 0, plans.expert_sharers, 1)
-        found: Floats = owned * traffic / memory_rate(estimate.devices[0])
+        device = estimate.devices[0]
+        shared = estimate.cluster.node.device_count * FUSED_ADAM
+        on_host = owned * (shared + states.weight / device.host_link.bandwidth)
+        found: Floats = np.where(plans.host == 1, on_host, owned * traffic / memory_rate(device))
         return found

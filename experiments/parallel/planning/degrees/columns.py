@@ -47,6 +47,7 @@ class Columns:
     engine: Ints
     keep_gathered: Ints
     capacity: Floats
+    host: Ints
 
     def __len__(self) -> int:
         return len(self.tensor)
@@ -106,6 +107,7 @@ class Columns:
             engine=ENGINES[int(self.engine[index])],
             keep_gathered=bool(self.keep_gathered[index]),
             capacity=float(self.capacity[index]),
+            host_optimizer=bool(self.host[index]),
         )
 
     @classmethod
@@ -140,4 +142,5 @@ def _row(layout: Degrees, devices: int) -> tuple[int | float, ...]:
         ENGINES.index(layout.engine),
         int(layout.keep_gathered),
         layout.capacity,
+        int(layout.host_optimizer),
     )

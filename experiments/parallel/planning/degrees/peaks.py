@@ -75,14 +75,17 @@ class Peaks:
         while.
         """
         plans, states = self.plans, self.estimate.states
-        sizes = (states.weight, states.gradients, states.optimizer)
+        on_host, freed = plans.host == 1, (plans.host == 1) & (plans.zero >= 2)
+        gradients = np.where(freed, 0.0, states.gradients)
+        optimizer = np.where(on_host, 0.0, states.optimizer)
+        sizes: tuple[Floats | float, ...] = (states.weight, gradients, optimizer)
         kept = sum(
             parameters * size / np.where(plans.zero >= stage, sharers, 1)
             for parameters, sharers in ((shared, plans.sharers), (experts, plans.expert_sharers))
             for size, stage in zip(sizes, (3, 2, 1), strict=True)
         )
-        weights, gradients = 3 * states.weight, 2 * states.gradient
-        buckets = np.where(plans.zero == 3, weights, 0.0) + np.where(plans.zero >= 2, gradients, 0.0)
+        weights, reduced = 3 * states.weight, 2 * states.gradient
+        buckets = np.where(plans.zero == 3, weights, 0.0) + np.where(plans.zero >= 2, reduced, 0.0)
         held = self.costs.is_replicated & (plans.engine == ENGINES.index(PLAIN))
         block = self.costs.block_parameters + self.costs.block_experts
         found: Floats = kept + np.where(held, buckets * block, 0.0)

@@ -166,6 +166,7 @@ def candidates(estimate: PlanningEstimate, batch: int, fixed: Degrees) -> Column
         engine=whole * ENGINES.index(fixed.engine),
         keep_gathered=whole * fixed.keep_gathered,
         capacity=np.full(len(table), fixed.capacity),
+        host=whole * fixed.host_optimizer,
     )
 
 
@@ -185,6 +186,28 @@ def search(
 
     At ``most`` so many plans are evaluated, the first of the table first.
     """
+    return _judge(estimate, batch, evaluate_all(estimate, batch, fixed, most))
+
+
+@dataclass(frozen=True)
+class EvaluatedPlans:
+    """Every plan with its seconds of a step and bytes on the fullest device; infinite where they were not
+    computed, for a ``reason`` by its number.
+    """
+
+    plans: Columns
+    reason: Ints
+    step_time: Floats
+    peak_memory: Floats
+
+
+def evaluate_all(
+    estimate: PlanningEstimate,
+    batch: int,
+    fixed: Degrees = Degrees(),  # noqa: B008 - frozen
+    most: int = sys.maxsize,
+) -> EvaluatedPlans:
+    """Return the figures of every combination of degrees that divides devices, heads, blocks and samples."""
     plans = candidates(estimate, batch, fixed)
     reason = _arithmetic_faults(plans, estimate, batch)
     usable = np.flatnonzero(reason == CHOSEN)
@@ -199,7 +222,7 @@ def search(
         time[part], memory[part] = figures.step_time, figures.peak_memory
         done = min(start + CHUNK, len(usable))
         estimate.progress(done / len(usable), f"{done} of {len(usable)} plans evaluated")
-    return _judge(estimate, batch, plans, reason, time, memory)
+    return EvaluatedPlans(plans, reason, time, memory)
 
 
 def select(plans: Columns, places: Sequence[int] | Ints) -> Columns:
@@ -239,9 +262,8 @@ def _ends_outgrow_chunks(plans: Columns, layers: int) -> Flags:
     return outgrown
 
 
-def _judge(
-    estimate: PlanningEstimate, batch: int, plans: Columns, reason: Ints, time: Floats, memory: Floats
-) -> DegreeSearchResult:
+def _judge(estimate: PlanningEstimate, batch: int, found: EvaluatedPlans) -> DegreeSearchResult:
+    plans, reason, time, memory = found.plans, found.reason, found.step_time, found.peak_memory
     capacity = min(device.memory_bytes for device in set(estimate.devices))
     evaluated = int(np.isfinite(time).sum())
     fits = memory <= capacity
@@ -299,7 +321,7 @@ def by_rule(estimate: PlanningEstimate, batch: int, asked: Degrees, open_degrees
         for e in shared
         for t, p in order
     ]
-    choices = [choice for choice in choices if _divides(choice, devices, batch)]
+    choices = [choice for choice in choices if usable_layout(choice, devices, batch)]
     if not choices:
         return asked
     figures = Analytic(estimate, batch).figures(Columns.of(choices, devices))
@@ -313,7 +335,7 @@ def _stages_by_rule(layers: int, devices: int) -> list[int]:
     return [*equal, *(stages for stages in divisors_up_to(layers, devices) if stages not in equal)]
 
 
-def _divides(layout: Degrees, devices: int, batch: int) -> bool:
+def usable_layout(layout: Degrees, devices: int, batch: int) -> bool:
     whole = layout.mesh.devices * layout.pipeline
     samples = max(1, devices // whole) * layout.mesh.joined * layout.micro_batch
     if devices % whole or batch % samples:

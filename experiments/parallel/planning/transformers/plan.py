@@ -48,7 +48,8 @@ class Degrees:
     which the ends count where stages are cut, ``first_extra`` those that the first stage has more for it.
     ``expert`` devices share the experts of a block, among those of a pipeline stage; ``skew`` is the fullest
     expert's load over the mean. Tokens travel once to each group of ``node`` devices (0: once to each of
-    their experts). ``engine`` is the library that carries the plan out.
+    their experts). ``engine`` is the library that carries the plan out. With ``host_optimizer`` the host has
+    the optimizer's state and updates the weights.
     """
 
     tensor: int = 1
@@ -76,6 +77,7 @@ class Degrees:
     engine: str = PLAIN
     keep_gathered: bool = False
     capacity: float = 0.0
+    host_optimizer: bool = False
 
     @property
     def mesh(self) -> WorkerMesh:
@@ -139,6 +141,7 @@ def megatron_plan(model: LayerGraph, cluster: Hardware, batch: int, layout: Degr
         synchronization=synchronization,
         blocking=not layout.overlap_messages,
         engine=layout.engine,
+        host_optimizer=layout.host_optimizer,
         notes={"layout": asdict(layout)},
     )
 

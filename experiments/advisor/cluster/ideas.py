@@ -1,0 +1,118 @@
+"""What a plan divides, in words, and how many plans of each idea there were, with what became of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.advisor.cluster.candidates import Candidate
+from experiments.advisor.cluster.space import Space
+from experiments.core.units import human, significant
+from experiments.workloads.ragged import Ints
+from experiments.workloads.step import Floats
+
+#: The ideas, the first that applies is a plan's.
+IDEAS = (
+    "Optimizer on the host",
+    "Sequences divided",
+    "Experts divided",
+    "Tensor parallel and pipelines",
+    "Tensor parallel",
+    "Pipelines",
+    "ZeRO 3 (FSDP)",
+    "ZeRO 1 and 2",
+    "Data parallel, states whole",
+)
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """How many plans of an idea were not chosen, and why, in words."""
+
+    idea: str
+    plans: int
+    reason: str
+
+
+def ideas_of(space: Space) -> Ints:
+    """The place in ``IDEAS`` of every plan."""
+    plans = space.found.plans
+    tensor, pipeline = plans.tensor > 1, plans.pipeline > 1
+    applies = [
+        plans.host == 1,
+        plans.context > 1,
+        plans.expert > 1,
+        tensor & pipeline,
+        tensor,
+        pipeline,
+        plans.zero == 3,
+        plans.zero > 0,
+    ]
+    found: Ints = np.select(applies, list(range(len(applies))), len(IDEAS) - 1)
+    return found
+
+
+def idea_of(candidate: Candidate) -> str:
+    one = candidate.layout
+    applies = (
+        one.host_optimizer,
+        one.context > 1,
+        one.expert > 1,
+        one.tensor > 1 and one.pipeline > 1,
+        one.tensor > 1,
+        one.pipeline > 1,
+        one.zero == 3,
+        one.zero > 0,
+    )
+    return IDEAS[applies.index(True) if True in applies else -1]
+
+
+def rejections(space: Space, chosen: Candidate, capacity: float, allowed: float) -> list[Rejected]:
+    """Why plans were not chosen, by idea, by closed forms; ``allowed`` bytes leave the margin free.
+
+    What arithmetic refuses comes last, counted by its rule.
+    """
+    found, ideas = space.found, ideas_of(space)
+    best = space.figures(chosen.layout)
+    seconds = best[0] if best else chosen.step_time or np.inf
+    rows = []
+    for number, idea in enumerate(IDEAS):
+        places = np.flatnonzero((ideas == number) & np.isfinite(found.step_time))
+        own = idea == idea_of(chosen) and space.nodes == chosen.nodes
+        if count := len(places) - own:
+            figures = found.step_time[places], found.peak_memory[places]
+            rows.append(Rejected(idea, count, _why(*figures, seconds, capacity, allowed, own)))
+    refused = [
+        Rejected(f"Not evaluated: {rule}", count, "arithmetic") for rule, count in space.refused.items()
+    ]
+    return [*rows, *refused]
+
+
+def _why(time: Floats, memory: Floats, seconds: float, capacity: float, allowed: float, is_own: bool) -> str:
+    fits = memory <= allowed
+    if not (memory <= capacity).any():
+        least = float(memory.min())
+        return f"need {human(least, 'bytes')} at least: {human(least - capacity, 'bytes')} too much"
+    if not fits.any():
+        return (
+            f"fit, but leave less than the margin: {human(capacity - float(memory.min()), 'bytes')} at most"
+        )
+    few = f"{int(fits.sum())} of {len(fits)} fit"
+    slower = float(time[fits].min()) / seconds - 1
+    if is_own:
+        return f"{few}; the answer is the best of them"
+    if slower < 0:
+        return f"{few}; {significant(-100 * slower)} % faster by closed form, not when simulated"
+    return f"{few}, the fastest {significant(100 * slower)} % slower"
+
+
+def misfits(space: Space, capacity: float) -> list[Candidate]:
+    """The fastest plan of each idea of those that do not fit."""
+    found, ideas = space.found, ideas_of(space)
+    chosen = []
+    for number in range(len(IDEAS)):
+        lacking = (ideas == number) & np.isfinite(found.step_time) & (found.peak_memory > capacity)
+        if lacking.any():
+            chosen.append(space.candidate(int(np.argmin(np.where(lacking, found.step_time, np.inf)))))
+    return chosen

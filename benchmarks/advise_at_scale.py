@@ -53,9 +53,8 @@ def _row(name: str, timeout: float) -> bool:
     document = json.loads(done.stdout)["document"]
     print(f"         {document['finding']}: {document['price']}")
     for plan in document["plans"]:
-        print(
-            f"         {plan['letter']} {plan['name']}, {plan['seconds']:.4g} s, {plan['peak'] / 2**30:.1f} GiB"
-        )
+        figures = f"{plan['seconds']:.4g} s, {plan['peak'] / 2**30:.1f} GiB"
+        print(f"         {plan['letter']} {plan['name']}, {figures}")
     return seconds <= most
 
 

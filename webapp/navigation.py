@@ -16,6 +16,7 @@ from webapp.accounts.services import may_make_teams
 #: url name, label, and the url namespaces (or names) under which the entry counts as the current one.
 MENU: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("project", "Home", ("project",)),
+    ("advice:index", "What should I do?", ("advice",)),
     ("artifacts:index", "Artifacts", ("artifacts",)),
     ("runs:experiments", "Experiments", ("runs", "compare")),
     ("papers:systems", "Systems", ("papers",)),

@@ -23,4 +23,5 @@ urlpatterns = [
     path(f"{PROJECT}systems/", include("webapp.papers.urls")),
     path(f"{PROJECT}tables/", include("webapp.papers.table_urls")),
     path(f"{PROJECT}nightly/", include("webapp.nightly.urls")),
+    path(f"{PROJECT}advise/", include("webapp.advice.urls")),
 ]

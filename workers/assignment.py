@@ -19,6 +19,7 @@ from experiments.core.reading import what_is_read
 from experiments.core.spec import Outcome, load_outcome
 from experiments.models.catalog import ZOO, zoo_model
 from experiments.workloads.transformer import has_closed_form
+from webapp.advice.services import keep_answer
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import store_bytes
 from webapp.artifacts.step_options import spell_out_options
@@ -66,6 +67,8 @@ def assign(run: Run, work: Path, memory: int) -> Assignment | Waits:
         return _inspect(run, work, replace(limits, seconds=settings.READING_SECONDS))
     if run.kind == Run.Kind.POLICY:
         return _policy(run, work, limits)
+    if run.kind == Run.Kind.ADVISE:
+        return _advise(run, work, limits)
     return _step(run, work, limits)
 
 
@@ -131,6 +134,30 @@ def _step(run: Run, work: Path, limits: Limits) -> Assignment:
     words = (run.kind, source, "--options", jsonio.canonical(options), "--out", str(made), "--json")
     progress = ("--progress", "json", "--progress-fd", "{progress}")
     return Assignment((*words, *device, *law, *progress), inputs, limits, collect, told)
+
+
+def _advise(run: Run, work: Path, limits: Limits) -> Assignment:
+    """A search for the best plan; that nothing fits is an answer too."""
+    source, inputs = source_of(_about(run))
+    question, told = run.spec["question"], work / "answer.json"
+
+    def collect(ended: Ended) -> Ending:
+        found = _read(told, INSPECTION_BYTES)
+        jsonio.canonical(found["document"])
+        keep_answer(run, {**found["document"], "seconds": found["seconds"]})
+        fits = bool(found["document"]["plans"])
+        return Ending(Run.State.SUCCEEDED if fits else Run.State.INFEASIBLE)
+
+    where = ("--hardware", jsonio.canonical(_as_object(question["hardware"])))
+    goal = ("--goal", question["goal"], "--margin", str(question["margin"]))
+    options = ("--options", jsonio.canonical(question["options"]))
+    progress = ("--json", "--progress", "json", "--progress-fd", "{progress}")
+    words = ("advise", source, *where, *goal, *options, *progress)
+    return Assignment(words, inputs, limits, collect, told)
+
+
+def _as_object(hardware: Any) -> Any:
+    return {"device": hardware} if isinstance(hardware, str) else hardware
 
 
 def _policy(run: Run, work: Path, limits: Limits) -> Assignment | Waits:

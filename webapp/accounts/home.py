@@ -30,8 +30,8 @@ DOORS = (
     ),
     (
         "Which strategy for our cluster?",
-        "A trace or a model on a described cluster; launch the grid and compare.",
-        "runs:new",
+        "A model and a cluster: the best plan with its reasons, and settings to copy.",
+        "advice:index",
     ),
 )
 

@@ -194,7 +194,9 @@ def _page(request: ProjectRequest, found: Artifact, profile: ProfileForm) -> dic
         "card": cards.card_of(found),
         "runs": RunTable(runs, request, prefix="runs-", title=f"Runs on {found.name}", per_page=20),
         "steps": steps.steps_of(found),
-        "pending": found.runs.exclude(kind="policy").exclude(state__in=("succeeded", "cancelled")),
+        "pending": found.runs.exclude(kind__in=("policy", "advise")).exclude(
+            state__in=("succeeded", "cancelled")
+        ),
         "profile": profile,
         "presets": [family for family in families if family not in ("compilation", "memory")],
         "try_all": _try_all(found, answer) if "memory" in families else None,

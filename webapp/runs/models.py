@@ -110,6 +110,7 @@ class Run(models.Model):
         INSPECT = "inspect", "read a file"
         CAPTURE = "capture", "capture a step"
         PROFILE = "profile", "profile on a host"
+        ADVISE = "advise", "look for the best plan"
 
     class State(models.TextChoices):
         QUEUED = "queued", "queued"

@@ -47,6 +47,7 @@ INSTALLED_APPS = [
     "webapp.compare",
     "webapp.papers",
     "webapp.nightly",
+    "webapp.advice",
     "webapp.api",
     "django.contrib.admin",
     "django.contrib.auth",

@@ -165,6 +165,8 @@ const NARROW = 600, ENTRY_HEIGHT = 19;
 // On a phone a legend has one entry a line: the plot grows by it, and what is not drawn has no entry.
 function roomForLegend(canvas, traces) {
   canvas.dataset.height ||= canvas.clientHeight;
+  if (plot.limit) plot.limit.x /= xScale[0];
+  if (plot.x_range) plot.x_range = scaled(plot.x_range, xScale[0]);
   const narrow = canvas.clientWidth < NARROW;
   const shown = narrow ? traces.map((one) => (one.visible === "legendonly" ? { ...one, showlegend: false } : one)) : traces;
   const lines = narrow ? shown.filter((one) => one.showlegend !== false).length : 0;

@@ -12,9 +12,9 @@ from experiments.core import registry
 from experiments.core.policy import Policy
 from experiments.core.reading import NOUNS
 from webapp.accounts.models import Project
+from webapp.artifacts.fit import USUAL_DEVICE
 from webapp.artifacts.models import Artifact
 from webapp.papers.catalog import System
-from webapp.runs.again import USUAL_DEVICE
 from webapp.runs.grid import NETWORKED, ON_CLUSTERS
 from webapp.runs.models import Run
 

@@ -78,12 +78,12 @@ def _so_far(case: Case) -> SafeString:
 
 
 def _fallen(case: Case, causes: tuple[Cause, ...]) -> Iterator[SafeString]:
-    """``The other 16 fell out: 11 because memory runs out at mm_42, 4 because ...``."""
+    """``The other 16 fell out: memory runs out at mm_42 (11); other reasons (5)``."""
     if case.waiting or not causes:
         return
-    told = [f"{len(cause.entries)} because {cause.words}" for cause in causes[:TOLD]]
+    told = [f"{cause.words} ({len(cause.entries)})" for cause in causes[:TOLD]]
     rest = sum(len(cause.entries) for cause in causes[TOLD:])
-    told += [f"{rest} for other reasons"] if rest else []
+    told += [f"other reasons ({rest})"] if rest else []
     number = len(case.fallen)
     who = f"The other {number}" if case.done else f"All {number}"
     yield format_html("{} fell out: {}.", who if number > 1 else who.replace(" 1", " one"), "; ".join(told))

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 LETTER, LINE, GAP = 0.0125, 0.055, 0.012
 #: Tried in this order: right of the point, then left, then centered; plotly's words for them.
 SIDES = ("top right", "bottom right", "top left", "bottom left", "top center", "bottom center")
+#: The same for points beside a line that names should not cross.
+LEFT_FIRST = ("top left", "bottom left", "top right", "bottom right", "top center", "bottom center")
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,9 @@ class Box:
         return not (apart or self.top <= other.bottom or other.top <= self.bottom)
 
 
-def place_labels(points: Sequence[tuple[float, float]], names: Sequence[str]) -> list[tuple[str, str]]:
+def place_labels(
+    points: Sequence[tuple[float, float]], names: Sequence[str], sides: Sequence[str] = SIDES
+) -> list[tuple[str, str]]:
     """For each point its name and the side where it covers no other name and, if there is such a side, no
     point.
 
@@ -36,8 +40,8 @@ def place_labels(points: Sequence[tuple[float, float]], names: Sequence[str]) ->
     marks = [Box(x - GAP / 2, y - GAP, x + GAP / 2, y + GAP) for x, y in spots]
     found, taken = [("", SIDES[0])] * len(points), list[Box]()
     for index in sorted(range(len(points)), key=lambda index: spots[index]):
-        sides = list(_boxes(*spots[index], names[index])) if names[index] else []
-        free = [(side, box) for side, box in sides if not any(box.meets(other) for other in taken)]
+        boxes = list(_boxes(*spots[index], names[index], sides)) if names[index] else []
+        free = [(side, box) for side, box in boxes if not any(box.meets(other) for other in taken)]
         others = [mark for place, mark in enumerate(marks) if place != index]
         if free:
             side, box = min(free, key=lambda one: sum(one[1].meets(other) for other in others))
@@ -51,9 +55,9 @@ def _shares(values: Sequence[float]) -> list[float]:
     return [(value - low) / (high - low) if high > low else 0.5 for value in values]
 
 
-def _boxes(x: float, y: float, name: str) -> Iterator[tuple[str, Box]]:
+def _boxes(x: float, y: float, name: str, sides: Sequence[str] = SIDES) -> Iterator[tuple[str, Box]]:
     width = LETTER * len(name)
-    for side in SIDES:
+    for side in sides:
         left = {"right": x + GAP, "left": x - GAP - width, "center": x - width / 2}[side.split()[1]]
         bottom = y + GAP if side.startswith("top") else y - GAP - LINE
         if left >= -0.03 and left + width <= 1.05:  # what axes and edges leave

@@ -24,7 +24,7 @@ class Need:
     """What a run that does not fit needs; ``None`` where its outcome does not tell.
 
     ``memory``   bytes of the fullest device.
-    ``seconds``  time of the step had the device endless memory.
+    ``seconds``  time of the step on the least device that carries it out.
     ``as_it_is`` bytes of the step with nothing moved, whatever the policy.
     """
 
@@ -36,8 +36,8 @@ class Need:
 #: What is asked of an outcome, by name.
 _TOLD = {
     "missing": "missing_bytes",
-    "peak": "unlimited__peak_memory",
-    "seconds": "unlimited__step_time",
+    "least": "least_device__memory",
+    "seconds": "least_device__step_time",
     "live": "live_peak",
 }
 
@@ -51,11 +51,10 @@ def needs_of(entries: Iterable[Entry], capacity: float | None) -> dict[UUID, Nee
 
 
 def _need(told: Mapping[str, Any], reason: str, capacity: float | None) -> Need:
-    """A plan needs its peak; where only holes were too small for it, at least what was missing."""
+    """What the least device has that carries the plan out, else what was missing when it stopped."""
     missing = None if ELSEWHERE.search(reason) else told["missing"]
     stopped_at = None if missing is None or capacity is None else capacity + missing
-    known = [size for size in (told["peak"], stopped_at) if size is not None]
-    return Need(max(known, default=None), told["seconds"], told["live"])
+    return Need(told["least"] or stopped_at, told["seconds"], told["live"])
 
 
 def capacity_of(entry: Entry) -> float | None:

@@ -135,11 +135,11 @@ def infeasible_result(
     plan: MemoryPlan,
     step: Step,
     sha256: str,
-    unlimited: Mapping[str, float] = MappingProxyType({}),
+    least_device: Mapping[str, float] = MappingProxyType({}),
 ) -> Result:
     """What does not fit and by how much, and what the step would take with nothing moved.
 
-    ``unlimited`` are figures of the plan with endless memory, by their names in the catalog.
+    ``least_device`` is what the plan needs, where that is known: ``memory``, and its ``step_time`` there.
     """
     ended_at = [str(plan.notes[ENDED_AT])] if ENDED_AT in plan.notes else []
     needs = human(step.live_peak, "bytes")
@@ -152,7 +152,7 @@ def infeasible_result(
             "live_peak": step.live_peak,
             "largest_op_need": int(step.op_need.max(initial=0)),
             **({} if error.missing is None else {"missing_bytes": error.missing}),
-            **({"unlimited": dict(unlimited)} if unlimited else {}),
+            **({"least_device": dict(least_device)} if least_device else {}),
         },
     )
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from experiments.core.errors import ImpossiblePlan, Infeasible
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
 from experiments.hardware import Hardware, resolve
 from experiments.memory.experiment.figures import metrics_of, notes_of
+from experiments.memory.experiment.least_device import least_device
 from experiments.memory.experiment.names import names_of
 from experiments.memory.experiment.planned import (
     infeasible_result,
@@ -35,9 +34,6 @@ from experiments.memory.simulator.recorder import StepRecorder
 from experiments.memory.simulator.timeline import timeline
 from experiments.sources import model_step, step_of
 from experiments.workloads.step import Step
-
-#: Bytes of a device that nothing fills.
-ENDLESS = 2**60
 
 
 def simulate(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
@@ -74,7 +70,7 @@ def simulate(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
     except ImpossiblePlan as error:
         return rejected_result(plan, list(error.violations))
     except Infeasible as error:
-        known = unlimited(step, machine, plan) if is_made and not reactive else {}
+        known = least_device(step, machine, plan, error.missing) if is_made and not reactive else {}
         return infeasible_result(error, plan, step, loaded.sha256, known)
     metrics = metrics_of(simulation, step, hardware, spec.workload.options.steps)
     return Result(
@@ -88,18 +84,6 @@ def simulate(spec: RunSpec, policy: MemoryPolicy, progress: Progress) -> Result:
             "names": names_of(step, plan),
         },
     )
-
-
-def unlimited(step: Step, machine: MemoryMachine, plan: MemoryPlan) -> dict[str, float]:
-    """Return the peak (bytes) and the time (s) of a plan that does not fit, had the device endless memory.
-
-    Nothing where memory is not all that the plan lacks.
-    """
-    try:
-        found = Simulator(step, replace(machine, capacity=ENDLESS)).steady(plan)
-    except (ImpossiblePlan, Infeasible):
-        return {}
-    return {"peak_memory": found.peak_bytes, "step_time": found.step_time}
 
 
 def beside_ideal(metrics: dict[str, float], whole: Step | None) -> dict[str, float]:

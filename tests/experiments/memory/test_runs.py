@@ -89,13 +89,22 @@ def test_a_host_too_small_for_what_leaves_is_infeasible_not_a_wrong_plan(bert):
     assert done.status == "infeasible" and "host do not fit" in done.reason
 
 
-def test_a_plan_that_does_not_fit_tells_what_it_needs_and_takes_with_endless_memory(bert):
+def test_a_plan_that_does_not_fit_tells_the_least_device_that_carries_it_out(bert):
     """The surprise: a plan that lacks host memory lacks it with any device, so nothing is told of it."""
     whole = outcome("baseline", bert, "a100-80g")
-    told = outcome("baseline", bert, device(40 * GIB)).provenance["unlimited"]
-    assert told == {name: value(whole, name) for name in ("peak_memory", "step_time")}
+    told = outcome("baseline", bert, device(40 * GIB)).provenance["least_device"]
+    assert told == {"memory": value(whole, "peak_memory"), "step_time": value(whole, "step_time")}
     hardware = {"device": "a100-80g", "overrides": {"host_memory_bytes": 20e9}}
-    assert "unlimited" not in outcome("swap_all", bert, hardware).provenance
+    assert "least_device" not in outcome("swap_all", bert, hardware).provenance
+
+
+def test_a_plan_that_can_wait_for_memory_needs_less_than_when_nothing_waits(bert):
+    """On the least device the plan of a smaller one runs, a little below it does not."""
+    lost = outcome("checkpoint", bert, device(8 * GIB))
+    assert lost.status == "infeasible"
+    told = lost.provenance["least_device"]
+    assert 8 * GIB < told["memory"] < value(outcome("baseline", bert, "a100-80g"), "peak_memory")
+    assert told["memory"] - 8 * GIB >= lost.provenance["missing_bytes"]
 
 
 def test_a_machine_without_host_memory_is_one_that_nothing_can_leave_for(bert):

@@ -88,7 +88,7 @@ def test_memory_names_the_fastest_that_fits_the_runner_up_and_why_the_others_fel
     why = sentences(made)
     assert "As it is the step needs 61 GiB and ✗ does not fit. 3 of 6 policies fit, 3 of them on" in why
     assert "swapadvisor needs least: 10 GiB and 9 s. capuchin has the smallest product" in why
-    assert "The other 3 fell out: 2 because memory runs out at gelu, forward; 1 because needs a node" in why
+    assert "The other 3 fell out: memory runs out at gelu, forward (2); needs a node" in why
 
 
 def test_where_the_step_fits_as_it_is_nothing_is_faster(ada: Place) -> None:
@@ -147,7 +147,7 @@ def test_a_parallel_plan_with_late_gradients_does_not_win_alone(ada: Place) -> N
     assert "trains fastest on" in said
     assert "with pipemare: 1 s a step, 50 % of peak FLOP/s, 70 GiB on the fullest device." in said
     assert "Its gradients are 2.5 updates late on average. Of those with none fsdp leads with 1.2 s." in said
-    assert "1 because every device has all model states" in sentences(made)
+    assert "fell out: every device has all model states (1)" in sentences(made)
 
 
 def test_a_speed_up_whose_interval_holds_1_is_no_difference_seen(ada: Place) -> None:

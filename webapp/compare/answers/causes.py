@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from experiments.core.units import human
 from webapp.compare.answers.case import Case
 from webapp.compare.comparison import Entry
 from webapp.runs.models import Run
@@ -18,6 +19,8 @@ AT_OPS = (
     ("nothing can be evicted", "nothing is left to evict at {}"),
     ("", "memory runs out at {}"),
 )
+#: A size that a reason has digit by digit, its unit told with the first.
+BYTES = re.compile(r"\b(\d{7,})(?: bytes)?\b")
 #: So long a reason is said in a sentence.
 LONGEST = 140
 
@@ -67,4 +70,5 @@ def words_of(run: Run) -> str:
 
 
 def _without_place(clause: str) -> str:
-    return clause.partition(": ")[2] or clause
+    words = clause.partition(": ")[2] or clause
+    return BYTES.sub(lambda found: human(float(found[1]), "bytes"), words) if "bytes" in words else words

@@ -47,7 +47,8 @@ class _Drawing:
         self.case, self.memory, self.fits, self.crossed, self.capacity = case, memory, fits, crossed, capacity
         needs = [self._size(entry) for entry in crossed]
         self.scale: BrokenScale = broken_scale([self._size(entry) for entry in fits], needs, capacity)
-        known = [seconds for entry in (*fits, *crossed) if (seconds := self._seconds(entry))] or [1.0]
+        times = [seconds for entry in (*fits, *crossed) if (seconds := self._seconds(entry))]
+        known = [*times, *(value(entry, IDEAL) for entry in fits[:1] if IDEAL in entry.estimates)] or [1.0]
         self.is_log = max(known) > LOGARITHMIC * min(known)
         self.bottom = min(known) * 0.82 if self.is_log else max(0.0, min(known) - 0.15 * max(known))
         self.top = max(known) * (1.3 if self.is_log else 1.1)
@@ -76,7 +77,7 @@ class _Drawing:
             points = [(x, math.log10(y)) for x, y in points]
         wanted = {id(entry): entry.name for entry in named}
         texts = [wanted.get(id(entry), "") for entry in entries]
-        placed = labels.place_labels(points, texts)
+        placed = labels.place_labels(points, texts, labels.LEFT_FIRST)
         return {id(entry): one for entry, one in zip(entries, placed, strict=True)}
 
     def figure(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
-const HEIGHT = 380, TOP = 56, BOTTOM = 20, SIDE = 70, LEAST_GAP = 144, STEP = 0.05;
+const HEIGHT = 380, TOP = 56, BOTTOM = 20, SIDE = 88, LEAST_GAP = 144, STEP = 0.05;
 
 function shape(name, attributes, text) {
   const found = document.createElementNS(SVG, name);

@@ -1,0 +1,172 @@
+"""The one large figure of each family: where marks stand, what adds up, what is said of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.webapp import cast
+from tests.webapp.cast import Place
+from webapp.compare.answer import answer_of
+from webapp.compare.answers.case import Case
+from webapp.compare.choice import Choice
+from webapp.compare.comparison import compare
+from webapp.compare.figures.chosen import drawn
+from webapp.compare.figures.curves import attainment, distribution
+from webapp.compare.figures.front import front
+from webapp.compare.figures.parts import parts
+from webapp.compare.figures.ratios import ratios
+from webapp.compare.figures.scale import broken_scale, round_numbers
+from webapp.compare.filters import comparable
+from webapp.hosts.evidence import simulator_errors
+from webapp.runs.models import Experiment, RunDocument
+
+pytestmark = pytest.mark.django_db
+GIB = 2**30
+
+
+@pytest.fixture
+def ada() -> Place:
+    return cast.place("ada")
+
+
+def case(experiment: Experiment) -> Case:
+    runs = list(comparable(experiment.project).filter(experiment=experiment))
+    found = answer_of(compare(runs, Choice()), experiment.project, simulator_errors())
+    assert found is not None
+    return found.case
+
+
+@pytest.fixture
+def memory(ada: Place) -> Experiment:
+    """On 40 GiB: 20 and 40 GiB fit; 60 by the least device, 44 by what was missing, one says nothing."""
+    made = cast.experiment(ada.project)
+    model = cast.ready(ada.project)
+    same = {"artifact": model, "hardware": "a100-40g"}
+    for name, gib, seconds in (("swap_all", 20, 2.0), ("capuchin", 40, 1.0)):
+        values = {"peak_memory": gib * GIB, "step_time": seconds, "ideal_step_time": 0.5}
+        cast.run(made, name, values, **same)
+    lost = {"state": "infeasible", "outcome_status": "infeasible", **same}
+    told = {
+        "checkpoint": {"missing_bytes": GIB, "least_device": {"memory": 60.0 * GIB, "step_time": 0.8}},
+        "dtr": {"missing_bytes": 4.0 * GIB},
+        "zero_offload": {},
+    }
+    for name, provenance in told.items():
+        run = cast.run(made, name, reason="op 1 (mm, forward): no", **lost)
+        RunDocument.objects.create(run=run, outcome={"provenance": provenance})
+    return made
+
+
+def test_what_does_not_fit_stands_beyond_the_capacity_at_the_memory_it_needs(memory: Experiment) -> None:
+    """The surprise: a cross whose time is unknown lies on the lower edge, and no need is no cross."""
+    found = front(case(memory))
+    assert found is not None
+    marks = [s for s in found["series"] if "of_group" in s]
+    assert [text for s in marks for text in s["hover"]] == [
+        "checkpoint, recompute<br>does not fit: needs 60 GiB, 800 ms",
+        "dtr, recompute<br>does not fit: needs 44 GiB, time unknown",
+    ]
+    points = [(x, y, text) for s in marks for x, y, text in zip(s["x"], s["y"], s["hover"], strict=True)]
+    line, bottom = found["limit"]["x"], found["y_range"][0] / 0.94  # a little free space below
+    assert all(x > line for x, _, _ in points)
+    assert {text.split(",")[0]: y for _, y, text in points} == {
+        "checkpoint": 0.8,
+        "dtr": pytest.approx(bottom),
+    }
+    legend = [s["name"] for s in found["series"] if s.get("group")]
+    assert legend == [
+        *("offload 1 of 2", "recompute 0 of 2", "offload and recompute 1 of 1"),
+        "does not fit, in the color of its mechanism",
+    ]
+    assert found["limit"]["text"] == "a100-40g: 40 GiB"
+    assert found["limit"]["beyond"] == "2 beyond it: memory they need"
+    looks = {
+        s["group"]: (s["color"], s["symbol"])
+        for s in found["series"]
+        if s.get("group") != "crosses" and s.get("group")
+    }
+    assert looks["offload"] == ("plot-1", "circle")
+    assert looks["recompute"] == ("plot-2", "square")
+    assert looks["offload and recompute"] == ("plot-3", "diamond")
+
+
+def test_the_scale_changes_at_the_capacity_and_keeps_the_order() -> None:
+    scale = broken_scale([20.0 * GIB, 38.0 * GIB], [44.0 * GIB, 400.0 * GIB], 40.0 * GIB)
+    sizes = [20, 38, 40, 44, 400]
+    places = [scale.place(gib * GIB) for gib in sizes]
+    assert places == sorted(places)
+    assert 0 <= places[0] and places[2] == scale.line and places[-1] < 1
+    assert round_numbers(0, 40 * GIB, 5) == [0, 10 * GIB, 20 * GIB, 30 * GIB, 40 * GIB]
+
+
+def test_the_parts_of_a_parallel_step_add_up_to_it(ada: Place) -> None:
+    """Of 2 s a quarter is bubble and 0.3 s exposed; at peak the model takes 0.8 s and recompute 0.1 s."""
+    made = cast.experiment(ada.project)
+    same = {"mfu": 0.4, "hfu": 0.45, "bubble_fraction": 0.25, "exposed_communication_time": 0.3}
+    for name, seconds in (("gpipe", 2.0), ("fsdp", 4.0)):
+        values = {"step_time": seconds, "samples_per_second": 8 / seconds, **same}
+        cast.run(made, name, values, family="parallel")
+    found = parts(case(made))
+    assert found is not None
+    assert found["lanes"] == ["gpipe", "fsdp"]
+    of_gpipe = [series["x"][0] for series in found["series"]]
+    assert of_gpipe == pytest.approx([0.8, 0.1, 0.3, 0.5, 0.3])
+    assert [sum(s["x"][i] for s in found["series"]) for i in range(2)] == pytest.approx([2.0, 4.0])
+
+
+def test_a_speed_up_that_nobody_saw_is_drawn_at_1_with_its_interval(ada: Place) -> None:
+    made = cast.experiment(ada.project)
+    for name, ratio, low, high in (("cse", 1.1, 0.9, 1.3), ("torch_compile", 2.0, 1.8, 2.2)):
+        values = {"speedup": ratio, "speedup_low": low, "speedup_high": high}
+        cast.run(made, name, values, family="compilation", mode="measured", hardware="local")
+    found = ratios(case(made))
+    assert found is not None
+    faster, unseen = found["series"]
+    assert (faster["name"], faster["x"], faster["low"], faster["high"]) == ("faster", [2.0], [1.8], [2.2])
+    assert (unseen["name"], unseen["x"], unseen["low"]) == ("no difference seen", [1.0], [0.9])
+
+
+def test_completion_times_lie_over_one_another_with_ticks_in_durations(ada: Place) -> None:
+    made = cast.experiment(ada.project)
+    for name, hours in (("fifo", 4.0), ("srtf", 1.0)):
+        run = cast.run(made, name, {"avg_jct": 3600 * hours}, family="cluster")
+        curve = {"x": [0.0, 60.0, 7200 * hours], "y": [0.0, 0.5, 1.0]}
+        RunDocument.objects.create(run=run, outcome={"series": {"jct_distribution": curve}})
+    found = distribution(case(made))
+    assert found is not None
+    assert [line["name"] for line in found["series"]] == ["srtf", "fifo"]
+    assert found["series"][0]["x"] == [60.0, 7200.0]  # a logarithmic axis has no 0
+    assert found["series"][0]["dash"] != found["series"][1]["dash"]
+    assert found["x_ticks"]["labels"] == ["1 min", "5 min", "15 min", "1 h", "6 h"]
+
+
+def test_attainment_is_drawn_against_the_rate(ada: Place) -> None:
+    made = cast.experiment(ada.project)
+    for rate, share in ((4.0, 0.5), (1.0, 1.0)):
+        values = {"slo_attainment": share, "latency_mean": 1.0}
+        cast.run(made, "orca", values, family="serving", options={"rate": rate})
+    found = attainment(case(made))
+    assert found is not None
+    line, kept = found["series"]
+    assert (line["x"], line["y"], line["name"]) == ([1.0, 4.0], [1.0, 0.5], "orca")
+    assert (kept["name"], kept["y"]) == ("90 % of requests", [0.9, 0.9])
+
+
+def test_the_address_chooses_the_figure_and_what_cannot_be_drawn_gives_way(memory: Experiment) -> None:
+    runs = list(comparable(memory.project).filter(experiment=memory))
+    errors = simulator_errors()
+    comparison = compare(runs, Choice())
+    answer = answer_of(comparison, memory.project, errors)
+
+    def key(figure: str) -> str:
+        found = drawn(comparison, answer, Choice(figure=figure), memory.project, errors)
+        assert found is not None
+        return found.key
+
+    assert [key(name) for name in ("", "bars", "scatter", "nonsense")] == [
+        "front",
+        "bars",
+        "scatter",
+        "front",
+    ]
+    assert key("coordinates") == "front"  # two lines are too few

@@ -36,23 +36,25 @@ def least_device(
     free = attempt(ENDLESS)
     if free is None:
         return {}
-    capacity, found = _least(attempt, machine.capacity, int(missing or 0), free)
-    return {"memory": capacity, "step_time": found.step_time}
+    enough = machine.capacity + int(missing or 0)
+    if missing and (found := attempt(enough)):
+        return {"memory": enough, "step_time": found.step_time}
+    most = max(free.peak_bytes, enough + 1)
+    return _halve(attempt, enough, most) or _halve(attempt, most, 2 * most)
 
 
-def _least(
-    attempt: Attempt, capacity: int, missing: int, free: MemorySimulation
-) -> tuple[int, MemorySimulation]:
-    """The least capacity that is known to suffice, between one that does not and that of ``free``."""
-    low, high, found = capacity, int(max(free.peak_bytes, free.pool_bytes or 0, capacity + 1)), free
-    if missing and (enough := attempt(low + missing)):
-        return low + missing, enough
-    low += missing
-    for _ in range(HALVINGS if high > low else 0):
+def _halve(attempt: Attempt, low: int, high: int) -> dict[str, float]:
+    """The least capacity that is known to suffice, at most ``high``; nothing where that does not.
+
+    Where tensors have addresses, holes may want more than nothing waits for.
+    """
+    found = attempt(high)
+    if found is None:
+        return {}
+    for _ in range(HALVINGS):
         middle = (low + high) // 2
-        tried = attempt(middle)
-        if tried is None:
-            low = middle
-        else:
+        if tried := attempt(middle):
             high, found = middle, tried
-    return high, found
+        else:
+            low = middle
+    return {"memory": high, "step_time": found.step_time}

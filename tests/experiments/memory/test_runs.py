@@ -107,6 +107,13 @@ def test_a_plan_that_can_wait_for_memory_needs_less_than_when_nothing_waits(bert
     assert told["memory"] - 8 * GIB >= lost.provenance["missing_bytes"]
 
 
+def test_a_plan_with_addresses_needs_what_its_holes_want_and_no_more(bert):
+    told = outcome("gtbm", bert, device(5 * GIB))
+    assert told.status == "infeasible"
+    peak = value(outcome("baseline", bert, "a100-80g"), "peak_memory")
+    assert 5 * GIB < told.provenance["least_device"]["memory"] <= 2 * peak
+
+
 def test_a_machine_without_host_memory_is_one_that_nothing_can_leave_for(bert):
     hardware = {"device": "a100-40g", "overrides": {"host_memory_bytes": 0}}
     done = outcome("swap_all", bert, hardware)

@@ -19,7 +19,8 @@ from playwright.sync_api import Locator, Page
 from experiments.core.suites import load_suite
 from tests.conftest import ROOT
 from tests.webapp.browser import browser_page, enter, restore_fonts, serving, widen_fonts
-from tests.webapp.cast import Cast, experiment_with, finished, make_cast, ready
+from tests.webapp.cast import Cast, experiment, experiment_with, finished, make_cast, ready
+from tests.webapp.cast import run as cast_run
 from tests.webapp.long_step import long_step
 from tests.webapp.runs.test_compilation_figure import outcome as compilation_outcome
 from tests.webapp.runs.test_memory_figure import outcome as memory_outcome
@@ -330,6 +331,41 @@ def highest_of(page: Page, name: str) -> float:
 
 def drawn_between(page: Page, name: str, start: float, end: float) -> int:
     return sum(start <= x < end for x in points_of(page, name)[0])
+
+
+def test_the_figure_of_a_comparison_draws_what_does_not_fit_and_axes_are_brushed(
+    red: Cast, address: str
+) -> None:
+    """Three policies fit in 40 GiB and one needs 60: its cross is beyond the line. Two take less than 2 s."""
+    made, model = experiment(red.project), ready(red.project)
+    for name, gib, seconds in (("swap_all", 30, 1.1), ("capuchin", 20, 1.2), ("swapadvisor", 10, 9.0)):
+        figures = {"peak_memory": gib * 2.0**30, "step_time": seconds, "mfu": 1 / seconds}
+        cast_run(made, name, figures, artifact=model)
+    lost = cast_run(made, "baseline", state="infeasible", outcome_status="infeasible", artifact=model)
+    needs = {"least_device": {"memory": 60.0 * 2**30, "step_time": 1.0}}
+    RunDocument.objects.create(run=lost, outcome={"provenance": needs})
+    with browser_page() as page:
+        enter(page, address, red.vera)
+        page.goto(address + red.url(f"compare/{made.pk}/"))
+        page.locator("#figure .annotation-text", has_text="1 beyond it").wait_for()
+        assert ink(page, page.locator("#figure-plot .canvas")) > 0.02
+        at_line, at_cross = (
+            page.locator("#figure-plot .shapelayer path"),
+            page.locator("#figure-plot .point"),
+        )
+        line = at_line.first.bounding_box()
+        boxes = [mark.bounding_box() for mark in at_cross.all()]
+        assert line and all(boxes)
+        assert sum(box["x"] > line["x"] + line["width"] for box in boxes if box) == 1
+        page.get_by_role("link", name="parallel coordinates").click()
+        handle = page.locator(".coordinates .handle").nth(1).bounding_box()
+        assert handle
+        across, down = handle["x"] + handle["width"] / 2, handle["y"]
+        page.mouse.move(across, down + handle["height"] * 0.6)
+        page.mouse.down()
+        page.mouse.move(across, down + handle["height"])
+        page.mouse.up()
+        page.get_by_text("2 of 3 runs pass: swap_all, capuchin.").wait_for()
 
 
 def test_a_chart_of_nights_draws_the_levels_and_marks_the_failed_night(red: Cast, address: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from webapp.accounts.models import Project
 from webapp.compare import labels
 from webapp.compare.choice import Choice
 from webapp.compare.comparison import Comparison, Entry, Line
+from webapp.compare.figures.marks import by_mechanism, look_of
 from webapp.compare.parameters import WORKLOAD, label_of, shown_value
 from webapp.compare.statistics import pareto_front
 from webapp.hosts.evidence import NOT_VALIDATED, SimulatorErrors
@@ -67,7 +68,9 @@ def axes(comparison: Comparison, choice: Choice) -> tuple[str, str] | None:
 def scatter(
     comparison: Comparison, choice: Choice, project: Project, errors: SimulatorErrors
 ) -> Scatter | None:
-    """One series for each mode and question, and the Pareto front of each as a staircase."""
+    """One series for each mode and question, of a single one for each mechanism; each Pareto front as a
+    staircase.
+    """
     chosen = axes(comparison, choice)
     if chosen is None:
         return None
@@ -81,15 +84,13 @@ def scatter(
     labeled = named if len(having) > LABELED else {id(entry) for entry in having}
     beside = _beside(having, x, y, labeled)
     series = []
-    for index, ((mode, question), members) in enumerate(groups.items()):
-        look = _look(index, members[0].run.family, len(groups))
-        name = ", ".join(filter(None, (question or members[0].run.family, mode)))
+    for name, look, members in _series(groups, comparison.family):
         points = _points(members, x, y, beside, project)
         hover = [_describe(entry, errors) for entry in members]
         series.append({"name": name, **look, **points, "hover": hover})
     for index, front in enumerate(fronts):
         if len(front.entries) > 1:
-            look = _look(index, front.entries[0].run.family, len(groups))
+            look = _look(index, front.entries[0].run.family, len(groups), comparison.family)
             series.append({"name": front.name, **look, **_staircase(front, x, y)})
     plot = _plot(f"{METRICS[y].label} against {METRICS[x].label}", "scatter", series, y)
     plot |= {"x_label": METRICS[x].label, "x_unit": METRICS[x].unit}
@@ -104,6 +105,20 @@ def _groups(entries: Sequence[Entry]) -> dict[tuple[str, str], list[Entry]]:
         own = [_spell(key, value) for key, value in entry.question if repr((key, value)) not in common]
         groups.setdefault((entry.mode, ", ".join(own)), []).append(entry)
     return groups
+
+
+def _series(
+    groups: dict[tuple[str, str], list[Entry]], family: str
+) -> Iterator[tuple[str, dict[str, str], list[Entry]]]:
+    """Name, look and points of each series."""
+    if len(groups) == 1 and family:
+        (entries,) = groups.values()
+        for mechanism, members in by_mechanism(entries, family).items():
+            yield mechanism, look_of(mechanism, family), members
+        return
+    for index, ((mode, question), members) in enumerate(groups.items()):
+        name = ", ".join(filter(None, (question or members[0].run.family, mode)))
+        yield name, _look(index, members[0].run.family, len(groups), family), members
 
 
 def _spell(key: str, value: Any) -> str:
@@ -124,9 +139,11 @@ def _fronts(groups: dict[tuple[str, str], list[Entry]], x: str, y: str) -> tuple
     return tuple(found)
 
 
-def _look(index: int, family: str, groups: int) -> dict[str, str]:
-    """A single group has its family's hue; several have one hue each, and a front the hue of its points."""
-    return {"family": family} if groups == 1 else {"color": f"plot-{index % HUES + 1}"}
+def _look(index: int, family: str, groups: int, only: str) -> dict[str, str]:
+    """A group has its family's hue where it is single or families are mixed (``only`` is empty), else one of
+    its own; a front has the hue of its points.
+    """
+    return {"family": family} if groups == 1 or not only else {"color": f"plot-{index % HUES + 1}"}
 
 
 def _points(

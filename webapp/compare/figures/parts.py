@@ -5,61 +5,46 @@ from __future__ import annotations
 from typing import Any
 
 from experiments.core.units import human, significant
+from experiments.parallel.simulator import step_parts
+from experiments.parallel.simulator.step_parts import parts_of_step
 from webapp.compare.answers import parallel
 from webapp.compare.answers.case import Case, value
 from webapp.compare.comparison import Entry
 from webapp.compare.figures.marks import addresses, figure_json
 
-NEEDED = ("step_time", "mfu", "hfu", "bubble_fraction", "exposed_communication_time")
 #: So many plans are read beside one another, the fastest first.
 MOST = 14
-#: Parts from the ideal on, each with its hue.
+#: The hue of each part.
 HUES = {
-    "ideal: the model's FLOPs at peak": "plot-3",
-    "recompute, at peak": "plot-2",
-    "kernels below peak": "plot-6",
-    "pipeline bubble": "plot-8",
-    "exposed communication": "plot-4",
+    step_parts.IDEAL: "plot-3",
+    step_parts.KERNELS: "plot-6",
+    step_parts.EXPOSED: "plot-4",
+    step_parts.BUBBLE: "plot-8",
+    step_parts.RECOMPUTE: "plot-2",
+    step_parts.UPDATE: "plot-5",
 }
 
 
-def parts_of(entry: Entry) -> dict[str, float]:
-    """Seconds by part. Idle and exposed time are the simulator's; what is left of the step computes.
-
-    ``step = busy + bubble + exposed``, and of the busy time MFU and HFU say what the peak would have taken.
-    """
-    step, mfu, hfu, bubble, exposed = (value(entry, name) for name in NEEDED)
-    busy = step * (1 - bubble) - exposed
-    seconds = (mfu * step, (hfu - mfu) * step, busy - hfu * step, bubble * step, exposed)
-    return dict(zip(HUES, seconds, strict=True))
-
-
 def parts(case: Case) -> dict[str, Any] | None:
-    """One bar for each plan, its parts end to end."""
-    entries = [entry for entry in parallel.ranking(case) if set(NEEDED) <= set(entry.estimates)][:MOST]
+    """One bar for each plan, its parts end to end; a part that no plan has is left out."""
+    divided = {id(entry): _parts_of(entry) for entry in parallel.ranking(case)}
+    entries = [entry for entry in parallel.ranking(case) if divided[id(entry)]][:MOST]
     if not entries:
         return None
-    divided = [parts_of(entry) for entry in entries]
     names = [entry.name for entry in entries]
-    href = addresses(entries, case.project)
     series = []
     for part, hue in HUES.items():
-        seconds = [one[part] for one in divided]
-        hover = [_describe(entry, part, one[part]) for entry, one in zip(entries, divided, strict=True)]
-        series.append(
-            {
-                "name": part,
-                "color": hue,
-                "x": seconds,
-                "y": names,
-                "hover": hover,
-                "href": href,
-                "hover_only": True,
-            }
-        )
-    return figure_json(
-        "Where the step goes", "rows", ("seconds of a step", "s"), ("", ""), series=series, lanes=names
-    )
+        seconds = [divided[id(entry)][part] for entry in entries]
+        if any(seconds):
+            hover = [_describe(entry, part, one) for entry, one in zip(entries, seconds, strict=True)]
+            look = {"color": hue, "hover_only": True, "href": addresses(entries, case.project)}
+            series.append({"name": part, **look, "x": seconds, "y": names, "hover": hover})
+    axes = (("seconds of a step", "s"), ("", ""))
+    return figure_json("Where the step goes", "rows", *axes, series=series, lanes=names)
+
+
+def _parts_of(entry: Entry) -> dict[str, float]:
+    return parts_of_step({name: found.value for name, found in entry.estimates.items()})
 
 
 def _describe(entry: Entry, part: str, seconds: float) -> str:

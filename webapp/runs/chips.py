@@ -57,6 +57,11 @@ class Group:
     def chosen(self) -> int:
         return sum(chip.checked for chip in self.chips)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether all that can be carried out are chosen."""
+        return all(chip.checked or not chip.is_offered for chip in self.chips)
+
 
 @dataclass(frozen=True)
 class KnobRows:
@@ -164,7 +169,7 @@ def _reason(policy: type[Policy], kinds: Sequence[str], modes: Sequence[str]) ->
     possible = modes_on(policy, kinds)
     if not possible:
         return "does not read this workload"
-    return "" if set(possible) & set(modes) or not modes else f"can only be {' or '.join(possible)}"
+    return "" if set(possible) & set(modes) or not modes else f"{' or '.join(possible)} only"
 
 
 def _words(policy: type[Policy]) -> str:

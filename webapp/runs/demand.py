@@ -15,6 +15,8 @@ from webapp.runs.grid import Trial
 
 #: Steps of a grid that are looked at: the largest of them is shown.
 MOST_STEPS = 16
+#: Families whose runs are training steps.
+TRAINS = ("memory", "parallel")
 #: The figure of a trace's summary that is its demand.
 MEAN_DEMAND = "mean demand"
 
@@ -84,7 +86,7 @@ def _steps(trials: Sequence[Trial]) -> Iterator[tuple[Artifact, Mapping[str, Any
     for trial in trials:
         options = trial.spec["workload"]["options"]
         key = (trial.artifact.pk, *sorted((name, repr(value)) for name, value in options.items()))
-        if trial.artifact.kind == "model" and key not in seen:
+        if trial.artifact.kind == "model" and trial.spec["family"] in TRAINS and key not in seen:
             seen.add(key)
             yield trial.artifact, options
 

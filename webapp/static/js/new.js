@@ -82,7 +82,7 @@ function recount() {
     const boxes = chips(place), chosen = boxes.filter((box) => box.checked).length;
     place.querySelector("[data-count]").textContent = `${chosen} of ${boxes.length}`;
     const button = place.matches("[data-group]") && place.querySelector("[data-toggle-group]");
-    if (button) button.firstChild.textContent = chosen === boxes.length ? "none" : "all";
+    if (button) button.firstChild.textContent = boxes.every((box) => box.checked || box.closest(".off")) ? "none" : "all";
   }
   const chosen = new Set(chips(form).filter((box) => box.checked).map((box) => box.value));
   for (const row of form.querySelectorAll("[data-knobs]")) row.hidden = !chosen.has(row.dataset.knobs);
@@ -112,8 +112,10 @@ if (form) {
       choose(button.dataset.choose.split(" "));
       return;
     }
-    const boxes = chips(button.closest("[data-group]")), check = boxes.some((box) => !box.checked);
-    for (const box of boxes) box.checked = check;
+    // Those that cannot be carried out in the chosen way are checked one by one, if at all.
+    const boxes = chips(button.closest("[data-group]")), offered = boxes.filter((box) => !box.closest(".off"));
+    const check = offered.some((box) => !box.checked);
+    for (const box of check ? offered : boxes) box.checked = check;
     tell();
   });
   form.addEventListener("change", recount);

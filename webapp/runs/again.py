@@ -14,7 +14,7 @@ from experiments.core.policy import FAMILIES
 from webapp.artifacts.fit import USUAL_DEVICE
 from webapp.runs.grid import LOCAL, ON_CLUSTERS
 from webapp.runs.grid_fields import prefill
-from webapp.runs.models import Run
+from webapp.runs.models import Experiment, Run
 from webapp.runs.offers import SIMULATED, try_all
 
 
@@ -38,6 +38,18 @@ def everything(family: str, asked: QueryDict, kinds: Sequence[str] = ()) -> Quer
     changed.setlist("modes", [*SIMULATED])
     changed.setdefault("seeds", "0")
     return changed
+
+
+def from_experiment(experiment: Experiment) -> dict[str, Any]:
+    """What its form was filled with. One that came otherwise (from a suite or the API) has the fields of its
+    first run, with the workloads and policies of all.
+    """
+    runs = list(experiment.runs.order_by("queued_at", "id"))
+    if "artifacts" in experiment.request or not runs:
+        return dict(experiment.request)
+    artifacts = dict.fromkeys(run.artifact_id for run in runs if run.artifact_id)
+    policies = dict.fromkeys(f"{run.family}/{run.policy}" for run in runs)
+    return {**from_run(runs[0]), "artifacts": [*artifacts], "policies": [*policies]}
 
 
 def from_run(run: Run) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def _fields(project: Project, address: QueryDict) -> dict[str, Any]:
     if "from" in address:
         kept = Experiment.objects.not_trashed()
         found = get_object_or_404(kept, pk=_uuid(address.get("from", "")), project=project)
-        return dict(found.request)
+        return again.from_experiment(found)
     if "run" in address:
         return again.from_run(get_object_or_404(Run, pk=_uuid(address.get("run", "")), project=project))
     return _linked(project, address)

@@ -77,6 +77,16 @@ def test_a_state_comes_back_from_its_address_as_it_was_left(cast: Cast) -> None:
     assert "question" not in QueryDict(turned.address)
 
 
+def test_an_experiment_without_a_form_is_asked_again_by_its_runs(cast: Cast) -> None:
+    """A suite's has the workloads and policies of its runs, and the rest of the first."""
+    made, model = experiment(cast.project), ready(cast.project)
+    for policy in ("baseline", "uvm"):
+        run(made, policy, artifact=model, options={"batch": 4}, hardware="t4-16g")
+    asked = asked_by(cast.project, QueryDict(f"from={made.pk}"))
+    assert asked.getlist("policies") == ["memory/baseline", "memory/uvm"]
+    assert (asked["artifacts"], asked["option:batch"], asked["devices"]) == (str(model.pk), "4", "t4-16g")
+
+
 def test_policies_are_chips_by_mechanism_and_slow_ones_say_so(cast: Cast) -> None:
     """The time that a policy took goes before what it says of itself; one that did not fit is not among those
     that fit.

@@ -17,6 +17,17 @@ from webapp.runs.grid_fields import prefill
 from webapp.runs.models import Experiment, Run
 from webapp.runs.offers import SIMULATED, try_all
 
+#: What a form starts with where nothing else is asked for.
+USUAL: Mapping[str, str] = {
+    "devices": USUAL_DEVICE,
+    "modes": SIMULATED[0],
+    "needs": "cpu",
+    "seeds": "0",
+    "nodes": "4",
+    "devices_per_node": "4",
+    "cluster_device": "a100-40g",
+}
+
 
 def preset(
     artifacts: Sequence[int], family: str, policies: Sequence[str] = (), kinds: Sequence[str] = ()
@@ -36,7 +47,8 @@ def everything(family: str, asked: QueryDict, kinds: Sequence[str] = ()) -> Quer
     if not asked.getlist("devices"):
         changed.setlist("devices", filled["devices"])
     changed.setlist("modes", [*SIMULATED])
-    changed.setdefault("seeds", "0")
+    for name, value in USUAL.items():
+        changed.setdefault(name, value)
     return changed
 
 

@@ -17,22 +17,11 @@ from django.http import QueryDict
 from django.shortcuts import get_object_or_404
 
 from webapp.accounts.models import Project
-from webapp.artifacts.fit import USUAL_DEVICE
 from webapp.artifacts.models import Artifact, ArtifactQuerySet
 from webapp.runs import again
 from webapp.runs.models import Experiment, Run
 from webapp.runs.offers import SIMULATED, Offer, offers_for, try_all
 
-#: What a form starts with where nothing else is asked for.
-USUAL: Mapping[str, str] = {
-    "devices": USUAL_DEVICE,
-    "modes": SIMULATED[0],
-    "needs": "cpu",
-    "seeds": "0",
-    "nodes": "4",
-    "devices_per_node": "4",
-    "cluster_device": "a100-40g",
-}
 #: Fields of the page that are no part of its state.
 FLEETING = ("csrfmiddlewaretoken", "question", "shown", "all")
 
@@ -61,7 +50,7 @@ class Choices:
         kept = QueryDict(mutable=True)
         for name, values in self.asked.lists():
             if name not in FLEETING:
-                kept.setlist(name, [value for value in values if value or name in USUAL])
+                kept.setlist(name, [value for value in values if value])
         return kept.urlencode(safe="/:")
 
 
@@ -79,7 +68,7 @@ def asked_by(project: Project, address: QueryDict) -> QueryDict:
     if "artifacts" in address and "family" in address:
         return address.copy()
     asked = address.copy() if "artifacts" in address else _as_query(_fields(project, address))
-    for name, value in USUAL.items():
+    for name, value in again.USUAL.items():
         asked.setdefault(name, value)
     if not asked.getlist("artifacts"):
         asked.setlist("artifacts", _newest(project, asked))

@@ -41,6 +41,7 @@ def test_demand_stands_next_to_the_cluster_of_the_address(cast: Cast) -> None:
     large = reader.get(cast.url(f"artifacts/{found.pk}/?gpus=12")).content.decode()
     assert "demand never exceeds them" in large
     assert "nodes=3&amp;devices_per_node=4" in large
+    assert '<button class="primary" name="all" value="cluster">Try all schedulers on 12 GPUs' in large
 
 
 @pytest.mark.parametrize("asked", ["", "0", "-8", "x", "9" * 30, "1e3"])

@@ -32,6 +32,7 @@ from webapp.runs.forms import ExperimentForm
 from webapp.runs.grid import Grid, combinations, expand
 from webapp.runs.grid_fields import GridField, SeedsField, quantity
 from webapp.runs.models import Experiment, Run
+from webapp.runs.offers import try_all
 
 SLOW = """
 from dataclasses import dataclass
@@ -393,6 +394,17 @@ def test_one_press_asks_every_memory_policy_and_opens_the_comparison(cast: Cast)
     assert order[-1] == "swapadvisor"
     run = made.runs.get(policy="baseline")
     assert (run.hardware, run.spec["workload"]["options"]) == ("rtx-4090-24g", {**GPT2, "batch": 8})
+
+
+def test_one_press_on_a_trace_asks_every_scheduler_on_its_cluster(cast: Cast) -> None:
+    """What the trace's page does not say of the cluster is the usual."""
+    jobs = ready(cast.project, "jobs", "trace")
+    asked_for = {"artifacts": jobs.pk, "nodes": "3", "devices_per_node": "8", "all": "cluster"}
+    answer = signed_in(cast.max).post(cast.url("experiments/new"), asked_for)
+    made = Experiment.objects.get()
+    assert answer.headers["Location"] == cast.url(f"compare/{made.pk}/")
+    assert {f"cluster/{run.policy}" for run in made.runs.all()} == set(try_all("cluster", ["jobs"]))
+    assert {run.hardware for run in made.runs.all()} == {"3x8 a100-40g"}
 
 
 def test_a_preset_pressed_without_a_workload_says_so_and_keeps_what_was_typed(cast: Cast) -> None:

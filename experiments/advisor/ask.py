@@ -14,8 +14,8 @@ from experiments.sources import model_of
 
 #: What is to be least: the time of a step, its peak memory, or its price.
 TIME, MEMORY, COST = GOALS = ("time", "memory", "cost")
-#: Share of a device's memory that a plan for several devices leaves free: allocators fragment, and lengths
-#: of samples and loads of experts vary from step to step.
+#: Share of a device's memory that a plan leaves free: allocators fragment, and lengths of samples and loads
+#: of experts vary from step to step.
 MARGIN = 0.1
 
 
@@ -24,7 +24,8 @@ class Ask:
     """A workload to be trained on a device or on several.
 
     ``hardware`` is as in a RunSpec: a sheet of a device or node, a device with ``overrides``, or a cluster.
-    ``margin`` is the share of memory that the answer leaves free, on several devices.
+    ``margin`` is the share of memory that plans for several devices leave free, and on one device those that
+    take what there is.
     """
 
     workload: Workload

@@ -38,12 +38,12 @@ def answer_on_device(advice: Advice) -> Answer:
     return Answer(
         finding,
         f"{describe_figures(row)} of {human(capacity, 'bytes')}",
-        tuple(sentences(advice)[1:]),
+        tuple(_explanation(advice, row)),
         facts(advice),
         ask.device.name,
         capacity,
         capacity,
-        reasons=tuple(_reasons(advice, row)),
+        reasons=tuple(_reasons(row)),
         plans=tuple(_named(advice, row)),
         points=tuple(_points(advice, row)),
         rejected=tuple(_rejected(advice)),
@@ -63,7 +63,7 @@ def facts(advice: Advice) -> dict[str, Any]:
     options = load_workload(dict(advice.asked.spec["workload"])).options
     return {
         "plans": len(advice.rows) + len(advice.left_out),
-        "evaluated": len(advice.rows),
+        "evaluated": 0,
         "simulated": len(advice.rows),
         "devices": 1,
         "nodes": 1,
@@ -77,7 +77,14 @@ def facts(advice: Advice) -> dict[str, Any]:
     }
 
 
-def _reasons(advice: Advice, row: Row) -> Iterator[dict[str, str]]:
+def _explanation(advice: Advice, row: Row) -> Iterator[str]:
+    """What the sentences of the answer say beside the reasons."""
+    told = {reason["why"] for reason in _reasons(row)}
+    said = [sentence for sentence in sentences(advice)[1:] if sentence not in told]
+    yield from (sentence for sentence in said if not sentence.startswith(("Left out", "Smallest", "Faster")))
+
+
+def _reasons(row: Row) -> Iterator[dict[str, str]]:
     """Each change with the peak and the time behind it; what the policy says of its plan is the last's."""
     for name in (*row.changed, *([row.by] if row.by and row.acts else [])):
         said = row.note if name == row.by and row.note else ""

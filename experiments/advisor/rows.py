@@ -84,15 +84,25 @@ def carry_out(ask: Ask, setting: Setting, name: str, progress: Progress) -> Row:
     reasons = []
     for number, way in enumerate(setting.ways):
         share = part(progress, number / len(setting.ways), (number + 1) / len(setting.ways))
-        spec = RunSpec(
-            "memory", way.policy, replace(ask.workload, options=setting.options), ask.hardware, way.knobs
-        )
-        outcome = run(spec, part(share, 0.0, 0.6))
+        workload = replace(ask.workload, options=setting.options)
+        spec = RunSpec("memory", way.policy, workload, ask.hardware, way.knobs)
+        outcome = _with_margin(ask, spec, way, part(share, 0.0, 0.6))
         figures = outcome if outcome.status == OK else _with_enough_memory(ask, spec, way, outcome, share)
         if len(setting.ways) == 1 or _does_something(figures):
             return _row(outcome, figures, setting, name)
         reasons.append(_note(figures.plan) or f"{way.policy} finds nothing to recompute")
     raise BadInput("; ".join(reasons), "policy", "a step with layers or segments to recompute")
+
+
+def _with_margin(ask: Ask, spec: RunSpec, way: Way, progress: Progress) -> Outcome:
+    """The run of ``spec``; where its plan takes what memory there is, with the margin left free, if that
+    fits.
+    """
+    kept = round(ask.margin * ask.capacity)
+    if not (way.adapts and kept):
+        return run(spec, progress)
+    roomy = run(replace(spec, hardware=ask.with_memory(ask.capacity - kept)), part(progress, 0.0, 0.5))
+    return roomy if roomy.status == OK else run(spec, part(progress, 0.5, 1.0))
 
 
 def _with_enough_memory(ask: Ask, spec: RunSpec, way: Way, outcome: Outcome, progress: Progress) -> Outcome:

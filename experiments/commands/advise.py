@@ -35,7 +35,7 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--sequence", type=int, help="tokens per sample")
     parser.add_argument("--goal", choices=GOALS, default=GOALS[0], help="what is to be least")
     parser.add_argument(
-        "--margin", type=float, default=MARGIN, help="share of memory left free, on several devices"
+        "--margin", type=float, default=MARGIN, help="share of memory that the plan leaves free"
     )
     parser.add_argument("--format", default="auto")
     parser.add_argument("--options", default="{}", help="workload options as JSON, or @FILE")

@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from urllib.parse import urlencode
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -18,6 +19,7 @@ from playwright.sync_api import Locator, Page
 
 from experiments.core.suites import load_suite
 from tests.conftest import ROOT
+from tests.webapp.advice.answers import QUESTION, answer
 from tests.webapp.browser import browser_page, enter, restore_fonts, serving, widen_fonts
 from tests.webapp.cast import Cast, experiment, experiment_with, finished, make_cast, ready
 from tests.webapp.cast import run as cast_run
@@ -27,6 +29,9 @@ from tests.webapp.runs.test_memory_figure import outcome as memory_outcome
 from tests.webapp.runs.test_parallel_figure import outcome as parallel_outcome
 from tests.webapp.test_every_address import address as url_of
 from tests.webapp.test_every_address import team_routes
+from webapp.advice.forms import address_of
+from webapp.advice.models import Advice
+from webapp.advice.services import ask
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import trash
 from webapp.hosts.models import Host
@@ -134,7 +139,13 @@ def test_the_main_pages_have_no_serious_fault_for_assistive_technology(red: Cast
         "hosts/",
         "hosts/validation",
     ]
-    pages += ["tables/", "tables/memory-gpt2/", "nightly/", f"nightly/{schedule.pk}/"]
+    pages += [
+        "tables/",
+        "tables/memory-gpt2/",
+        "nightly/",
+        f"nightly/{schedule.pk}/",
+        answered_page(red, model),
+    ]
     found = {}
     with browser_page() as page:
         page.goto(f"{address}/accounts/login/")
@@ -145,6 +156,14 @@ def test_the_main_pages_have_no_serious_fault_for_assistive_technology(red: Cast
             page.goto(address + url, wait_until="load")
             found[url] = serious(page)
     assert {name: faults for name, faults in found.items() if faults} == {}
+
+
+def answered_page(red: Cast, model: Artifact) -> str:
+    """The page of an answer of the advisor about ``model``."""
+    advice = ask(red.project, red.ada, model, QUESTION)
+    Advice.objects.filter(pk=advice.pk).update(answer=answer())
+    Run.objects.filter(pk=advice.run_id).delete()
+    return f"advise/?{urlencode(address_of(advice))}"
 
 
 def serious(page: Page) -> list[tuple[str, str]]:
@@ -198,7 +217,8 @@ def test_no_page_is_wider_than_a_phone(red: Cast, address: str) -> None:
             and not route.endswith("/events")
             and set(converters) <= set(things)
         ]  # no pages, and an event stream does not end
-        for url in [*routes, *(red.url(f"runs/{other.pk}/") for other in others)]:
+        answered = red.url(answered_page(red, model))
+        for url in [*routes, answered, *(red.url(f"runs/{other.pk}/") for other in others)]:
             if not is_page(page, address + url):
                 continue
             page.goto(address + url, wait_until="load")

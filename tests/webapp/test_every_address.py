@@ -14,7 +14,9 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.urls.converters import IntConverter, UUIDConverter
 
+from tests.webapp.advice.answers import QUESTION
 from tests.webapp.cast import Cast, experiment_with, finished, ready, signed_in
+from webapp.advice.services import ask
 from webapp.api.services import make_token
 from webapp.artifacts import uploads
 from webapp.nightly.services import create_schedule
@@ -79,6 +81,7 @@ def things(cast: Cast) -> dict[str, Any]:
         "upload": uploads.begin(cast.project, cast.max, "large.csv", 9 * 2**20, "large").pk,
         "suite": "memory-gpt2",
         "schedule": create_schedule(cast.project, cast.ada, "memory-gpt2", 2, 0).pk,
+        "advice": ask(cast.project, cast.max, artifact, QUESTION).pk,
         "token": make_token(cast.red, cast.ada, "gpu host", "member")[0].pk,
     }
 
@@ -129,9 +132,16 @@ def test_a_member_of_another_team_does_not_reach_things_through_a_project_of_the
     sly, own = signed_in(cast.sly), {**things, "team": "blue", "project": "speech"}
     walked = 0
     for route, converters in team_routes():
-        if not {"artifact", "experiment", "run", "member", "schedule", "token", "upload"}.intersection(
-            converters
-        ):
+        if not {
+            "artifact",
+            "experiment",
+            "run",
+            "member",
+            "schedule",
+            "token",
+            "upload",
+            "advice",
+        }.intersection(converters):
             continue
         walked += 1
         url = address(route, converters, own)

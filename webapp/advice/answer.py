@@ -50,7 +50,7 @@ def shown_answer(advice: Advice) -> ShownAnswer:
     plans, rows = document["plans"], document["rejected"]
     return ShownAnswer(
         document,
-        figure_of(document) if plans else None,
+        figure_of(document) if len(document["points"]) > 1 and plans else None,
         tuple(_shown(number, plan, plans[0]) for number, plan in enumerate(plans)),
         tuple(row for row in rows if not row["idea"].startswith(REFUSED)),
         tuple(

@@ -18,8 +18,8 @@ from experiments.core.policy import AT_ONCE, MINUTES, SECONDS
 from webapp.hosts.models import Host
 from webapp.runs.models import Run
 
-#: What others wait for goes first: readings of files, captures of steps, then questions that a page asks.
-PRIORITIES = {Run.Kind.INSPECT: 10, Run.Kind.CAPTURE: 5, Run.Kind.ADVISE: 3}
+#: What others wait for goes first: readings of files, questions that a page asks, then captures of steps.
+PRIORITIES = {Run.Kind.INSPECT: 10, Run.Kind.ADVISE: 8, Run.Kind.CAPTURE: 5}
 #: What a run is charged by its policy's effort: about the seconds that it takes.
 COSTS = {AT_ONCE: 1, SECONDS: 10, MINUTES: 100}
 #: In which order queued runs are claimed.

@@ -8,7 +8,7 @@ from functools import cached_property
 from experiments.advisor.ask import Ask
 from experiments.advisor.cluster.candidates import Candidate
 from experiments.advisor.cluster.choice import Choice, choose
-from experiments.advisor.cluster.ideas import Rejected, misfits, rejections
+from experiments.advisor.cluster.ideas import PlanFigures, Rejected, misfits, other_sizes, rejections
 from experiments.advisor.cluster.reasons import PlanReason, reasons
 from experiments.advisor.cluster.shortlist import shortlist
 from experiments.advisor.cluster.space import Space, resolve_workload, spaces
@@ -52,7 +52,9 @@ class ClusterAdvice:
     def rejected(self) -> list[Rejected]:
         chosen = self._chosen
         space = self._space(chosen)
-        return rejections(space, chosen.candidate, self.ask.capacity, self.allowed)
+        own = rejections(space, chosen.candidate, self.ask.capacity, self.allowed)
+        figures = PlanFigures(chosen.candidate.nodes, chosen.seconds, chosen.price)
+        return [*own, *other_sizes(self.spaces, figures, self.allowed)]
 
     def fastest_misfits(self) -> list[Candidate]:
         """The fastest plan of each idea that does not fit, by closed form, on all nodes."""

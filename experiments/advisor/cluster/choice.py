@@ -24,12 +24,15 @@ GOALS: dict[str, Callable[[PlanTrial], float]] = {
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen trial, the alternatives with why one might, and a better one that the margin refused."""
+    """The chosen trial, alternatives with why one might, the next best, and a better one that the margin
+    refused.
+    """
 
     chosen: PlanTrial
     alternatives: tuple[tuple[PlanTrial, str], ...]
     refused: PlanTrial | None
     keeps_margin: bool
+    runner_up: PlanTrial | None = None
 
     @property
     def named(self) -> tuple[PlanTrial, ...]:
@@ -52,7 +55,9 @@ def choose(trials: Sequence[PlanTrial], goal: str, capacity: float, margin: floa
     chosen = min(within or own, key=rank)
     better = min(own, key=rank)
     refused = better if GOALS[goal](better) < GOALS[goal](chosen) else None
-    return Choice(chosen, tuple(_alternatives(fitting, chosen, refused, capacity)), refused, bool(within))
+    others = sorted((trial for trial in within or own if trial is not chosen), key=rank)
+    alternatives = tuple(_alternatives(fitting, chosen, refused, capacity))
+    return Choice(chosen, alternatives, refused, bool(within), others[0] if others else None)
 
 
 def front(trials: Sequence[PlanTrial]) -> list[PlanTrial]:

@@ -80,6 +80,12 @@ def _explanation(advice: ClusterAdvice, choice: Choice) -> list[str]:
         found.append(f"No plan leaves {margin} of the memory free; this is the best that fits at all.")
     elif choice.refused is not None:
         found.append(_refusal(ask.goal, ask.margin, ask.capacity, choice.refused, chosen))
+    runner_up = choice.runner_up
+    if runner_up is not None:
+        slower = significant(100 * abs(runner_up.seconds / chosen.seconds - 1), 2)
+        word = "slower" if runner_up.seconds >= chosen.seconds else "faster"
+        next_best = f"Next is {in_a_row(runner_up.candidate)}, {slower} % {word}"
+        found.append(f"{next_best}, at {human(runner_up.peak, 'bytes')}.")
     if ask.goal == COST:
         hours = human(chosen.price, "s")
         found.append(

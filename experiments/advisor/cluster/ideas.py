@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +26,14 @@ IDEAS = (
     "ZeRO 1 and 2",
     "Data parallel, states whole",
 )
+
+
+class PlanFigures(NamedTuple):
+    """Of the chosen plan: its nodes, the seconds of a step and its device-seconds."""
+
+    nodes: int
+    seconds: float
+    price: float
 
 
 @dataclass(frozen=True)
@@ -98,13 +108,33 @@ def _why(time: Floats, memory: Floats, seconds: float, capacity: float, allowed:
         return (
             f"fit, but leave less than the margin: {human(capacity - float(memory.min()), 'bytes')} at most"
         )
-    few = f"{int(fits.sum())} of {len(fits)} fit"
+    few = f"{int(fits.sum()):,} of {len(fits):,} fit"
     slower = float(time[fits].min()) / seconds - 1
     if is_own:
         return f"{few}; the answer is the best of them"
     if slower < 0:
         return f"{few}; {significant(-100 * slower)} % faster by closed form, not when simulated"
     return f"{few}, the fastest {significant(100 * slower)} % slower"
+
+
+def other_sizes(spaces: Sequence[Space], chosen: PlanFigures, allowed: float) -> list[Rejected]:
+    """What became of the plans on another number of nodes than the chosen plan's."""
+    rows = []
+    for space in spaces:
+        if space.nodes != chosen.nodes:
+            count = len(space.places) + sum(space.refused.values())
+            rows.append(Rejected(f"On {space.nodes:,} of the nodes", count, _why_not(space, chosen, allowed)))
+    return rows
+
+
+def _why_not(space: Space, chosen: PlanFigures, allowed: float) -> str:
+    fits = np.isfinite(space.found.step_time) & (space.found.peak_memory <= allowed)
+    if not fits.any():
+        return "none fits with the margin free"
+    seconds = float(space.found.step_time[fits].min())
+    slower = significant(100 * (seconds / chosen.seconds - 1))
+    price = seconds * space.devices / chosen.price
+    return f"{int(fits.sum()):,} fit, the fastest {slower} % slower at {significant(price)} times the price"
 
 
 def misfits(space: Space, capacity: float) -> list[Candidate]:

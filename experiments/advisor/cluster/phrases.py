@@ -5,10 +5,9 @@ from __future__ import annotations
 from experiments.advisor.cluster.candidates import Candidate
 
 STATES = {
-    0: "the states whole",
-    1: "the optimizer's state divided (ZeRO 1)",
-    2: "gradients and the optimizer's state divided (ZeRO 2)",
-    3: "weights, gradients and the optimizer's state divided (ZeRO 3)",
+    1: "The optimizer's state is",
+    2: "Gradients and the optimizer's state are",
+    3: "Weights, gradients and the optimizer's state are",
 }
 RECOMPUTED = {
     "none": "nothing recomputed",

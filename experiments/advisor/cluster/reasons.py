@@ -28,7 +28,7 @@ def reasons(space: Space, candidate: Candidate, capacity: float) -> list[PlanRea
     found = [
         PlanReason(what, _compare(space, candidate, without, capacity)) for what, without in _parts(candidate)
     ]
-    return [*found, _micro_batch(space, candidate, capacity)]
+    return [*found, _micro_batch(space, candidate, capacity), *_nothing_recomputed(space, candidate)]
 
 
 def _parts(candidate: Candidate) -> Iterator[tuple[str, Degrees]]:
@@ -53,8 +53,8 @@ def _parts(candidate: Candidate) -> Iterator[tuple[str, Degrees]]:
     if layout.context > 1:
         yield f"Each sequence is divided over {layout.context} GPUs", replace(layout, context=1)
     if layout.zero:
-        states = STATES[layout.zero]
-        yield f"{states[:1].upper()}{states[1:]} over {_holders(candidate):,} GPUs", replace(layout, zero=0)
+        what = f"{STATES[layout.zero]} divided over {_holders(candidate):,} GPUs (ZeRO {layout.zero})"
+        yield what, replace(layout, zero=0)
     if layout.host_optimizer:
         yield "The hosts hold the optimizer's state and update", replace(layout, host_optimizer=False)
     if layout.recompute != "none":
@@ -68,7 +68,8 @@ def _holders(candidate: Candidate) -> int:
 
 def _compare(space: Space, candidate: Candidate, without: Degrees, capacity: float) -> str:
     own = space.figures(candidate.layout)
-    other = space.figures(without) or space.figures(replace(without, micro_batch=1))
+    plainer = (without, replace(without, micro_batch=1), replace(without, micro_batch=1, interleaved=1))
+    other = next((found for one in plainer if (found := space.figures(one))), None)
     if own is None or other is None:
         return "Without it devices and samples do not divide."
     parts = [*_memory(own[1], other[1]), *_seconds(own[0], other[0])]
@@ -90,6 +91,18 @@ def _seconds(own: float, other: float) -> Iterator[str]:
     if abs(cost) > NOTHING * own:
         share = significant(100 * abs(cost) / other, 2)
         yield f"{'costs' if cost > 0 else 'saves'} {human(abs(cost), 's')} a step ({share} %)"
+
+
+def _nothing_recomputed(space: Space, candidate: Candidate) -> Iterator[PlanReason]:
+    """What checkpointing would free and cost where nothing is computed again."""
+    layout = candidate.layout
+    own, other = space.figures(layout), space.figures(replace(layout, recompute="blocks"))
+    if layout.recompute != "none" or own is None or other is None:
+        return
+    freed, cost = human(own[1] - other[1], "bytes"), human(other[0] - own[0], "s")
+    share = significant(100 * (other[0] / own[0] - 1), 2)
+    why = f"To checkpoint every block would free {freed} a GPU and cost {cost} a step ({share} %)."
+    yield PlanReason("Nothing is computed again", why)
 
 
 def _micro_batch(space: Space, candidate: Candidate, capacity: float) -> PlanReason:

@@ -15,8 +15,8 @@ from experiments.advisor.cluster.space import Space
 from experiments.parallel.planning.degrees.analytic import Flags
 from experiments.workloads.step import Floats
 
-#: Of the best within the margin, and of the best beyond it, plans that divide otherwise than one another.
-BEST, BEYOND = 5, 2
+#: Of the best within the margin those that are simulated first, and all; and of the best beyond it.
+FIRST, BEST, BEYOND = 3, 5, 2
 #: Shares of the memory below which the best is simulated too: leaner plans that one might want.
 SHARES = (0.75, 0.5, 0.25)
 
@@ -42,12 +42,15 @@ def shortlist(spaces: Sequence[Space], goal: str, capacity: float, allowed: floa
 
 
 def _in_order(spaces: Sequence[Space], goal: str, capacity: float, allowed: float) -> Iterator[Candidate]:
-    yield from islice(_best(spaces, goal, lambda memory: memory <= allowed), BEST)
+    """The best, then leaner and cheaper ones that might be alternatives, then the next best."""
+    best = list(islice(_best(spaces, goal, partial(np.greater_equal, allowed)), BEST))
+    yield from best[:FIRST]
     yield from islice(_best(spaces, goal, lambda memory: (memory > allowed) & (memory <= capacity)), BEYOND)
     for share in SHARES:
         yield from islice(_best(spaces, goal, partial(np.greater_equal, share * capacity)), 1)
-    yield from islice(_best(spaces, MEMORY, lambda memory: memory <= capacity), 1)
-    yield from islice(_best(spaces, COST, lambda memory: memory <= allowed), 1)
+    yield from islice(_best(spaces, COST, partial(np.greater_equal, allowed)), 1)
+    yield from best
+    yield from islice(_best(spaces, MEMORY, partial(np.greater_equal, capacity)), 1)
     for number in range(len(IDEAS)):
         yield from _best_of_idea(spaces, goal, number, allowed)
 

@@ -165,7 +165,7 @@ def _pipeline(recipe: Recipe) -> Iterator[str]:
     if layout.pipeline == 1:
         return
     stages = layout.pipeline * layout.interleaved
-    yield f"blocks = {recipe.blocks_of_chunks!r}  # of each stage, in the model's order"
+    yield f"blocks = {_blocks(recipe.blocks_of_chunks)}  # of each stage, in the model's order"
     yield 'rank, group = mesh.get_local_rank("pipeline"), mesh.get_group("pipeline")'
     yield f"own = range(rank, {stages}, {layout.pipeline})"
     yield "# chunks[i] has the blocks of stage i, the first the embedding too, the last the head"
@@ -174,10 +174,17 @@ def _pipeline(recipe: Recipe) -> Iterator[str]:
     yield f"schedule = {_schedule(recipe)}({given}, n_microbatches={recipe.micro_batches}, loss_fn=loss)"
 
 
+def _blocks(counts: list[int]) -> str:
+    """``[2] * 8`` where all are equal."""
+    return f"[{counts[0]}] * {len(counts)}" if len(set(counts)) == 1 else repr(counts)
+
+
 def _loop(recipe: Recipe) -> Iterator[str]:
-    layout = recipe.layout
-    yield f"# batch {recipe.options.batch}: {recipe.replicas} replicas x {recipe.micro_batches} micro-batches"
-    yield f"# of {layout.micro_batch}, added up before the optimizer's step"
+    if recipe.devices == 1 and not recipe.checkpoints_blocks:
+        yield "# nothing to set up: the step runs as it is"
+    sizes = f"{recipe.replicas} replicas x {recipe.micro_batches} micro-batches x {recipe.layout.micro_batch}"
+    if recipe.devices > 1:
+        yield f"# batch {recipe.options.batch} = {sizes} samples, added up before the optimizer's step"
 
 
 def notes(recipe: Recipe) -> tuple[str, ...]:

@@ -36,4 +36,6 @@ def model(folder: Path) -> str:
 
 
 def ask(source: str, memory: float, goal: str = "time", **options: Any) -> Ask:
-    return Ask(Workload(source, "auto", WorkloadOptions(**options)), device(memory), goal)
+    """Without a margin, unless a test is about it: its numbers are those of the whole memory."""
+    margin = options.pop("margin", 0.0)
+    return Ask(Workload(source, "auto", WorkloadOptions(**options)), device(memory), goal, margin)

@@ -109,6 +109,15 @@ def test_nothing_is_given_up_that_need_not_be(lost: Advice, source: str) -> None
     assert len(same) > 1
 
 
+def test_a_plan_that_takes_what_there_is_leaves_the_margin_free(lost: Advice, source: str) -> None:
+    """Offload of the step as it was asked, on a device that lacks little for it."""
+    memory = 0.9 * peaks(lost)[0]
+    tight, roomy = (advise(ask(source, memory, margin=share, **SIZES)) for share in (0.0, 0.1))
+    found = [one.alternatives[0].peak or 0.0 for one in (tight, roomy)]
+    assert 0.9 * memory < found[0] <= memory
+    assert found[1] <= 0.9 * memory
+
+
 def test_for_memory_the_smallest_that_fits_is_the_answer(lost: Advice, source: str) -> None:
     """Even where the model fits as it is."""
     advice = advise(ask(source, 16e9, goal="memory", **SIZES))

@@ -165,8 +165,6 @@ const NARROW = 600, ENTRY_HEIGHT = 19;
 // On a phone a legend has one entry a line: the plot grows by it, and what is not drawn has no entry.
 function roomForLegend(canvas, traces) {
   canvas.dataset.height ||= canvas.clientHeight;
-  if (plot.limit) plot.limit.x /= xScale[0];
-  if (plot.x_range) plot.x_range = scaled(plot.x_range, xScale[0]);
   const narrow = canvas.clientWidth < NARROW;
   const shown = narrow ? traces.map((one) => (one.visible === "legendonly" ? { ...one, showlegend: false } : one)) : traces;
   const lines = narrow ? shown.filter((one) => one.showlegend !== false).length : 0;
@@ -178,6 +176,8 @@ function draw(canvas) {
   const plot = JSON.parse(document.getElementById(canvas.dataset.plot).textContent);
   const xScale = scaleOf(plot.x_unit || "", plot.kind === "rows" ? totals(plot.series, "x") : plot.series, "x");
   const yScale = scaleOf(plot.y_unit || "", plot.stack ? totals(plot.series, "y") : plot.series, "y");
+  if (plot.limit) plot.limit.x /= xScale[0];
+  if (plot.x_range) plot.x_range = scaled(plot.x_range, xScale[0]);
   const narrow = canvas.clientWidth < NARROW;
   if (narrow) for (const line of plot.series) line.text = line.narrow_text || line.text;
   const parts = partsOf([...fieldBeyond(plot, yScale), ...plot.series.map((line, index) => trace(line, index, plot, xScale, yScale))]);

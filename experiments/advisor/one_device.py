@@ -14,8 +14,8 @@ from experiments.core.spec import load_workload
 from experiments.core.units import human
 from experiments.parallel.planning.transformers.plan import Degrees
 
-#: Alternatives that are named.
-ALTERNATIVES = 3
+#: Alternatives that are named, and the share by which figures differ at least that name one.
+ALTERNATIVES, SAME = 3, 0.02
 #: What each change does and what it is for, by its name on the ladder.
 CHANGES = {
     "fused loss": "Head and loss are taken by chunks of tokens: no logits of all of them at once",
@@ -92,15 +92,26 @@ def _reasons(row: Row) -> Iterator[dict[str, str]]:
 
 
 def _fitting(advice: Advice, row: Row) -> list[Row]:
-    """Others that fit, those that give up least first, then the fastest; one of each figure."""
-    others = [one for one in advice.rows if one.fits and one is not row]
-    ordered = sorted(others, key=lambda one: (len(one.gives_up), one.seconds or 0.0))
-    seen, found = {(row.peak, row.seconds)}, []
-    for one in ordered:
-        if (one.peak, one.seconds) not in seen:
-            seen.add((one.peak, one.seconds))
+    """Others of the Pareto front of memory and time, those that give up least first, then the fastest."""
+    fits = [one for one in advice.rows if one.fits and one.peak and one.seconds]
+    front = [one for one in fits if not any(_is_better(other, one) for other in fits)]
+    found: list[Row] = []
+    for one in sorted(front, key=lambda one: (len(one.gives_up), one.seconds or 0.0)):
+        if not any(_is_same(one, other) for other in (row, *found)):
             found.append(one)
     return found
+
+
+def _is_better(other: Row, one: Row) -> bool:
+    """In memory or time, and in neither worse nor giving up more."""
+    pairs = ((other.peak, one.peak), (other.seconds, one.seconds), (len(other.gives_up), len(one.gives_up)))
+    return all((a or 0) <= (b or 0) for a, b in pairs) and any((a or 0) < (b or 0) for a, b in pairs[:2])
+
+
+def _is_same(one: Row, other: Row) -> bool:
+    """Figures that differ by little name no other plan."""
+    pairs = ((one.peak or 0.0, other.peak or 0.0), (one.seconds or 0.0, other.seconds or 0.0))
+    return all(abs(a - b) <= SAME * b for a, b in pairs)
 
 
 def _named(advice: Advice, row: Row) -> Iterator[NamedPlan]:

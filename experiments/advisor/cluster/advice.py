@@ -52,7 +52,7 @@ class ClusterAdvice:
     def rejected(self) -> list[Rejected]:
         chosen = self._chosen
         space = self._space(chosen)
-        own = rejections(space, chosen.candidate, self.ask.capacity, self.allowed)
+        own = rejections(space, chosen.candidate, self.ask.goal, self.ask.capacity, self.allowed)
         figures = PlanFigures(chosen.candidate.nodes, chosen.seconds, chosen.price)
         return [*own, *other_sizes(self.spaces, figures, self.allowed)]
 

@@ -95,10 +95,11 @@ def _explanation(advice: ClusterAdvice, choice: Choice) -> list[str]:
 
 
 def _refusal(goal: str, margin: float, capacity: float, better: PlanTrial, chosen: PlanTrial) -> str:
-    gain = significant(100 * (1 - better.seconds / chosen.seconds))
+    rates = (better.price, chosen.price) if goal == COST else (better.seconds, chosen.seconds)
+    gain = f"{significant(100 * (1 - rates[0] / rates[1]))} % {'cheaper' if goal == COST else 'faster'}"
     free = human(capacity - better.peak, "bytes")
     return (
-        f"{in_a_row(better.candidate)} is {gain} % faster and leaves {free}, less than the "
+        f"{in_a_row(better.candidate)} is {gain} and leaves {free}, less than the "
         f"{human(margin, 'fraction')} kept free for fragmentation and uneven loads. "
         "With a smaller margin it is the answer."
     )

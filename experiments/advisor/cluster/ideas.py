@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments.advisor.ask import MEMORY
 from experiments.advisor.cluster.candidates import Candidate
 from experiments.advisor.cluster.space import Space
 from experiments.core.units import human, significant
@@ -78,43 +79,56 @@ def idea_of(candidate: Candidate) -> str:
     return IDEAS[applies.index(True) if True in applies else -1]
 
 
-def rejections(space: Space, chosen: Candidate, capacity: float, allowed: float) -> list[Rejected]:
+def rejections(space: Space, chosen: Candidate, goal: str, capacity: float, allowed: float) -> list[Rejected]:
     """Why plans were not chosen, by idea, by closed forms; ``allowed`` bytes leave the margin free.
 
     What arithmetic refuses comes last, counted by its rule.
     """
     found, ideas = space.found, ideas_of(space)
     best = space.figures(chosen.layout)
-    seconds = best[0] if best else chosen.step_time or np.inf
+    told = best or (chosen.step_time or np.inf, chosen.peak_memory or np.inf)
     rows = []
     for number, idea in enumerate(IDEAS):
         places = np.flatnonzero((ideas == number) & np.isfinite(found.step_time))
         own = idea == idea_of(chosen) and space.nodes == chosen.nodes
         if count := len(places) - own:
             figures = found.step_time[places], found.peak_memory[places]
-            rows.append(Rejected(idea, count, _why(*figures, seconds, capacity, allowed, own)))
+            rows.append(Rejected(idea, count, _why(*figures, told, goal, capacity, allowed, own)))
     refused = [
         Rejected(f"Not evaluated: {rule}", count, "arithmetic") for rule, count in space.refused.items()
     ]
     return [*rows, *refused]
 
 
-def _why(time: Floats, memory: Floats, seconds: float, capacity: float, allowed: float, is_own: bool) -> str:
-    fits = memory <= allowed
+def _why(
+    time: Floats,
+    memory: Floats,
+    best: tuple[float, float],
+    goal: str,
+    capacity: float,
+    allowed: float,
+    is_own: bool,
+) -> str:
+    """``best`` are seconds and bytes of the chosen plan, by closed form as the others are."""
+    fits, least = memory <= allowed, float(memory.min())
     if not (memory <= capacity).any():
-        least = float(memory.min())
         return f"need {human(least, 'bytes')} at least: {human(least - capacity, 'bytes')} too much"
     if not fits.any():
-        return (
-            f"fit, but leave less than the margin: {human(capacity - float(memory.min()), 'bytes')} at most"
-        )
+        return f"fit, but leave less than the margin: {human(capacity - least, 'bytes')} at most"
     few = f"{int(fits.sum()):,} of {len(fits):,} fit"
-    slower = float(time[fits].min()) / seconds - 1
     if is_own:
         return f"{few}; the answer is the best of them"
-    if slower < 0:
-        return f"{few}; {significant(-100 * slower)} % faster by closed form, not when simulated"
-    return f"{few}, the fastest {significant(100 * slower)} % slower"
+    if goal == MEMORY:
+        return few + _compare(least, best[1], "leanest", "larger")
+    return few + _compare(float(time[fits].min()), best[0], "fastest", "slower")
+
+
+def _compare(other: float, best: float, what: str, worse: str) -> str:
+    """How much worse the best of an idea is; closed forms may hold it better than what was simulated did."""
+    share = significant(100 * abs(other / best - 1))
+    if other < best:
+        return f"; the {what} is {share} % better by closed form, not when simulated"
+    return f", the {what} {share} % {worse}"
 
 
 def other_sizes(spaces: Sequence[Space], chosen: PlanFigures, allowed: float) -> list[Rejected]:

@@ -86,6 +86,8 @@ def test_for_memory_the_smallest_simulated_peak_is_the_answer() -> None:
     found = seven_billion("memory")
     assert found.choice is not None
     assert found.choice.chosen.peak == min(trial.peak for trial in found.trials if trial.fits)
+    reasons = {row.idea: row.reason for row in found.rejected}
+    assert "the leanest" in reasons["Pipelines"] and "% larger" in reasons["Pipelines"]
 
 
 def test_four_mebi_tokens_are_a_step_unless_told() -> None:

@@ -81,9 +81,9 @@ def _page(request: ProjectRequest, runs: QuerySet[Run], page: dict[str, Any], pi
 
 
 def _shown_lines(comparison: Comparison, answer: Answer | None) -> list[Line]:
-    """The lines of the table: what fell out is told below it, but for what the others are compared with."""
-    fallen = answer.case.fallen if answer and answer.case.done else ()
-    return [line for line in comparison.lines if line.is_baseline or line.entry not in fallen]
+    """The lines of the table: with an answer those with figures, and what they are compared with."""
+    hidden = (*answer.case.fallen, *answer.case.waiting) if answer and answer.case.done else ()
+    return [line for line in comparison.lines if line.is_baseline or line.entry not in hidden]
 
 
 @require_POST

@@ -115,9 +115,8 @@ function limitShapes(limit) {
 }
 
 // The hatched field of what does not fit.
-function fieldBeyond({ limit, x_range: x, y_range: y }, yScale) {
+function fieldBeyond({ limit, x_range: x, y_range: [bottom, top] = [] }) {
   if (!limit?.beyond) return [];
-  const [bottom, top] = scaled(y, yScale[0]);
   const pattern = { shape: "/", size: 8, solidity: 0.12, fgcolor: token("--bad"), bgcolor: token("--bad-soft"), fgopacity: 0.35 };
   return [{ type: "scatter", mode: "lines", x: [limit.x, x[1], x[1], limit.x], y: [bottom, bottom, top, top], fill: "toself", fillpattern: pattern, line: { width: 0 }, opacity: 0.6, hoverinfo: "skip", showlegend: false }];
 }
@@ -153,7 +152,7 @@ function layout(plot, xScale, yScale, narrow) {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     margin: { l: 56, r: 12, t: plot.limit ? 24 : 8, b: 44 }, barmode: plot.kind === "lanes" ? "overlay" : plot.stack || plot.kind === "rows" ? "stack" : "group", bargap: 0.08, hovermode: "closest",
     xaxis: { ...axis((narrow ? (plot.x_label || "").split(",")[0] : plot.x_label) || "", plot.x_ticks ? [1, ""] : xScale, log.includes("x")), ...numbered(plot), ...worded(plot.x_ticks, xScale, narrow), ...rangeOf(plot.x_range, log.includes("x")) },
-    yaxis: { ...axis(plot.y_label || "", yScale, log.includes("y")), ...rangeOf(plot.y_range && scaled(plot.y_range, yScale[0]), log.includes("y")), ...(plot.y_range && log.includes("y") ? { dtick: "D2" } : {}), ...lanes(plot) },
+    yaxis: { ...axis(plot.y_label || "", yScale, log.includes("y")), ...rangeOf(plot.y_range, log.includes("y")), ...(plot.y_range && log.includes("y") ? { dtick: "D2" } : {}), ...lanes(plot) },
     showlegend: plot.series.length > 1, legend: { orientation: "h", y: plot.limit ? 1.06 : 1.02, yanchor: "bottom", x: 0 },
     hoverlabel: { font: { family: token("--font") } }, shapes: [...(plot.shapes || []), ...limitShapes(plot.limit), ...marks(plot)],
     annotations: [...limitNames(plot.limit, log.includes("x"), narrow), ...marks(plot).map((mark) => ({ x: mark.x0, yref: "paper", y: 1, yanchor: "top", xanchor: "left", showarrow: false, text: escapeText(mark.text), font: { size: 10, color: mark.line.color }, textangle: -90 }))],
@@ -177,10 +176,10 @@ function draw(canvas) {
   const xScale = scaleOf(plot.x_unit || "", plot.kind === "rows" ? totals(plot.series, "x") : plot.series, "x");
   const yScale = scaleOf(plot.y_unit || "", plot.stack ? totals(plot.series, "y") : plot.series, "y");
   if (plot.limit) plot.limit.x /= xScale[0];
-  if (plot.x_range) plot.x_range = scaled(plot.x_range, xScale[0]);
+  for (const [name, scale] of [["x_range", xScale], ["y_range", yScale]]) if (plot[name]) plot[name] = scaled(plot[name], scale[0]);
   const narrow = canvas.clientWidth < NARROW;
   if (narrow) for (const line of plot.series) line.text = line.narrow_text || line.text;
-  const parts = partsOf([...fieldBeyond(plot, yScale), ...plot.series.map((line, index) => trace(line, index, plot, xScale, yScale))]);
+  const parts = partsOf([...fieldBeyond(plot), ...plot.series.map((line, index) => trace(line, index, plot, xScale, yScale))]);
   const options = {
     responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
     modeBarButtonsToAdd: [{ name: "SVG", title: "Download as SVG", icon: Plotly.Icons.disk, click: (figure) => Plotly.downloadImage(figure, { format: "svg", filename: plot.title }) }],

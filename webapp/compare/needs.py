@@ -59,8 +59,18 @@ def _need(told: Mapping[str, Any], reason: str, capacity: float | None) -> Need:
 
 def capacity_of(entry: Entry) -> float | None:
     """Bytes of the smallest device that a run is asked for; ``None`` where no sheet names it."""
+    found = _hardware(entry)
+    return float(min(group.node.device.memory_bytes for group in found.groups)) if found else None
+
+
+def devices_of(entry: Entry) -> int | None:
+    """How many devices a run is asked for; ``None`` where no sheet names them."""
+    found = _hardware(entry)
+    return found.device_count if found else None
+
+
+def _hardware(entry: Entry) -> hardware.Hardware | None:
     try:
-        found = hardware.resolve(entry.run.spec["hardware"])
+        return hardware.resolve(entry.run.spec["hardware"])
     except (BadInput, KeyError):
         return None
-    return float(min(group.node.device.memory_bytes for group in found.groups))

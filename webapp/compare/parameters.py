@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from experiments.cluster.interface import ClusterPolicy
+from experiments.core import registry
 from experiments.core.units import human
 from webapp.presentation import pretty
 from webapp.runs.grid import LOCAL
@@ -15,6 +17,10 @@ SEED = "seed"
 #: What training keeps for a parameter: of the runs that got as far as a step.
 STATES = "model_states"
 WORKLOAD = "workload"
+#: What a scheduler must know of jobs before it can be used at all.
+MUST_KNOW, NOTHING = "must_know", "nothing"
+#: Columns of a trace that users seldom know beforehand, as they are called in a sentence.
+KNOWLEDGE = {"service": "how long jobs run", "deadline": "deadlines", "model": "models"}
 #: What a policy chooses for itself where nothing was asked.
 PRECISION = "option.precision"
 
@@ -36,7 +42,15 @@ def parameters_of(run: Run) -> dict[str, Any]:
         **{f"option.{name}": value for name, value in options.items() if value is not None},
         **{f"knob.{name}": value for name, value in (spec.get("knobs") or {}).items()},
         **({STATES: run.model_states} if run.model_states else {}),
+        **({MUST_KNOW: _knowledge(run)} if run.family == "cluster" else {}),
     }
+
+
+def _knowledge(run: Run) -> str:
+    """What the scheduler is told of jobs beyond their submission and their GPUs, in words."""
+    policy = registry.family_policies("cluster").get(run.policy)
+    seen = policy.sees if policy and issubclass(policy, ClusterPolicy) else frozenset()
+    return " and ".join(KNOWLEDGE.get(column, column) for column in sorted(seen)) or NOTHING
 
 
 def _hardware(run: Run) -> dict[str, Any]:

@@ -20,6 +20,15 @@ from webapp.runs.models import Experiment, RunDocument
 
 pytestmark = pytest.mark.django_db
 GIB = 2**30
+#: Two jobs of 10 GPUs, an hour each, submitted within an hour.
+DEMAND = {
+    "jobs": 2,
+    "gpu_seconds": 72000.0,
+    "submissions": 3600.0,
+    "peak": 20,
+    "levels": [10, 20],
+    "seconds": [3600.0, 1800.0],
+}
 
 
 @pytest.fixture
@@ -145,8 +154,8 @@ def test_a_parallel_plan_with_late_gradients_does_not_win_alone(ada: Place) -> N
     cast.run(made, "data_parallel", reason="needs 9 of 8; every device has all model states", **lost)
     said = headline(made)
     assert "trains fastest on" in said
-    assert "with pipemare: 1 s a step, 50 % of peak FLOP/s, 70 GiB on the fullest device." in said
-    assert "Its gradients are 2.5 updates late on average. Of those with none fsdp leads with 1.2 s." in said
+    assert "with pipemare: 1 s a step, 50 % of peak FLOP/s, 70 GiB on the fullest device" in said
+    assert "gradients 2.5 updates late on average. Of those without delay fsdp leads with 1.2 s." in said
     assert "fell out: every device has all model states (1)" in sentences(made)
 
 
@@ -177,16 +186,27 @@ def test_a_speed_up_whose_interval_holds_1_is_no_difference_seen(ada: Place) -> 
 
 
 def test_a_scheduler_that_must_know_how_long_jobs_run_is_not_everybodys(ada: Place) -> None:
+    """Demand stands beside the cluster that was asked, 16 GPUs; knowledge is a column of the table."""
     made = cast.experiment(ada.project)
+    trace = cast.ready(ada.project, kind="jobs", name="jobs.csv", summary={"demand": DEMAND})
+    hardware = {"cluster": {"nodes": 4, "devices_per_node": 4, "device": "t4-16g"}}
     for name, hours, left in (("srtf", 1.0, 0.0), ("las", 2.0, 0.0), ("fifo", 4.0, 0.0), ("sjf", 0.5, 3.0)):
         values = {"avg_jct": 3600 * hours, "unfinished_jobs": left, "makespan": 36000 + 3600 * hours}
-        cast.run(made, name, values, family="cluster")
+        cast.run(made, name, values, family="cluster", artifact=trace, hardware=hardware)
     said = headline(made)
     assert said.startswith(
         "srtf finishes the average job in 1 h, 4 times sooner than fifo. las takes 2 times as long."
     )
     assert said.endswith("srtf must know how long jobs run. Of those that need not, las leads with 2 h.")
-    assert "Some jobs never finish with sjf." in sentences(made)
+    why = sentences(made)
+    assert "2 jobs over 1 h ask for 20 GPU-hours: 1.25 times what 16 GPUs can give in that time" in why
+    assert "Some jobs never finish with sjf." in why
+    runs = list(comparable(made.project).filter(experiment=made))
+    comparison = compare(runs, Choice())
+    assert [column.label for column in comparison.parameters] == ["must know"]
+    known = {line.entry.name: line.parameters[0].shown_text for line in comparison.lines}
+    told = "how long jobs run"
+    assert known == {"srtf": told, "las": "nothing", "fifo": "nothing", "sjf": told}
 
 
 def test_serving_is_told_by_the_rate_that_is_kept(ada: Place) -> None:

@@ -7,18 +7,19 @@ from collections.abc import Iterator
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from experiments.cluster.interface import ClusterPolicy
 from experiments.core.units import significant
-from webapp.compare.answers.case import Case, policy_of, value
+from webapp.artifacts.workloads.jobs import demand_of
+from webapp.compare.answers.case import Case, value
 from webapp.compare.answers.words import amount, joined, link, links, longer, strong
 from webapp.compare.comparison import Entry
+from webapp.compare.needs import devices_of
+from webapp.compare.parameters import MUST_KNOW, NOTHING
 from webapp.compare.statistics import Estimate
+from webapp.navigation import project_url
 from webapp.presentation import figure
 
 JCT, MAKESPAN, UNFINISHED = "avg_jct", "makespan", "unfinished_jobs"
 RANKED_BY = JCT
-#: Columns of a trace that users seldom know beforehand, as they are called in a sentence.
-KNOWLEDGE = {"service": "how long jobs run", "deadline": "deadlines", "model": "models"}
 
 
 def ranking(case: Case) -> list[Entry]:
@@ -28,13 +29,6 @@ def ranking(case: Case) -> list[Entry]:
 
 def _unfinished(entry: Entry) -> float:
     return value(entry, UNFINISHED) if UNFINISHED in entry.estimates else 0.0
-
-
-def must_know(entry: Entry) -> tuple[str, ...]:
-    """What the scheduler is told of jobs beyond their submission and their GPUs."""
-    policy = policy_of(entry)
-    seen = policy.sees if policy and issubclass(policy, ClusterPolicy) else frozenset()
-    return tuple(KNOWLEDGE.get(column, column) for column in sorted(seen))
 
 
 def headline(case: Case) -> SafeString:
@@ -68,17 +62,29 @@ def _touch(one: Estimate, other: Estimate) -> bool:
 
 def _uninformed(case: Case, ranked: list[Entry]) -> Iterator[SafeString]:
     """A winner that must know what nobody knows is not everybody's."""
-    if not must_know(ranked[0]):
+    known = ranked[0].parameters[MUST_KNOW]
+    if known == NOTHING:
         return
-    yield format_html("{} must know {}.", ranked[0].name, " and ".join(must_know(ranked[0])))
-    free = next((entry for entry in ranked if not must_know(entry)), None)
+    yield format_html("{} must know {}.", ranked[0].name, known)
+    free = next((entry for entry in ranked if entry.parameters[MUST_KNOW] == NOTHING), None)
     if free is not None:
         yield format_html(
             "Of those that need not, {} leads with {}.", link(free, case.project), amount(free, JCT)
         )
 
 
+def _demand(case: Case) -> Iterator[SafeString]:
+    """What the trace asks of the cluster, whatever the scheduler, with the way to its curve."""
+    run, devices = case.comparison.entries[0].run, devices_of(case.comparison.entries[0])
+    demand = demand_of(run.artifact, {"gpus": str(devices)}) if run.artifact and devices else None
+    if demand is None:
+        return
+    url = f"{project_url(case.project, 'artifacts:artifact', artifact=run.artifact_id)}?gpus={devices}"
+    yield format_html('{} <a href="{}">{}</a>', demand.headline, url, demand.finding)
+
+
 def sentences(case: Case) -> Iterator[SafeString]:
+    yield from _demand(case)
     if case.waiting:
         return
     spans = [value(entry, MAKESPAN) for entry in case.having(MAKESPAN)]

@@ -42,22 +42,17 @@ def _costs(best: Entry) -> SafeString:
         parts.append(format_html("{} of peak FLOP/s", figure(value(best, MFU), "fraction")))
     if MEMORY in best.estimates:
         parts.append(format_html("{} on the fullest device", figure(value(best, MEMORY), "bytes")))
+    if _staleness(best):
+        parts.append(format_html("gradients {} late on average", figure(_staleness(best), "updates")))
     return joined(parts, ", ")
 
 
 def _late(case: Case, ranked: list[Entry]) -> Iterator[SafeString]:
     """A plan with late gradients is another training; the best without is told too."""
-    best = ranked[0]
-    on_time = [entry for entry in ranked if not _staleness(entry)]
-    if not _staleness(best):
-        return
-    late = figure(_staleness(best), "updates")
-    yield format_html("Its gradients are {} late on average.", late)
-    if on_time:
-        first = on_time[0]
-        yield format_html(
-            "Of those with none {} leads with {}.", link(first, case.project), amount(first, TIME)
-        )
+    on_time = next((entry for entry in ranked if not _staleness(entry)), None)
+    if on_time is not None and _staleness(ranked[0]):
+        told = (link(on_time, case.project), amount(on_time, TIME))
+        yield format_html("Of those without delay {} leads with {}.", *told)
 
 
 def _runner_up(case: Case, ranked: list[Entry]) -> Iterator[SafeString]:

@@ -15,10 +15,10 @@ from experiments.core.errors import BadInput
 from experiments.core.policy import FAMILIES
 from experiments.core.verdicts import MEANINGS
 from webapp.accounts.access import ProjectRequest, in_project
-from webapp.compare import plots
 from webapp.compare.choice import choice_of
 from webapp.compare.comparison import compare
 from webapp.compare.export import FORMATS, to_latex
+from webapp.compare.figures.chosen import drawn
 from webapp.compare.listing import Fixed, asked_export
 from webapp.compare.tables import export_table
 from webapp.navigation import project_url
@@ -141,8 +141,7 @@ def suite(request: ProjectRequest, suite: str) -> HttpResponse:
         "lines": comparison.lines,
         "grids": paper_suites.grids_of(found.suite, comparison),
         "published": paper_suites.published_of(found.suite, comparison),
-        "scatter": plots.scatter(comparison, choice, request.project, errors),
-        "bars": plots.bars(comparison, choice, request.project),
+        "figure": drawn(comparison, None, choice, request.project, errors),
         "texts": [(name, label, FORMATS[name].write(table)) for name, label in PASTED],
     }
     return asked_export(request, Fixed(table)) or render(request, "papers/suite.html", page)

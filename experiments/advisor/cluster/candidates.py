@@ -19,11 +19,11 @@ SEARCHED = (
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan on ``nodes`` nodes; ``step_time`` (seconds) and ``peak_memory`` (bytes of the fullest device)
-    are those of closed forms, ``None`` where there are none.
+    """A plan on ``nodes`` nodes, with what closed forms say of it.
 
-    ``saves_operators``: of what is recomputed, attention and every second product are kept (FSDP's selective
-    checkpointing).
+    ``step_time`` (seconds) and ``peak_memory`` (bytes of the fullest device) are ``None`` where they say
+    nothing. ``saves_operators``: of what is recomputed, attention and every second product are kept (FSDP's
+    selective checkpointing).
     """
 
     layout: Degrees
@@ -69,8 +69,10 @@ class Candidate:
 
     @property
     def division(self) -> tuple[Any, ...]:
-        """What it divides, and whether blocks are recomputed; plans that share it differ in chunks, in
-        micro-batches, in attention cores and in where the optimizer is.
+        """What it divides, and whether blocks are recomputed.
+
+        Plans that share it differ in chunks, in micro-batches, in attention cores and in where the optimizer
+        is.
         """
         one = self.layout
         degrees = self.nodes, one.tensor, one.pipeline, one.context, one.expert, one.zero

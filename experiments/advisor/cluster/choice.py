@@ -24,9 +24,7 @@ GOALS: dict[str, Callable[[PlanTrial], float]] = {
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen trial, alternatives with why one might, the next best, and a better one that the margin
-    refused.
-    """
+    """The chosen trial, alternatives with why one might, the next best, and one that the margin refused."""
 
     chosen: PlanTrial
     alternatives: tuple[tuple[PlanTrial, str], ...]

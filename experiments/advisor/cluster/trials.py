@@ -54,8 +54,9 @@ class PlanTrial:
 def simulate_in_turn(
     ask: Ask, workload: Workload, candidates: Sequence[Candidate], progress: Progress
 ) -> Iterator[PlanTrial]:
-    """Yield the candidates' runs, those left out for which no work is left; one that fits at least, if any
-    does.
+    """Yield the candidates' runs, without those for which no work is left.
+
+    One that fits at least is among them, if any does.
     """
     left, fits = MOST_WORK, False
     for number, candidate in enumerate(candidates):

@@ -12,10 +12,10 @@ from experiments.parallel.planning.transformers.plan import Degrees
 
 @dataclass(frozen=True)
 class Recipe:
-    """A plan to be set up: ``replicas`` share each micro-batch's weights, ``blocks`` is the model's depth
-    (0: not known).
+    """A plan to be set up.
 
-    ``saves_operators`` and ``layout`` as a candidate has them; ``options`` are the step's.
+    ``layout`` and ``saves_operators`` are as a candidate has them, ``options`` those of the step;
+    ``replicas`` take ``micro_batches`` each; ``blocks`` is the model's depth (0: not known).
     """
 
     layout: Degrees

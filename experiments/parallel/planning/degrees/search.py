@@ -191,8 +191,9 @@ def search(
 
 @dataclass(frozen=True)
 class EvaluatedPlans:
-    """Every plan with its seconds of a step and bytes on the fullest device; infinite where they were not
-    computed, for a ``reason`` by its number.
+    """Every plan with its seconds of a step and bytes on the fullest device.
+
+    Infinite where they were not computed, for a ``reason`` by its number.
     """
 
     plans: Columns

@@ -80,12 +80,8 @@ def _explanation(advice: ClusterAdvice, choice: Choice) -> list[str]:
         found.append(f"No plan leaves {margin} of the memory free; this is the best that fits at all.")
     elif choice.refused is not None:
         found.append(_refusal(ask.goal, ask.margin, ask.capacity, choice.refused, chosen))
-    runner_up = choice.runner_up
-    if runner_up is not None:
-        slower = significant(100 * abs(runner_up.seconds / chosen.seconds - 1), 2)
-        word = "slower" if runner_up.seconds >= chosen.seconds else "faster"
-        next_best = f"Next is {in_a_row(runner_up.candidate)}, {slower} % {word}"
-        found.append(f"{next_best}, at {human(runner_up.peak, 'bytes')}.")
+    if choice.runner_up is not None:
+        found.append(_next_best(ask.goal, choice.runner_up, chosen))
     if ask.goal == COST:
         hours = human(chosen.price, "s")
         found.append(
@@ -103,6 +99,16 @@ def _refusal(goal: str, margin: float, capacity: float, better: PlanTrial, chose
         f"{human(margin, 'fraction')} kept free for fragmentation and uneven loads. "
         "With a smaller margin it is the answer."
     )
+
+
+def _next_best(goal: str, other: PlanTrial, chosen: PlanTrial) -> str:
+    """The runner-up, and how far it is from the chosen plan in time or in price."""
+    rates = (other.price, chosen.price) if goal == COST else (other.seconds, chosen.seconds)
+    worse, better = ("more expensive", "cheaper") if goal == COST else ("slower", "faster")
+    share = significant(100 * abs(rates[0] / rates[1] - 1), 2)
+    how = f"{share} % {worse if rates[0] >= rates[1] else better}"
+    name = in_a_row(other.candidate) + _on_fewer(other, chosen)
+    return f"Next is {name}, {how}, at {human(other.peak, 'bytes')}."
 
 
 def _named(choice: Choice) -> list[NamedPlan]:
@@ -128,8 +134,8 @@ def _named(choice: Choice) -> list[NamedPlan]:
 
 
 def _on_fewer(trial: PlanTrial, chosen: PlanTrial) -> str:
-    same = trial.candidate.nodes == chosen.candidate.nodes
-    return "" if same else f", on {trial.candidate.nodes} nodes"
+    nodes = trial.candidate.nodes
+    return "" if nodes == chosen.candidate.nodes else f", on {nodes:,} node{'s' if nodes > 1 else ''}"
 
 
 def _points(advice: ClusterAdvice, choice: Choice) -> list[Point]:

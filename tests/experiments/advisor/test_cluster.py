@@ -13,6 +13,7 @@ import pytest
 from experiments.advisor import Answer, Ask, ClusterAdvice, advise, answer_of
 from experiments.advisor.cluster.candidates import Candidate
 from experiments.advisor.cluster.choice import choose
+from experiments.advisor.cluster.document import _next_best
 from experiments.advisor.cluster.space import resolve_workload
 from experiments.advisor.cluster.trials import PlanTrial
 from experiments.core.errors import BadInput, Infeasible
@@ -145,6 +146,8 @@ def test_fewer_nodes_are_the_answer_for_the_price_alone() -> None:
     assert [one for one, _ in fastest.alternatives] == [half]
     assert "8 devices instead of 16: a step is 20 % cheaper" in fastest.alternatives[0][1]
     assert cheapest is not None and cheapest.chosen is half
+    assert _next_best("cost", both, half).endswith(", on 2 nodes, 25 % more expensive, at 5 GiB.")
+    assert _next_best("time", half, both).endswith(", on 1 node, 60 % slower, at 7 GiB.")
 
 
 def test_a_much_slower_plan_is_no_alternative() -> None:

@@ -3,6 +3,8 @@
 from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
 
+from webapp.viewer import viewer
+
 
 def healthz(request: HttpRequest) -> HttpResponse:
     """Says that the web process answers; looks at nothing else."""
@@ -13,6 +15,7 @@ PROJECT = "t/<slug:team>/<slug:project>/"
 
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
+    path("viewer/perfetto", viewer, name="viewer"),
     path("accounts/", include("webapp.accounts.sign_in_urls")),
     path("", include("webapp.api.urls")),
     path("", include("webapp.accounts.urls")),

@@ -73,8 +73,9 @@ class Launches:
 
 @dataclass(frozen=True)
 class MemoryLog:
-    """Allocations (> 0) and frees (< 0) by time; ``allocated`` and ``reserved`` are the allocator's counts
-    after each. ``device`` is -1 for the host.
+    """Allocations (> 0) and frees (< 0) by time.
+
+    ``allocated`` and ``reserved`` are the allocator's counts after each; ``device`` is -1 for the host.
     """
 
     time: Floats

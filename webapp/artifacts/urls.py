@@ -15,6 +15,7 @@ urlpatterns = [
     path("<int:artifact>/", views.artifact, name="artifact"),
     path("<int:artifact>/fit", views.fit_parts, name="fit_parts"),
     path("<int:artifact>/fate", views.fate, name="fate"),
+    path("<int:artifact>/timeline", views.timeline, name="timeline"),
     path("<int:artifact>/download", views.download, name="download"),
     path("<int:artifact>/profile", views.profile, name="profile"),
     path("<int:artifact>/trash", views.trash, name="trash"),

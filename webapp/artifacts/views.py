@@ -32,6 +32,9 @@ from webapp.compare.listing import asked_export
 from webapp.navigation import project_url
 from webapp.runs.tables import RunTable
 
+#: Formats that Perfetto opens as they are.
+TIMELINES = ("kineto",)
+
 
 def _artifact(request: ProjectRequest, artifact: int) -> Artifact:
     return get_object_or_404(Artifact.objects.of(request.project).select_related("blob"), pk=artifact)
@@ -186,6 +189,7 @@ def _page(request: ProjectRequest, found: Artifact, profile: ProfileForm) -> dic
     return {
         "fit": answer,
         "profile_page": profile_page.page_of(found, request),
+        "has_timeline": found.format in TIMELINES and found.blob is not None,
         "demand": jobs.demand_of(found, request.GET.dict()),
         "load": requests.load_of(found, request.GET.dict()),
         "parameters": parameters,
@@ -210,6 +214,19 @@ def _try_all(found: Artifact, answer: fit.Fit | None) -> TryAllForm:
         sizes = {f"option:{name}": answer.options.get(name) for name in fit.MOST}
         asked = {"devices": answer.device, **sizes}
     return TryAllForm(found.kind, auto_id="try-%s", initial=asked)
+
+
+@require_safe
+@in_project()
+def timeline(request: ProjectRequest, artifact: int) -> HttpResponse:
+    """An uploaded profiler trace in Perfetto's viewer."""
+    found = _artifact(request, artifact)
+    if found.format not in TIMELINES or found.blob is None:
+        raise Http404("not a trace of a profiler")
+    of = {"artifact": found.pk}
+    back = (project_url(request.project, "artifacts:artifact", **of), found.name)
+    trace_url = project_url(request.project, "artifacts:download", **of)
+    return render(request, "viewer/timeline.html", {"back": back, "trace_url": trace_url})
 
 
 @require_safe

@@ -18,5 +18,6 @@ urlpatterns = [
     path("runs/<uuid:run>/plan", views.plan, name="plan"),
     path("runs/<uuid:run>/spec.json", views.spec, name="spec"),
     path("runs/<uuid:run>/trace.json", views.trace, name="trace"),
+    path("runs/<uuid:run>/timeline", views.timeline, name="timeline"),
     path("runs/<uuid:run>/cancel", views.cancel_run, name="cancel_run"),
 ]

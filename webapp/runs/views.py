@@ -179,6 +179,17 @@ def trace(request: ProjectRequest, run: UUID) -> JsonResponse:
     return answer
 
 
+@require_safe
+@in_project()
+def timeline(request: ProjectRequest, run: UUID) -> HttpResponse:
+    """The run's schedule in Perfetto's viewer; 404 for a run that has none."""
+    found = _run(request, run)
+    document.trace_of(found)
+    back = (project_url(request.project, "runs:run", run=found.pk), f"{found.policy} on {found.hardware}")
+    trace_url = project_url(request.project, "runs:trace", run=found.pk)
+    return render(request, "viewer/timeline.html", {"back": back, "trace_url": trace_url})
+
+
 @require_POST
 @in_project()
 def cancel_run(request: ProjectRequest, run: UUID) -> HttpResponse:

@@ -134,7 +134,7 @@ STATICFILES_DIRS = [ROOT / "webapp" / "static"]
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
-    "webapp.staticfinder.PlotlyFinder",
+    "webapp.staticfinder.WheelFinder",
 ]
 MEDIA_ROOT = VAR / "files"
 #: Refused before anything is stored (bytes).

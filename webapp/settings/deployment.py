@@ -11,7 +11,7 @@ DATABASES = {"default": database(require("DATABASE_URL"))}
 CELERY_BROKER_URL = REDIS_URL = require("REDIS_URL")
 STORAGES = {
     "default": {"BACKEND": "webapp.artifacts.storage.WholeFiles"},
-    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+    "staticfiles": {"BACKEND": "webapp.staticstorage.HashedFiles"},
 }
 SECURE_SSL_REDIRECT = True
 SECURE_REDIRECT_EXEMPT = [r"^healthz$"]

@@ -10,5 +10,5 @@ DATABASES = {"default": database(require("DATABASE_URL"))}
 CELERY_BROKER_URL = REDIS_URL = require("REDIS_URL")
 STORAGES = {
     "default": {"BACKEND": "webapp.artifacts.storage.WholeFiles"},
-    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+    "staticfiles": {"BACKEND": "webapp.staticstorage.HashedFiles"},
 }

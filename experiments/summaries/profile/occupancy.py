@@ -19,8 +19,10 @@ MOST_STEPS = 200
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Seconds of a device. ``communication`` and ``copies`` are exposed; their ``_total`` is all of them, and
-    ``overlapped`` communication next to compute.
+    """Seconds of a device, by what it did.
+
+    ``communication`` and ``copies`` are exposed; their ``_total`` is all of them, and ``overlapped``
+    communication next to compute.
     """
 
     span: float

@@ -35,8 +35,9 @@ def kernels_of(timeline: Timeline) -> list[dict[str, Any]]:
 
 
 def operators_of(timeline: Timeline) -> list[dict[str, Any]]:
-    """Operators by name: number, seconds of the host inside them alone, and of the devices for what they
-    launched; ranked by the device where there is one.
+    """Operators by name, ranked by the device's time where there is a device.
+
+    Each with its number, seconds of the host inside it alone, and of the devices for what it launched.
     """
     calls = timeline.calls
     if not len(calls):

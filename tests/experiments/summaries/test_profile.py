@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from experiments.core import jsonio
+from experiments.core.options import WorkloadOptions
+from experiments.readers.base import open_file
 from experiments.readers.kineto_columns import timeline
+from experiments.summaries import summary
 from experiments.summaries.profile import report
 from experiments.summaries.profile.intervals import Union
-from tests.experiments.readers.kineto_traces import call, kernel, memory, node, note, trace
+from experiments.summaries.step import live_by_kind
+from tests.experiments.readers.kineto_traces import call, kernel, memory, node, note, on_a_gpu, trace
 
 US = 1e-6
 
@@ -169,3 +174,15 @@ def test_unions_are_what_counting_moments_gives() -> None:
         assert (one.seconds, (one | other).seconds) == (grids[0].sum(), (grids[0] | grids[1]).sum())
         assert one.overlap(other) == (grids[0] & grids[1]).sum()
         assert one.within(10, 20).seconds == grids[0][10:20].sum()
+
+
+def test_memory_by_kind_adds_up_to_what_is_live(tmp_path: Path) -> None:
+    path = tmp_path / "step.json"
+    path.write_bytes(on_a_gpu())
+    step = open_file(path, "auto", WorkloadOptions()).reading.value
+    kinds = live_by_kind(step)
+    assert {"parameter", "gradient", "activation"} <= set(kinds)
+    assert np.array_equal(sum(kinds.values()), step.live_bytes)
+    title = "Memory live while each op runs, by kind"
+    drawn = next(plot for plot in summary(step)["plots"] if plot["title"] == title)
+    assert [row["name"] for row in drawn["series"]] == list(kinds)

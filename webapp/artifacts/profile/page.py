@@ -119,7 +119,7 @@ def _host_answer(process: Process) -> tuple[str, str, tuple[str, ...], tuple[Par
     host, ops = process.told["host"], process.told.get("operators") or ()
     if not host:
         return "The trace has no calls.", "", (), ()
-    reasons = tuple(words.top_operator(ops))
+    reasons = tuple(words.top_of(ops, "operator", "host", "the time inside operators"))
     said = (("operators", "inside operators", "compute"), ("between", "between operators", "idle"))
     parts = tuple(Part(text, host[key], host[key] / host["span"], color) for key, text, color in said)
     headline = f"Of {human(host['span'], 's')} on the host, where no accelerator was recorded:"

@@ -42,7 +42,7 @@ def split_words(row: Mapping[str, Any]) -> str:
 def reasons_of(process: Process, device: Mapping[str, Any]) -> Iterator[str]:
     """What stands behind the split: the largest kernel, hidden communication, why it was idle, launches."""
     told = process.told
-    yield from _top_kernel(told.get("kernels") or ())
+    yield from top_of(told.get("kernels") or (), "kernel", "seconds", "all work")
     if device["communication_total"]:
         hidden = percent_of(device["overlapped"], device["communication_total"])
         yield f"Compute hides {hidden} of {human(device['communication_total'], 's')} of communication."
@@ -53,12 +53,13 @@ def reasons_of(process: Process, device: Mapping[str, Any]) -> Iterator[str]:
         yield f"{short_ones} of {launches['count']:,} launches took the host longer than the device."
 
 
-def _top_kernel(kernels: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    total = sum(row["seconds"] for row in kernels)
-    for row in kernels[:1]:
+def top_of(rows: Sequence[Mapping[str, Any]], noun: str, key: str, whole: str) -> Iterator[str]:
+    """What takes most, of rows with ``name``, ``count`` and seconds under ``key``; nothing of no rows."""
+    total = sum(row[key] for row in rows)
+    for row in rows[:1]:
         yield (
-            f"The kernel that takes most is {short(row['name'])}: {human(row['seconds'], 's')} in "
-            f"{_calls(row['count'])}, {percent_of(row['seconds'], total)} of all work."
+            f"The {noun} that takes most is {short(row['name'])}: {human(row[key], 's')} in "
+            f"{_calls(row['count'])}, {percent_of(row[key], total)} of {whole}."
         )
 
 

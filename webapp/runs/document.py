@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.http import Http404
+from django.utils.safestring import SafeString
 
 from experiments.core import trace_events
 from experiments.core.budget import ENDED_AT
@@ -18,35 +19,23 @@ from experiments.core.units import human
 from webapp.presentation import pretty
 from webapp.runs.compilation_figure import CompilationView, compilation_view, quartiles_overlap
 from webapp.runs.figures import figures_of
+from webapp.runs.headline import headline_of, leading_figures, limit_of
 from webapp.runs.kernels_figure import SHOWN, KernelsView, kernels_view
 from webapp.runs.lanes import lanes_of
 from webapp.runs.memory_figure import MemoryView, memory_view
+from webapp.runs.mesh_words import mesh_in_words
 from webapp.runs.models import Run, RunDocument
 from webapp.runs.parallel_figure import MEMORY, ParallelView, parallel_view
+from webapp.runs.parallel_names import in_parallel_words
 from webapp.runs.plan_names import in_names
 from webapp.runs.plan_topology import Topology, topology_of
+from webapp.runs.plan_words import line_of, words_of
 from webapp.runs.planner_notes import Notes, notes_of
+from webapp.runs.provenance import Provenance, ended_for_time, provenance_of
+from webapp.runs.waterfall import Waterfall, waterfall_of
 
-#: Parts of the provenance that have a place of their own on the page.
-TOLD_APART = (
-    *("hardware", "timing", "timed_on", "timeline", "states", "full_peak", "warnings"),
-    *("settled", "tried", "names"),
-)
-#: How the lines of the provenance begin that a measured speed-up has.
-RATIO = "compilation.timing.ratio."
 #: Model FLOPs utilization above which a figure is doubted.
 BELIEVABLE_MFU = 0.7
-#: Units of figures in the provenance, by the name or by how it begins.
-UNITS = {
-    "seconds": "s",
-    "first_step_time": "s",
-    "codec_time": "s",
-    "stall_by_cause.": "s",
-    "live_peak": "bytes",
-    "largest_op_need": "bytes",
-    "peak_by_tier.": "bytes",
-    "bytes_by_channel.": "bytes",
-}
 #: Drawn as a plot or shown as a table, not written out as a line.
 DRAWN = ("timeline", "columns", "rows")
 #: What the plan of a parallel step says by worker, and what its search says: tables of their own.
@@ -68,6 +57,10 @@ TOLD_BY_GRAPH = ("refused", "report", "search", "op_seconds", "exactness", ENDED
 DRAWN_TOGETHER = ("device_bytes", "capacity", "channel.")
 
 
+#: A figure's name, its value or the words in its place, and its interval in words.
+Figure = tuple[str, float | str, str]
+
+
 @dataclass(frozen=True)
 class PlanTable:
     """A list of the plan: its records as rows under the columns that any of them has."""
@@ -79,10 +72,15 @@ class PlanTable:
 
 @dataclass(frozen=True)
 class RunView:
-    metrics: tuple[tuple[str, float | str, str], ...]
+    headline: SafeString | None
+    large: tuple[Figure, ...]
+    metrics: tuple[Figure, ...]
+    limit: float | None
     plots: tuple[Mapping[str, Any], ...]
     memory: MemoryView | None
     parallel: ParallelView | None
+    waterfall: Waterfall | None
+    mesh: str
     compilation: CompilationView | None
     kernels: KernelsView | None
     topology: Topology | None
@@ -92,7 +90,7 @@ class RunView:
     violations: tuple[str, ...]
     doubts: tuple[str, ...]
     warnings: tuple[str, ...]
-    provenance: tuple[tuple[str, Any], ...]
+    provenance: Provenance
     sheets: str
     timing: str
     states: str
@@ -122,33 +120,43 @@ def view_of(run: Run) -> RunView:
     elsewhere = TOLD_BY_WORKER if parallel else TOLD_BY_GRAPH if compilation else TOLD_ABOVE
     drawn = DRAWN_TOGETHER if memory else (MEMORY, "bubble_by_device") if parallel else ()
     values = {row.name: row.value for row in run.metrics.all()}
+    shown, large = tuple(shown_metrics(values, provenance)), leading_figures(run.family, values)
     return RunView(
-        metrics=tuple(shown_metrics(values, provenance)),
+        headline=headline_of(run, values, outcome),
+        large=tuple(figure for name in large for figure in shown if figure[0] == name),
+        metrics=shown,
+        limit=limit_of(outcome),
         plots=_plots(outcome, plan, drawn),
         memory=memory,
         parallel=parallel,
+        waterfall=waterfall_of(run, values, plan) if parallel else None,
+        mesh=mesh_in_words(plan) if parallel else "",
         compilation=compilation,
         kernels=kernels_view(outcome),
         topology=topology_of(outcome),
         notes=notes_of(plan) if run.family == "parallel" else None,
         tables=_tables(plan, elsewhere, provenance.get("names") or {}),
-        plan_facts=_facts(plan, elsewhere),
+        plan_facts=_facts(in_names(plan, provenance.get("names") or {}), elsewhere),
         violations=tuple(outcome.get("violations") or ()),
         doubts=tuple(_doubts(values)),
         warnings=tuple(provenance.get("warnings") or ()),
-        provenance=tuple(_provenance_lines(provenance)),
+        provenance=provenance_of(outcome),
         timing=_timing(provenance),
         states=states_in_words(provenance),
-        ended_at=str(plan.get(ENDED_AT) or (plan.get("notes") or {}).get(ENDED_AT) or ""),
+        ended_at=_ended_at(plan, provenance),
         sheets=json.dumps(provenance["hardware"], indent=2) if "hardware" in provenance else "",
         settled=provenance.get("settled") or {},
         tried=tuple(_setting(row) for row in provenance.get("tried") or ()),
     )
 
 
-def shown_metrics(
-    values: Mapping[str, float], provenance: Mapping[str, Any]
-) -> Iterator[tuple[str, float | str, str]]:
+def _ended_at(plan: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
+    """Why a search ended before its end, and how it is repeated; empty where it did not."""
+    said = plan.get(ENDED_AT) or (plan.get("notes") or {}).get(ENDED_AT)
+    return str(said) if said else ended_for_time(provenance)
+
+
+def shown_metrics(values: Mapping[str, float], provenance: Mapping[str, Any]) -> Iterator[Figure]:
     """Each figure, or the words in its place, with the interval that it has."""
     for name in METRICS:
         if name not in values or name in ENDS:
@@ -162,7 +170,7 @@ def shown_metrics(
 def _setting(row: Mapping[str, Any]) -> str:
     """What became of a setting of open knobs: ``stages 2, micro batches 8: a step of 1.21 s``."""
     knobs = {name: value for name, value in row.items() if name not in ("step_time", "refused")}
-    said = ", ".join(f"{_words(name)} {pretty(value)}" for name, value in knobs.items())
+    said = ", ".join(f"{words_of(name)} {pretty(value)}" for name, value in knobs.items())
     step = row.get("step_time")
     return f"{said}: {row.get('refused') if step is None else 'a step of ' + human(step, 's')}"
 
@@ -196,28 +204,7 @@ def _plots(
 def _facts(plan: Mapping[str, Any], elsewhere: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:
     """What a plan says in one line each; of nothing (no shardings, no slices) nothing is said."""
     said = (one for one in plan.items() if not _is_table(one[1]) and one[0] not in (*DRAWN, *elsewhere))
-    return tuple((_words(name), _line(value)) for name, value in said if value not in ([], {}))
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def _line(value: Any) -> Any:
-    """Structure as one line to be read, without what is empty: ``updates 32, learning (rate 0.1, optimizer
-    sgd)``.
-    """
-    if not isinstance(value, dict):
-        return value
-    said = (
-        pair
-        for pair in value.items()
-        if pair[1] is not None and pair[1] is not False and pair[1] not in ([], {})
-    )
-    return ", ".join(
-        f"{_words(name)} ({_line(inner)})" if isinstance(inner, dict) else f"{_words(name)} {pretty(inner)}"
-        for name, inner in said
-    )
+    return tuple((words_of(name), line_of(name, value)) for name, value in said if value not in ([], {}))
 
 
 def _outcome(run: Run) -> Mapping[str, Any]:
@@ -244,6 +231,10 @@ def _tables(
         columns = tuple(plan["columns"])
         records = tuple(dict(zip(columns, row, strict=True)) for row in plan["rows"])
         return (PlanTable("rows", columns, records),)
+    if "layers" in named or "stages" in names:
+        return tuple(
+            _table(name, in_parallel_words(name, plan[name], named.get("layers") or {})) for name in names
+        )
     return tuple(_table(name, [in_names(row, named) for row in plan[name]]) for name in names)
 
 
@@ -252,30 +243,6 @@ def _table(name: str, rows: list[Mapping[str, Any]]) -> PlanTable:
     columns = dict.fromkeys(key for row in rows for key in row)
     said = (key for key in columns if any(row.get(key) not in (None, "", [], {}) for row in rows))
     return PlanTable(name, tuple(said), tuple(rows))
-
-
-def _provenance_lines(provenance: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What has no place of its own on the page; a ratio has one, with its interval or the words for it."""
-    for name, value in _flat({n: v for n, v in provenance.items() if n not in TOLD_APART}):
-        if not name.startswith(RATIO):
-            yield name, value
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Nested provenance as lines: ``versions.torch``, ``host.name``."""
-    lines: list[tuple[str, Any]] = []
-    for name, value in values.items():
-        if isinstance(value, dict):
-            lines += _flat(value, f"{prefix}{name}.")
-        else:
-            lines.append((f"{prefix}{name}", _with_unit(f"{prefix}{name}", value)))
-    return lines
-
-
-def _with_unit(name: str, value: Any) -> Any:
-    unit = next((unit for known, unit in UNITS.items() if name == known or name.startswith(known)), "")
-    is_figure = isinstance(value, int | float) and not isinstance(value, bool)
-    return human(value, unit) if unit and is_figure else value
 
 
 def trace_of(run: Run) -> dict[str, Any]:

@@ -1,12 +1,15 @@
-"""The moves of a memory plan in names: ops and tensors as they are called, their numbers on hover."""
+"""A plan in names: ops, tensors and layers as they are called, their numbers on hover."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-#: What the fields of a move number (``experiments.memory.experiment.names``).
-NAMED = {"at": "ops", "until": "ops", "ops": "ops", "tensor": "tensors", "keep": "tensors"}
+#: What the fields of a move, and of a parallel plan, number (``experiment.names`` of the families).
+NAMED = {
+    **{"at": "ops", "until": "ops", "ops": "ops", "tensor": "tensors", "keep": "tensors"},
+    **{"recompute": "layers", "checkpoints": "layers", "saved": "layers"},
+}
 #: Of several ops or tensors so many are named, the rest counted.
 MOST = 3
 
@@ -15,6 +18,13 @@ class Named(str):
     """A name that stands for a ``number``."""
 
     number: str = ""
+
+
+def named(name: str, number: str) -> Named:
+    """The name with the number that it stands for."""
+    found = Named(name)
+    found.number = number
+    return found
 
 
 def in_names(row: Mapping[str, Any], named: Mapping[str, Mapping[str, str]]) -> Mapping[str, Any]:
@@ -31,6 +41,4 @@ def _in_name(value: Any, names: Mapping[str, str]) -> Any:
         return value
     known = [names.get(str(one), str(one)) for one in numbers[:MOST]]
     more = f" and {len(numbers) - MOST} more" if len(numbers) > MOST else ""
-    found = Named(", ".join(known) + more)
-    found.number = ", ".join(map(str, numbers[:100]))
-    return found
+    return named(", ".join(known) + more, ", ".join(map(str, numbers[:100])))

@@ -4,9 +4,14 @@ compute together.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
+
+from webapp.runs.parallel_names import layers_in_words
+from webapp.runs.plan_names import Named
 
 #: Nodes and devices of a node that are drawn.
 MOST_NODES, MOST_IN_A_NODE = 32, 16
@@ -57,7 +62,7 @@ class StageRow:
     """A stage in words: its layers, how many replicas it has and on which devices."""
 
     number: int
-    layers: str
+    layers: Named
     replicas: int
     devices_each: int
     on_nodes: str
@@ -68,8 +73,22 @@ class StageRow:
 
 
 @dataclass(frozen=True)
+class Nodes:
+    """The first device of every node: devices are numbered node by node."""
+
+    starts: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.starts)
+
+    def of(self, device: int) -> int:
+        """The number of the device's node."""
+        return bisect_right(self.starts, device) - 1
+
+
+@dataclass(frozen=True)
 class Topology:
-    mesh: tuple[tuple[str, int], ...]
     nodes: tuple[NodeBox, ...]
     node_count: int
     stages: tuple[StageRow, ...]
@@ -81,25 +100,27 @@ def topology_of(outcome: Mapping[str, Any]) -> Topology | None:
     groups = ((outcome.get("provenance") or {}).get("hardware") or {}).get("groups")
     if not groups or not plan.get("stages") or not plan.get("workers"):
         return None
-    nodes = [group["node"] for group in groups for _ in range(group["count"])]
-    starts = _starts(nodes)
+    names: Mapping[str, str] = ((outcome.get("provenance") or {}).get("names") or {}).get("layers") or {}
+    nodes, described = nodes_of(outcome), described_nodes(outcome)
     worker_of = {device: w for w, row in enumerate(plan["workers"]) for device in row["devices"]}
     stages_of: dict[int, list[int]] = {}
     for stage, row in enumerate(plan["stages"]):
         for worker in row["workers"]:
             stages_of.setdefault(worker, []).append(stage)
-    boxes = [_box(n, node, starts[n], worker_of, stages_of) for n, node in enumerate(nodes[:MOST_NODES])]
-    rows = tuple(_stage_rows(plan, starts))
-    return Topology(tuple((plan.get("mesh") or {}).items()), tuple(boxes), len(nodes), rows)
+    drawn = zip(described[:MOST_NODES], nodes.starts, strict=False)
+    boxes = [_box(n, node, start, worker_of, stages_of) for n, (node, start) in enumerate(drawn)]
+    return Topology(tuple(boxes), nodes.count, tuple(_stage_rows(plan, nodes, names)))
 
 
-def _starts(nodes: list[Mapping[str, Any]]) -> list[int]:
-    """The first device of every node: devices are numbered node by node."""
-    starts, total = [], 0
-    for node in nodes:
-        starts.append(total)
-        total += int(node["device_count"])
-    return starts
+def described_nodes(outcome: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Every node of the outcome's cluster, as it was described."""
+    groups = ((outcome.get("provenance") or {}).get("hardware") or {}).get("groups") or ()
+    return [group["node"] for group in groups for _ in range(group["count"])]
+
+
+def nodes_of(outcome: Mapping[str, Any]) -> Nodes:
+    counts = [int(node["device_count"]) for node in described_nodes(outcome)]
+    return Nodes(tuple(accumulate(counts[:-1], initial=0)) if counts else ())
 
 
 def _box(
@@ -121,15 +142,11 @@ def _box(
     return NodeBox(number, str(node["device"]["name"]), tuple(spots), max(0, count - MOST_IN_A_NODE))
 
 
-def _stage_rows(plan: Mapping[str, Any], starts: list[int]) -> Iterator[StageRow]:
+def _stage_rows(plan: Mapping[str, Any], all_nodes: Nodes, names: Mapping[str, str]) -> Iterator[StageRow]:
     for number, row in enumerate(plan["stages"]):
         workers = row["workers"]
         devices = [device for worker in workers for device in plan["workers"][worker]["devices"]]
-        nodes = sorted({_node_of(device, starts) for device in devices})
+        nodes = sorted({all_nodes.of(device) for device in devices})
         some = ", ".join(map(str, nodes[:8])) + (f" and {len(nodes) - 8} more" if len(nodes) > 8 else "")
-        layers = str(row["begin"]) if row["end"] - row["begin"] == 1 else f"{row['begin']}-{row['end'] - 1}"
+        layers = layers_in_words(row["begin"], row["end"], names)
         yield StageRow(number, layers, len(workers), len(plan["workers"][workers[0]]["devices"]), some)
-
-
-def _node_of(device: int, starts: list[int]) -> int:
-    return max(n for n, start in enumerate(starts) if start <= device)

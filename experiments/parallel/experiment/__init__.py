@@ -13,6 +13,7 @@ from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
 from experiments.parallel.experiment.handed_over import communication
 from experiments.parallel.experiment.measured import measure_plan
+from experiments.parallel.experiment.names import names_of
 from experiments.parallel.experiment.placed import Placed, place, rejection
 from experiments.parallel.experiment.simulated import simulate_plan
 from experiments.parallel.interface import ParallelPolicy
@@ -71,6 +72,7 @@ def _too_large(error: Infeasible, ended_at: str = "") -> Result:
 def _add_notes(result: Result, placed: Placed) -> Result:
     loaded = placed.loaded
     notes = {
+        "names": names_of(placed.estimate.model, placed.plan),
         "hardware": placed.estimate.cluster.to_json(),
         "assumed": list(loaded.assumed),
         "warnings": [*placed.estimate.cluster.warnings, *loaded.warnings],

@@ -111,7 +111,7 @@ def compilation_view(outcome: Mapping[str, Any]) -> CompilationView | None:
         payback=payback(outcome),
         measured=tuple(_measured(notes)),
         plots=tuple(_plots(outcome, plan)),
-        kernels=tuple((report.get("kernels") or {}).get("scheduled") or ()),
+        kernels=tuple(map(_kernel, (report.get("kernels") or {}).get("scheduled") or ())),
         breaks=tuple(report.get("breaks") or ()),
         recompiles=tuple(report.get("recompiles") or ()),
     )
@@ -177,6 +177,11 @@ def short(target: str) -> str:
     """``aten.conv2d.default`` -> ``conv2d``."""
     parts = target.split(".")
     return parts[1] if len(parts) > 2 else target
+
+
+def _kernel(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With the names of its ops as the graph's own table has them: ``sub, add, relu``."""
+    return {**row, "names": ", ".join(short(str(op)) for op in row.get("ops") or ())}
 
 
 def _accuracy(plan: Mapping[str, Any], notes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -32,6 +32,7 @@ from webapp.runs.plan_topology import Topology, topology_of
 from webapp.runs.plan_words import line_of, words_of
 from webapp.runs.planner_notes import Notes, notes_of
 from webapp.runs.provenance import Provenance, ended_for_time, provenance_of
+from webapp.runs.record_words import in_record_words
 from webapp.runs.waterfall import Waterfall, waterfall_of
 
 #: Model FLOPs utilization above which a figure is doubted.
@@ -229,7 +230,7 @@ def _tables(
     names = [name for name, rows in plan.items() if _is_table(rows) and name not in elsewhere]
     if {"columns", "rows"} <= set(plan):
         columns = tuple(plan["columns"])
-        records = tuple(dict(zip(columns, row, strict=True)) for row in plan["rows"])
+        records = tuple(in_record_words(dict(zip(columns, row, strict=True))) for row in plan["rows"])
         return (PlanTable("rows", columns, records),)
     if "layers" in named or "stages" in names:
         return tuple(

@@ -6,6 +6,7 @@ import json
 
 from webapp.compare.export import Cell, Column, Table
 from webapp.runs.document import PlanTable
+from webapp.runs.plan_names import Named
 
 
 def plan_table(table: PlanTable) -> Table:
@@ -15,5 +16,7 @@ def plan_table(table: PlanTable) -> Table:
 
 
 def _cell(value: object) -> Cell:
-    """Lists and objects are spelled as JSON."""
+    """Words give way to the value that they stand for; lists and objects are spelled as JSON."""
+    if isinstance(value, Named) and value.value is not None:
+        value = value.value
     return value if value is None or isinstance(value, str | int | float | bool) else json.dumps(value)

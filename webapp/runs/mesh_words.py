@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,8 +16,14 @@ def mesh_in_words(plan: Mapping[str, Any]) -> str:
     if not plan.get("workers") or not plan.get("stages"):
         return ""
     sizes = {name: size for name, size in (plan.get("mesh") or _sizes(plan)).items() if size > 1}
-    mesh = " × ".join(f"{SHORT.get(name, name)} {size}" for name, size in sizes.items()) or "one device"
+    mesh = " × ".join(_axis(name, size) for name, size in sizes.items()) or "one device"
     return f"{mesh}, ZeRO {plan['zero']}" if plan.get("zero") else mesh
+
+
+def _axis(name: str, size: int) -> str:
+    """``DP 32``; a stage that is a mesh of its own: ``64 devices for stage 0``."""
+    stage = re.fullmatch(r"stage(\d+)", name)
+    return f"{size} devices for stage {stage[1]}" if stage else f"{SHORT.get(name, name)} {size}"
 
 
 def _sizes(plan: Mapping[str, Any]) -> dict[str, int]:

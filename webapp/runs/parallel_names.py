@@ -50,7 +50,12 @@ def _worker(number: int, row: Row) -> Row:
     slots = ", ".join(f"{count} {kind}" for kind, count in counts.items())
     rest = {name: value for name, value in row.items() if name not in ("devices", "slots")}
     order = " ".join(row["slots"][:100])
-    return {"worker": number, "devices": device_names(row["devices"]), "slots": named(slots, order), **rest}
+    return {
+        "worker": number,
+        "devices": device_names(row["devices"]),
+        "slots": named(slots, order, row["slots"]),
+        **rest,
+    }
 
 
 def _sharding(row: Row, layers: Names) -> Row:

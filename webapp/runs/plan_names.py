@@ -15,15 +15,16 @@ MOST = 3
 
 
 class Named(str):
-    """A name that stands for a ``number``."""
+    """A name that stands for a ``number``, or words for a ``value`` that leaves in its place in a file."""
 
     number: str = ""
+    value: Any = None
 
 
-def named(name: str, number: str) -> Named:
-    """The name with the number that it stands for."""
+def named(name: str, number: str, value: Any = None) -> Named:
+    """The name with what it stands for."""
     found = Named(name)
-    found.number = number
+    found.number, found.value = number, value
     return found
 
 

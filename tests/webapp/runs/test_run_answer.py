@@ -7,13 +7,16 @@ from django.utils.html import strip_tags
 
 from tests.webapp.cast import Cast, experiment_with, finished, ready, run_in, signed_in
 from tests.webapp.runs.test_parallel_figure import outcome
+from webapp.runs.document import PlanTable
 from webapp.runs.headline import headline_of, leading_figures
+from webapp.runs.listings import plan_table
 from webapp.runs.mesh_words import mesh_in_words, placement_in_words
 from webapp.runs.models import Run, RunDocument, RunMetric
 from webapp.runs.parallel_names import in_parallel_words
 from webapp.runs.plan_topology import nodes_of
 from webapp.runs.planner_notes import notes_of
 from webapp.runs.provenance import ended_for_time, provenance_of
+from webapp.runs.record_words import in_record_words
 from webapp.runs.waterfall import waterfall_of
 
 #: A step of 10 s: 4 ideal, 1 exposed, 2 bubble, 1 computed again, 0.5 the optimizer, so 1.5 below peak.
@@ -149,6 +152,17 @@ def test_a_plans_tables_speak_of_layers_slots_and_collectives() -> None:
         {"notes": {"layout": {"tensor": 2, "node": 0, "overlap": False, "bucket_bytes": 2.0**20}}}
     )
     assert notes is not None and notes.facts == (("layout", "tensor 2, node 0, bucket bytes 1 MiB"),)
+
+
+def test_records_are_read_in_units_and_leave_with_all_digits() -> None:
+    row = in_record_words(
+        {"job": "a", "start": 7200.5, "end": None, "gpus": 2, "devices_by_node": [[0, 1], [3, 1]]}
+    )
+    shown = (row["job"], row["start"], row["start"].number, row["end"], row["devices_by_node"])
+    assert shown == ("a", "2 h", "7200.5 s", None, "1 on node 0, 1 on node 3")
+    table = plan_table(PlanTable("rows", tuple(row), (row,)))
+    assert table.rows == (("a", 7200.5, None, 2, "[[0, 1], [3, 1]]"),)
+    assert mesh_in_words({"workers": [0], "stages": [0], "mesh": {"stage0": 64}}) == "64 devices for stage 0"
 
 
 def test_a_search_that_ended_for_time_says_what_repeats_it() -> None:

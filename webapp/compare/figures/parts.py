@@ -5,24 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from experiments.core.units import human, significant
-from experiments.parallel.simulator import step_parts
 from experiments.parallel.simulator.step_parts import parts_of_step
 from webapp.compare.answers import parallel
 from webapp.compare.answers.case import Case, value
 from webapp.compare.comparison import Entry
 from webapp.compare.figures.marks import addresses, figure_json
+from webapp.runs.waterfall import HUES
 
 #: So many plans are read beside one another, the fastest first.
 MOST = 14
-#: The hue of each part.
-HUES = {
-    step_parts.IDEAL: "plot-3",
-    step_parts.KERNELS: "plot-6",
-    step_parts.EXPOSED: "plot-4",
-    step_parts.BUBBLE: "plot-8",
-    step_parts.RECOMPUTE: "plot-2",
-    step_parts.UPDATE: "plot-5",
-}
 
 
 def parts(case: Case) -> dict[str, Any] | None:

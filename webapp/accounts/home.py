@@ -1,39 +1,30 @@
-"""What the home page of a project says: four doors and one line about last night."""
+"""The home page of a project: where a file goes, the last answer, what runs, and on which hosts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.urls import NoReverseMatch
-
+from experiments import hardware
 from webapp.accounts.models import Project
+from webapp.artifacts.fit import USUAL_DEVICE
+from webapp.hosts.models import Host
 from webapp.navigation import project_url
 from webapp.nightly.models import Night
-from webapp.runs.models import Run
+from webapp.runs.models import Experiment, Run
+from webapp.runs.results import Segment, segments_of
 
 #: Question, what one does there, and where it leads.
 DOORS = (
-    (
-        "Will my model fit, and what does it cost?",
-        "Drop a config.json, pick a device, try all memory policies.",
-        "artifacts:upload",
-    ),
-    (
-        "Is this paper's claim true?",
-        "Each system's claims beside our figures, with the rule of the verdict.",
-        "papers:systems",
-    ),
-    (
-        "What changed last night?",
-        "Nights, series and alerts of the scheduled suites.",
-        "nightly:index",
-    ),
+    ("Is this paper's claim true?", "Each system's claims beside our figures.", "papers:systems"),
     (
         "Which strategy for our cluster?",
         "A model and a cluster: the best plan with its reasons, and settings to copy.",
         "advice:index",
     ),
+    ("What changed last night?", "", "nightly:index"),
 )
+RECENT = 8
 
 
 @dataclass(frozen=True)
@@ -43,16 +34,45 @@ class Door:
     url: str
 
 
+@dataclass(frozen=True)
+class RecentExperiment:
+    """An experiment with its runs as one bar, by state."""
+
+    experiment: Experiment
+    segments: tuple[Segment, ...]
+    total: int
+    is_final: bool
+
+
 def doors(project: Project) -> list[Door]:
-    return [Door(question, answer, _url(project, name)) for question, answer, name in DOORS]
+    """The last of them says how the last night ended."""
+    return [
+        Door(question, answer or last_night(project), project_url(project, name))
+        for question, answer, name in DOORS
+    ]
 
 
-def _url(project: Project, name: str) -> str:
-    """Where the door leads; to the experiments while its own page is not installed."""
-    try:
-        return project_url(project, name)
-    except NoReverseMatch:
-        return project_url(project, "runs:experiments")
+def devices() -> Sequence[tuple[str, float, bool]]:
+    """Accelerators by memory: name, bytes, and whether it is the usual one."""
+    sheets = [row for row in hardware.catalog() if row["kind"] == "device" and row["vendor"] != "generic"]
+    ordered = sorted(sheets, key=lambda row: (row["memory_bytes"], row["name"]))
+    return [(row["name"], float(row["memory_bytes"]), row["name"] == USUAL_DEVICE) for row in ordered]
+
+
+def recent_experiments(project: Project) -> list[RecentExperiment]:
+    found = Experiment.objects.filter(project=project).not_trashed().with_counts()[:RECENT]
+    return [_recent(experiment) for experiment in found]
+
+
+def _recent(experiment: Experiment) -> RecentExperiment:
+    counts = {str(state): getattr(experiment, state) for state in Run.State}
+    moving = counts[Run.State.QUEUED] + counts[Run.State.RUNNING]
+    return RecentExperiment(experiment, segments_of(counts), sum(counts.values()), not moving)
+
+
+def hosts() -> list[Host]:
+    """Those that are up first, with how many of their slots are at work."""
+    return sorted(Host.objects.with_load().order_by("name"), key=lambda host: not host.is_up)
 
 
 def last_night(project: Project) -> str:
@@ -60,12 +80,12 @@ def last_night(project: Project) -> str:
     night = Night.objects.filter(schedule__project=project).select_related("experiment", "schedule").first()
     if night is None:
         return "No suite is scheduled in this project."
-    when = f"{night.schedule.suite}, {night.slot:%d %b %H:%M} UTC"
+    suite = night.schedule.suite
     if night.skipped:
-        return f"{when}: skipped, {night.skipped}."
+        return f"{suite} was skipped: {night.skipped}."
     if night.experiment is None:
-        return f"{when}: not started."
+        return f"{suite} was not started."
     states = list(night.experiment.runs.values_list("state", flat=True))
-    told = f"{when}: {states.count(Run.State.SUCCEEDED)} of {len(states)} runs succeeded"
+    told = f"{suite}: {states.count(Run.State.SUCCEEDED)} of {len(states)} runs succeeded"
     unfit = states.count(Run.State.INFEASIBLE)
     return f"{told}, {Run.State.INFEASIBLE.count_in_words(unfit)}." if unfit else f"{told}."

@@ -13,17 +13,23 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from webapp.accounts import audit, invitations, services, trash
+from webapp.accounts import home as home_page
 from webapp.accounts.access import ProjectRequest, TeamRequest, in_project, in_team
 from webapp.accounts.forms import ProjectForm, RoleForm, TeamForm
-from webapp.accounts.home import doors, last_night
+from webapp.accounts.last_answer import last_answer
 from webapp.accounts.models import Membership, Project, Role, User
 from webapp.accounts.tables import AuditTable, StorageTable, TrashTable
+from webapp.artifacts import uploads
+from webapp.artifacts.forms import UploadForm
+from webapp.artifacts.samples import SAMPLES
 from webapp.compare.listing import asked_export
-from webapp.hosts.models import Host
 from webapp.navigation import project_url
-from webapp.runs.models import Experiment
+from webapp.presentation import simulator_errors
+from webapp.runs.models import Run
 
 ROWS = 20
+#: What the drop zone takes, in the words of those who have it.
+KINDS = ("config.json", "profiler trace", ".pt2", "ONNX", "job trace", "request trace")
 
 
 @login_required
@@ -57,10 +63,17 @@ def create_team(request: HttpRequest) -> HttpResponse:
 @in_project()
 def project(request: ProjectRequest) -> HttpResponse:
     page = {
-        "doors": doors(request.project),
-        "experiments": Experiment.objects.filter(project=request.project).not_trashed().with_counts()[:8],
-        "last_night": last_night(request.project),
-        "hosts": Host.objects.order_by("name"),
+        "form": UploadForm(),
+        "devices": home_page.devices(),
+        "kinds": KINDS,
+        "samples": SAMPLES.values(),
+        "cap": settings.UPLOAD_MAX_BYTES,
+        "chunk": uploads.CHUNK,
+        "last": last_answer(request.project, simulator_errors(request)),
+        "doors": home_page.doors(request.project),
+        "experiments": home_page.recent_experiments(request.project),
+        "hosts": home_page.hosts(),
+        "waiting": Run.objects.queue_lengths()["total"],
     }
     return render(request, "accounts/project.html", page)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.conf import settings
@@ -58,6 +59,9 @@ def upload(request: ProjectRequest) -> HttpResponse:
         stored = [services.store_upload(request.project, request.user, file.name, file) for file in files]
         if request.htmx:
             return render(request, "artifacts/fates.html", {"artifacts": stored}, status=201)
+        if len(stored) == 1 and "devices" in request.POST:
+            url = project_url(request.project, "artifacts:artifact", artifact=stored[0].pk)
+            return redirect(f"{url}?{urlencode({'devices': request.POST['devices']})}")
         return redirect(project_url(request.project, "artifacts:index"))
     if request.method == "POST" and request.htmx:
         return render(request, "artifacts/upload_errors.html", {"form": form}, status=422)

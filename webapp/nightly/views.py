@@ -19,6 +19,7 @@ from webapp.navigation import project_url
 from webapp.nightly import calendar, charts, history, services, steps
 from webapp.nightly.forms import ScheduleForm
 from webapp.nightly.models import Schedule
+from webapp.nightly.recent import trends_of
 from webapp.nightly.tables import AlertTable, NightTable, ScheduleTable, schedule_rows
 
 LAST_NIGHTS = 14
@@ -41,6 +42,14 @@ def index(request: ProjectRequest) -> HttpResponse:
     file = asked_export(request, table) if request.method != "POST" else None
     page = {"table": table, "form": form}
     return file or render(request, "nightly/index.html", page, status=422 if form.errors else 200)
+
+
+@require_safe
+@in_project()
+def recent(request: ProjectRequest) -> HttpResponse:
+    """The series in short, for the home page, which does not wait for them."""
+    trends, total = trends_of(request.project)
+    return render(request, "nightly/recent.html", {"trends": trends, "total": total})
 
 
 def _create(request: ProjectRequest, suite: str, at: time) -> HttpResponse:

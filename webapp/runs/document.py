@@ -113,7 +113,7 @@ class RunView:
 
 
 def view_of(run: Run) -> RunView:
-    outcome = _outcome(run)
+    outcome = outcome_of(run)
     plan: Mapping[str, Any] = outcome.get("plan") or {}
     provenance: Mapping[str, Any] = outcome.get("provenance") or {}
     memory, parallel = memory_view(outcome), parallel_view(outcome)
@@ -208,7 +208,8 @@ def _facts(plan: Mapping[str, Any], elsewhere: tuple[str, ...]) -> tuple[tuple[s
     return tuple((words_of(name), line_of(name, value)) for name, value in said if value not in ([], {}))
 
 
-def _outcome(run: Run) -> Mapping[str, Any]:
+def outcome_of(run: Run) -> Mapping[str, Any]:
+    """The run's stored outcome; empty before it has one."""
     try:
         found: Mapping[str, Any] = run.document.outcome
     except RunDocument.DoesNotExist:
@@ -248,7 +249,7 @@ def _table(name: str, rows: list[Mapping[str, Any]]) -> PlanTable:
 
 def trace_of(run: Run) -> dict[str, Any]:
     """The stored outcome for Perfetto, or 404."""
-    outcome = _outcome(run)
+    outcome = outcome_of(run)
     if not outcome.get("series"):
         raise Http404("this run has nothing over time")
     return trace_events.trace(outcome)

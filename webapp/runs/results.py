@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.utils.html import format_html
@@ -44,9 +45,14 @@ class Segment:
 
 def segments(runs: Sequence[Run]) -> tuple[Segment, ...]:
     """The runs of an experiment as one bar, an equal part for each."""
+    return segments_of(Counter(run.state for run in runs))
+
+
+def segments_of(counts: Mapping[str, int]) -> tuple[Segment, ...]:
+    """As many runs in each state as one bar."""
     found, start = [], 0
     for name, states in SEGMENTS:
-        count = sum(run.state in states for run in runs)
+        count = sum(counts.get(state, 0) for state in states)
         if count:
             found.append(Segment(name, start, count))
         start += count

@@ -141,6 +141,16 @@ async function sendAll(zone, files) {
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, worker));
+  if (zone.dataset.lead && files.length === 1) lead(zone, list);
+}
+
+// A single file leads to its own page, with what was chosen beside the zone (`data-lead` names the field).
+function lead(zone, list) {
+  const link = list.querySelector("tr a");
+  if (!link) return;
+  const page = new URL(link.href);
+  page.searchParams.set(zone.dataset.lead, zone.elements[zone.dataset.lead].value);
+  location.assign(page);
 }
 
 document.addEventListener("DOMContentLoaded", () => {

@@ -419,7 +419,7 @@ def test_a_run_page_that_waits_turns_into_its_result_with_the_plot_drawn(red: Ca
         page.get_by_role("progressbar").wait_for()
         finished(run)
         Run.objects.update(state="succeeded", outcome_status="ok", progress=1, finished_at=timezone.now())
-        page.get_by_text("2 GiB").wait_for()
+        page.get_by_text("2 GiB").first.wait_for()
         page.locator(".js-plotly-plot .legendtext", has_text="capacity").wait_for()
         page.get_by_text("offload").wait_for()
 

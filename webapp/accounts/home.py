@@ -60,7 +60,8 @@ def devices() -> Sequence[tuple[str, float, bool]]:
 
 
 def recent_experiments(project: Project) -> list[RecentExperiment]:
-    found = Experiment.objects.filter(project=project).not_trashed().with_counts()[:RECENT]
+    """Those that people asked for; nights have a place of their own."""
+    found = Experiment.objects.filter(project=project, night=None).not_trashed().with_counts()[:RECENT]
     return [_recent(experiment) for experiment in found]
 
 

@@ -1,4 +1,4 @@
-"""The last answer of a project: the newest experiment that has ended, in one sentence with its figure."""
+"""The last answer of a project: the newest experiment that has ended, no night's, in one sentence."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def last_answer(project: Project, errors: SimulatorErrors) -> LastAnswer | None:
     runs_of_it = Run.objects.filter(experiment=OuterRef("pk"))
     moving = Exists(runs_of_it.exclude(state__in=Run.FINAL))
     figures = Exists(runs_of_it.filter(state=Run.State.SUCCEEDED))
-    found = Experiment.objects.filter(~moving, figures, project=project).not_trashed()
+    found = Experiment.objects.filter(~moving, figures, project=project, night=None).not_trashed()
     ended = found.with_counts().first()
     if ended is None:
         return None

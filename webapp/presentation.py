@@ -5,7 +5,8 @@ the project.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +14,7 @@ from django import template
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from experiments.core.metrics import METRICS
@@ -22,6 +23,10 @@ from experiments.core.verdicts import MEANINGS
 from webapp.hosts import evidence
 
 register = template.Library()
+
+#: How a moment is written into the names of experiments and into reasons, and how it is found there.
+MOMENT_FORMAT = "%d %b %Y %H:%M UTC"
+MOMENT = re.compile(r"\b\d{2} (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) \d{4} \d{2}:\d{2} UTC\b")
 
 #: Unitless words after a figure that ``human`` prints as they are.
 STATE_MARKS: Mapping[str, str] = {
@@ -136,6 +141,23 @@ def when(moment: datetime | None) -> SafeString:
         text,
         f"{utc:%d %b %H:%M} UTC",
     )
+
+
+@register.filter
+def with_local_times(text: Any) -> SafeString:
+    """A name or reason with the moments in it (``23 Nov 2026 22:30 UTC``) in the reader's own time zone."""
+    *before, last = _moments(str(text))
+    return format_html("{}{}", format_html_join("", "{}{}", before), last)
+
+
+def _moments(text: str) -> Iterator[Any]:
+    """Pairs of what stands before a moment and the moment, and what stands after the last."""
+    begin = 0
+    for found in MOMENT.finditer(text):
+        moment = datetime.strptime(found[0], MOMENT_FORMAT).replace(tzinfo=UTC)
+        yield text[begin : found.start()], when(moment)
+        begin = found.end()
+    yield text[begin:]
 
 
 @register.filter

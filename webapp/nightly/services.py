@@ -13,6 +13,7 @@ from experiments.core.suites import load_suite
 from webapp.accounts.models import Project, User
 from webapp.nightly import suites
 from webapp.nightly.models import Night, Schedule
+from webapp.presentation import MOMENT_FORMAT
 from webapp.runs import queue
 from webapp.runs.models import Run
 
@@ -98,11 +99,11 @@ def _start(night: Night) -> None:
 def _obstacle(night: Night) -> str:
     earlier = Night.objects.filter(schedule=night.schedule, slot__lt=night.slot, experiment__isnull=False)
     unfinished = earlier.filter(experiment__runs__state__in=UNFINISHED).first()
-    return f"the night of {unfinished.slot:%d %b %H:%M} has not ended" if unfinished else ""
+    return f"the night of {unfinished.slot:{MOMENT_FORMAT}} has not ended" if unfinished else ""
 
 
 def _submit(night: Night) -> None:
     schedule = night.schedule
     suite = load_suite(schedule.suite)
-    name = f"{suite.title}, {night.slot:%d %b %Y %H:%M}"
+    name = f"{suite.title}, {night.slot:{MOMENT_FORMAT}}"
     night.experiment = suites.submit(suite, schedule.project, schedule.created_by, name)

@@ -133,6 +133,12 @@ class NightTable(Listing):
         prefix = "nights-"
         order_by = "-slot"
 
+    def render_cause(self, value: str) -> str:
+        return presentation.with_local_times(value)
+
+    def value_cause(self, value: str) -> str:
+        return value
+
     def render_state(self, value: str, record: calendar.Cell) -> Any:
         badge = presentation.state_badge(value)
         if record.night.experiment_id is None:

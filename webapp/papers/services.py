@@ -27,6 +27,7 @@ from experiments.estimates import CLOSED_FORMS
 from webapp.accounts.models import Project, User
 from webapp.nightly.suites import submit
 from webapp.papers.models import ClaimCheck
+from webapp.presentation import MOMENT_FORMAT
 from webapp.runs.grid import Trial
 from webapp.runs.models import Experiment, ExperimentQuerySet, Run, RunDocument
 from webapp.runs.services import submit_experiment
@@ -60,7 +61,7 @@ def check_claims(project: Project, user: User, family: str, policy: str) -> Expe
 
 def run_suite(project: Project, user: User, suite: Suite) -> Experiment:
     """Submits the suite's runs now; its table shows them once all have ended."""
-    return submit(suite, project, user, f"{suite.title}, {timezone.now():%d %b %Y %H:%M}")
+    return submit(suite, project, user, f"{suite.title}, {timezone.now():{MOMENT_FORMAT}}")
 
 
 def _trials(submission: Submission, family: str, policy: str, owned: OwnedClaim) -> dict[str, Trial]:

@@ -30,7 +30,7 @@ class ExperimentTable(Listing):
 
     def render_name(self, value: str, record: Experiment) -> str:
         url = project_url(self.request.project, "runs:experiment", experiment=record.pk)
-        return format_html('<a href="{}">{}</a>', url, value)
+        return format_html('<a href="{}">{}</a>', url, presentation.with_local_times(value))
 
     def value_name(self, value: str) -> str:
         return value

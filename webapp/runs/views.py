@@ -22,6 +22,7 @@ from webapp.runs.forms import ExperimentForm
 from webapp.runs.models import Experiment, Run
 from webapp.runs.new_page import page_of
 from webapp.runs.question import question_of
+from webapp.runs.reasons import reason_in_words
 from webapp.runs.tables import ExperimentTable, RunTable
 
 PLAN_ROWS = 15
@@ -141,6 +142,7 @@ def run(request: ProjectRequest, run: UUID) -> HttpResponse:
         "view": document.view_of(found),
         "position": live.position(found),
         "question": question_of(found),
+        "reason": reason_in_words(found),
         "server": request.build_absolute_uri("/").rstrip("/"),
         "simulator_error": simulator_errors(request).of(found.family, found.hardware),
     }

@@ -128,7 +128,7 @@ def test_a_paused_schedule_and_a_trashed_project_are_left_alone(nightly: Schedul
 def test_a_night_is_skipped_while_the_one_before_still_runs(nightly: Schedule) -> None:
     services.tick(nightly, SLOT)
     second = services.tick(nightly, SLOT + timedelta(days=1))
-    assert second.skipped == "the night of 02 Mar 02:00 has not ended"
+    assert second.skipped == "the night of 02 Mar 2026 02:00 UTC has not ended"
     assert second.experiment is None
 
 

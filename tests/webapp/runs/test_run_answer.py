@@ -7,6 +7,8 @@ from django.utils.html import strip_tags
 
 from tests.webapp.cast import Cast, experiment_with, finished, ready, run_in, signed_in
 from tests.webapp.runs.test_parallel_figure import outcome
+from webapp.artifacts.models import Artifact
+from webapp.presentation import with_local_times
 from webapp.runs.document import PlanTable
 from webapp.runs.headline import headline_of, leading_figures
 from webapp.runs.listings import plan_table
@@ -16,6 +18,7 @@ from webapp.runs.parallel_names import in_parallel_words
 from webapp.runs.plan_topology import nodes_of
 from webapp.runs.planner_notes import notes_of
 from webapp.runs.provenance import ended_for_time, provenance_of
+from webapp.runs.reasons import reason_in_words
 from webapp.runs.record_words import in_record_words
 from webapp.runs.waterfall import waterfall_of
 
@@ -179,3 +182,22 @@ def test_a_memory_run_has_its_capacity_beside_its_peak(cast: Cast) -> None:
     run = finished(experiment_with(cast.project, ready(cast.project), succeeded=1).runs.get())
     page = signed_in(cast.vera).get(cast.url(f"runs/{run.pk}/")).content.decode()
     assert '<span class="of">of <span class="num" title="9 bytes">' in page
+
+
+def test_reasons_have_units_names_of_files_and_local_times(cast: Cast) -> None:
+    """What is no size stays: numbers without bytes, short ones, and text that looks like markup."""
+    model = ready(cast.project)
+    run = run_in(experiment_with(cast.project, model), model, "infeasible")
+    lacks = "1073741824 bytes are missing of 25769803776 (1 GiB of 24 GiB), 12 bytes"
+    run.reason = f"<op 38>: 146800640 more bytes do not fit: {lacks}"
+    told = reason_in_words(run)
+    assert strip_tags(told) == "&lt;op 38&gt;: 140 MiB more do not fit: 1 GiB are missing of 24 GiB, 12 bytes"
+    assert 'title="146,800,640 bytes"' in told
+    digest = "ab" * 32
+    run.artifact = Artifact(name="a<b.json", blob_id=digest)
+    run.reason = f"{digest} and {digest[:12]}, not {digest[:20]}, since 02 Mar 2026 02:00 UTC"
+    told = reason_in_words(run)
+    assert told.startswith(f"a&lt;b.json and a&lt;b.json, not {digest[:20]}, since <time datetime=")
+    assert with_local_times("night, 31 Feb") == "night, 31 Feb"
+    page = with_local_times("<b>, 02 Mar 2026 02:00 UTC")
+    assert page.startswith('&lt;b&gt;, <time datetime="2026-03-02T02:00:00+00:00"') and "data-local" in page

@@ -22,6 +22,8 @@ HUES = {
     step_parts.UPDATE: "plot-5",
 }
 CHANGEABLE = (step_parts.EXPOSED, step_parts.BUBBLE, step_parts.RECOMPUTE)
+#: A part below this share of the step is not worth another plan.
+WORTH = 0.01
 #: Width of the drawing, and the share of a step below which a part is not drawn.
 WIDE, NOTHING = 1000, 1e-6
 
@@ -67,7 +69,8 @@ def waterfall_of(run: Run, figures: Mapping[str, float], plan: Mapping[str, Any]
         for (name, seconds), end in zip(parts.items(), ends, strict=True)
         if abs(seconds) > NOTHING * step
     ]  # fmt: skip
-    changeable = max((bar for bar in bars if bar.name in CHANGEABLE), key=_seconds, default=None)
+    told = (bar for bar in bars if bar.name in CHANGEABLE and bar.share >= WORTH)
+    changeable = max(told, key=_seconds, default=None)
     faster, faster_time = faster_sibling(run, step)
     return Waterfall(tuple(bars), step, ideal / step, changeable, faster, faster_time)
 
@@ -89,7 +92,7 @@ def _hints(figures: Mapping[str, float], plan: Mapping[str, Any]) -> dict[str, s
     sent = human(figures.get("communication_time", 0.0), "s")
     return {
         step_parts.IDEAL: "every FLOP of the model at peak",
-        step_parts.KERNELS: "products, attention, and what memory bounds",
+        step_parts.KERNELS: "products, attention, what memory bounds, what runs next to collectives",
         step_parts.EXPOSED: f"the device that sends most has {sent} of messages",
         step_parts.BUBBLE: f"{len(stages)} stages, {each} micro-batches through each",
         step_parts.RECOMPUTE: f"{again} of {layers} layers" if again else "",

@@ -16,6 +16,7 @@ from experiments.core.progress import Progress, silent
 from experiments.core.spec import Result
 from experiments.core.units import human
 from experiments.hardware.parts import Device
+from experiments.memory.experiment.names import names_of
 from experiments.memory.interface import DeviceView, MemoryMachine, MemoryPlan, MemoryPolicy, Recompute
 from experiments.memory.interface.in_place import in_place_ops, out_of_place
 from experiments.memory.interface.machine import PlanEstimate, Split
@@ -149,6 +150,7 @@ def infeasible_result(
         plan=plan.to_json(),
         workload_sha256=sha256,
         notes={
+            "names": names_of(step, plan),
             "live_peak": step.live_peak,
             "largest_op_need": int(step.op_need.max(initial=0)),
             **({} if error.missing is None else {"missing_bytes": error.missing}),

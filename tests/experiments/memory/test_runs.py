@@ -87,6 +87,8 @@ def test_a_host_too_small_for_what_leaves_is_infeasible_not_a_wrong_plan(bert):
     hardware = {"device": "a100-80g", "overrides": {"host_memory_bytes": 20e9}}
     done = outcome("swap_all", bert, hardware)
     assert done.status == "infeasible" and "host do not fit" in done.reason
+    moved = {str(move["tensor"]) for move in done.plan["moves"]}
+    assert moved <= set(done.provenance["names"]["tensors"])
 
 
 def test_a_plan_that_does_not_fit_tells_the_least_device_that_carries_it_out(bert):

@@ -411,6 +411,36 @@ def is_page(page: Page, url: str) -> bool:
     return answer.ok and answer.headers["content-type"].startswith("text/html") and "<html" in answer.text()
 
 
+def test_a_timeline_opens_on_one_micro_batch_and_home_leads_a_file_to_its_page(
+    red: Cast, address: str
+) -> None:
+    """Micro-batches 0 and 1 of the replica whose first stage is drawn: the later is shown, then the first,
+    then the whole step with every worker.
+    """
+    run = experiment_with(red.project, ready(red.project), succeeded=1).runs.get()
+    Run.objects.update(family="parallel", policy="gpipe")
+    RunDocument.objects.create(run=run, outcome=parallel_outcome())
+    with browser_page() as page:
+        enter(page, address, red.max)
+        page.goto(address + red.url(f"runs/{run.pk}/"))
+        told = page.locator("#timeline-focus")
+        workers = "document.getElementById('timeline-figure').layout.yaxis.ticktext"
+        page.get_by_text("micro-batch 1 of 0 to 1").wait_for()
+        assert page.evaluate(workers) == ["0-1", "3"]
+        assert page.get_by_role("button", name="the next micro-batch").is_disabled()
+        page.get_by_role("button", name="the micro-batch before").click()
+        assert told.text_content() == "micro-batch 0 of 0 to 1"
+        assert page.evaluate(workers) == ["0-1", "2"]
+        assert page.locator("#timeline-overview path.shown").count() == 1
+        page.get_by_role("button", name="whole step").click()
+        assert told.text_content() == "whole step" and len(page.evaluate(workers)) == 3
+        page.goto(address + red.url())
+        page.get_by_label("On", exact=True).select_option("a100-40g")
+        file = {"name": "one.json", "mimeType": "application/json", "buffer": b"{}"}
+        page.locator("#id_files").set_input_files(file)
+        page.wait_for_url("**/artifacts/*/?devices=a100-40g")
+
+
 def test_a_run_page_that_waits_turns_into_its_result_with_the_plot_drawn(red: Cast, address: str) -> None:
     run = experiment_with(red.project, ready(red.project), running=1).runs.get()
     with browser_page() as page:

@@ -16,6 +16,8 @@ from experiments.core import jsonio, registry
 from experiments.core.errors import BadInput
 from experiments.core.policy import Policy
 from experiments.core.spec import load_spec
+from experiments.core.time_limit import limit_time
+from experiments.memory.planning.milp import NodeBound
 from experiments.run import run
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
@@ -23,6 +25,7 @@ CLOCKS = ("monotonic", "perf_counter", "process_time", "thread_time", "time")
 #: Modules that a simulated run may load and that read a clock, and what for.
 MAY_READ_A_CLOCK = {
     "run.py": "provenance: when a run began and how long it took",
+    "core/time_limit.py": "a limit set from outside of a run, and told; none by default",
     "core/progress.py": "how often progress is written",
     "commands/advise.py": "how long the answer took, printed beside it",
     "commands/claim_checks.py": "provenance: how long a claim took, for the time left of the next run",
@@ -139,10 +142,14 @@ def imports_of(path: Path) -> set[str]:
     return plain | {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
 
 
-def test_no_solver_is_given_a_time_limit() -> None:
+def test_no_solver_is_given_a_time_limit_of_its_own() -> None:
+    """Only what is left of the run's, which is none unless somebody outside sets it."""
+    assert NodeBound().options(gap=1e-4).keys() == {"node_limit", "mip_rel_gap"}
+    with limit_time(60.0):
+        assert 59 < NodeBound().options(gap=1e-4)["time_limit"] <= 60
     limited = [
         str(path.relative_to(EXPERIMENTS))
         for path in EXPERIMENTS.rglob("*.py")
         if "live" not in path.parts and '"time_limit"' in path.read_text()
     ]
-    assert limited == []
+    assert limited == ["memory/planning/milp.py"]

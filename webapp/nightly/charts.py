@@ -17,9 +17,9 @@ from webapp.nightly.models import Schedule
 MARKED = ("skipped", "failed")
 
 
-def chart(found: History, metric: str, schedule: Schedule, nights: Iterable[Cell]) -> dict[str, Any]:
+def chart(found: History, metric: str, schedule: Schedule | None, nights: Iterable[Cell]) -> dict[str, Any]:
     """One line for each run of the suite over the nights, with its levels; skipped and failed nights are
-    marked.
+    marked. Points lead to their runs where there is a schedule, which a sample has not.
     """
     series, levels = [], []
     for index, (title, points) in enumerate(found.of(metric).items()):
@@ -38,14 +38,17 @@ def _at(slot: datetime) -> str:
     return f"{slot:%Y-%m-%d %H:%M}"
 
 
-def _line(title: str, points: Sequence[Point], schedule: Schedule) -> dict[str, Any]:
+def _line(title: str, points: Sequence[Point], schedule: Schedule | None) -> dict[str, Any]:
+    runs = (
+        [project_url(schedule.project, "runs:run", run=point.run.pk) for point in points] if schedule else []
+    )
     return {
         "name": title,
         "mode": "lines+markers",
         "x": [_at(point.slot) for point in points],
         "y": [point.value for point in points],
         "text": [f"revision {point.revision or 'unknown'}" for point in points],
-        "href": [project_url(schedule.project, "runs:run", run=point.run.pk) for point in points],
+        "href": runs,
     }
 
 

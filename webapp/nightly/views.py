@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import time
+from typing import Any
 
 from django.contrib import messages
 from django.http import HttpResponse
@@ -18,8 +19,9 @@ from webapp.compare.listing import asked_export
 from webapp.navigation import project_url
 from webapp.nightly import calendar, charts, history, services, steps
 from webapp.nightly.forms import ScheduleForm
-from webapp.nightly.models import Schedule
+from webapp.nightly.models import Night, Schedule
 from webapp.nightly.recent import trends_of
+from webapp.nightly.sample import sample_page
 from webapp.nightly.tables import AlertTable, NightTable, ScheduleTable, schedule_rows
 
 LAST_NIGHTS = 14
@@ -40,7 +42,9 @@ def index(request: ProjectRequest) -> HttpResponse:
     schedules = request.project.schedules.select_related("created_by").order_by("suite", "hour", "minute")
     table = ScheduleTable(schedule_rows(schedules, LAST_NIGHTS), request)
     file = asked_export(request, table) if request.method != "POST" else None
-    page = {"table": table, "form": form}
+    page: dict[str, Any] = {"table": table, "form": form}
+    if not Night.objects.filter(schedule__project=request.project).exists():
+        page["sample"] = sample_page(timezone.now())
     return file or render(request, "nightly/index.html", page, status=422 if form.errors else 200)
 
 

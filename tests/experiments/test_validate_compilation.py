@@ -57,7 +57,7 @@ def test_every_policy_that_can_be_measured_joins_by_itself(monkeypatch: pytest.M
     assert sorted(plain) == sorted(
         ["newcomer", *(name for name, policy in known.items() if "measured" in policy.modes)]
     )
-    assert "rammer" not in plain, "it is simulated only"
+    assert "welder" not in plain, "it is simulated only"
     assert compilation.bounds_of(ShapeBuckets, "cpu") == {"sizes": "1-4", "compare": False, "timed": False}
     assert compilation.bounds_of(ShapeBuckets, "cuda") == compilation.bounds_of(Newcomer, "cpu") == {}
 

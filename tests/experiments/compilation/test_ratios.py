@@ -72,9 +72,9 @@ def test_a_speed_up_is_a_metric_with_its_ends() -> None:
 def test_a_ratio_over_all_tasks_is_of_weighted_sums_round_by_round() -> None:
     """Two calls of 1 s and one of 4 s against 3 s and 6 s: 12 over 6 s in each of the nine rounds."""
     from experiments.compilation.live.timing import Rounds
-    from experiments.compilation.live.tuning import bench
+    from experiments.compilation.live.tuning import rivals
 
-    first = Rounds({"ours": [1.0] * bench.TURNS, "torch": [3.0] * bench.TURNS}, 0)
-    second = Rounds({"ours": [4.0] * bench.TURNS, "torch": [6.0] * bench.TURNS}, 0)
-    found = bench._over_all([(2.0, first), (1.0, second)], "torch", 0)
+    first = Rounds({"ours": [1.0] * 9, "torch": [3.0] * 9}, 0)
+    second = Rounds({"ours": [4.0] * 9, "torch": [6.0] * 9}, 0)
+    found = rivals._over_all([(2.0, first), (1.0, second)], ["torch", "torch"], 0)
     assert (found.median, found.low, found.high, found.pairs) == (2.0, 2.0, 2.0, 9)

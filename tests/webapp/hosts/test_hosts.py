@@ -115,7 +115,7 @@ def test_the_badge_says_where_a_device_was_not_validated(cast: Cast) -> None:
     table = page.split("</thead>")[1].split("</table>")[0]
     assert table.count("err. 3.21 %") == 1
     assert table.count('<span class="error">not validated on this device</span>') == 3
-    scatter = page.split('id="scatter-data"')[1]
+    scatter = page.split('id="figure-plot-data"')[1]
     assert "simulated (median error on cpu (2 cores): step time 3.21 %)" in scatter
     assert "simulated (not validated on this device)" in scatter
     run_page = client.get(cast.url(f"runs/{first.pk}/")).content.decode()

@@ -15,8 +15,8 @@ class Budget:
     """Evaluations that a search may make.
 
     A search either takes each one before it makes it and stops where ``take`` refuses, or spends what a piece
-    of work took and stops where ``take(0)`` refuses, or where the run's limit of time is reached; ``caveat``
-    then says so. All are reported to ``progress``, which may raise to cancel.
+    of work took and stops where ``take(0)`` refuses, or, after the first, where the run's limit of time is
+    reached; ``caveat`` then says so. All are reported to ``progress``, which may raise to cancel.
     """
 
     def __init__(self, most: int, progress: Progress = silent, unit: str = "evaluations") -> None:
@@ -31,9 +31,10 @@ class Budget:
         if self.done + count > self.most:
             self.ended_early = True
             return False
-        if time_is_up():
+        bound = self.done if count else self.done - 1  # with which it would have ended here
+        if bound > 0 and time_is_up():
             self.ended_early = self.ended_for_time = True
-            self.most = self.done if count else self.done - 1  # with which it would have ended here
+            self.most = bound
             return False
         self.spend(count, step)
         return True

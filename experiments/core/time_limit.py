@@ -55,5 +55,5 @@ def say_ended(what: str, knob: str = "", value: int = 0) -> str:
     told = f"the search ended after its {limit.seconds:g} s with the best so far ({what})"
     if not knob:
         return f"{told}; in that time another host may find another"
-    limit.reached[knob] = max(1, value)
-    return f"{told}; {knob}={limit.reached[knob]} repeats it"
+    limit.reached[knob] = value
+    return f"{told}; {knob}={value} repeats it"

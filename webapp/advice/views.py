@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,7 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from webapp.accounts.access import ProjectRequest, in_project
 from webapp.advice import services
 from webapp.advice.answer import shown_answer
-from webapp.advice.forms import AskForm
+from webapp.advice.forms import AskForm, address_of
 from webapp.advice.models import Advice
 from webapp.navigation import project_url
 
@@ -44,7 +45,12 @@ def _ask(request: ProjectRequest) -> HttpResponse:
     if not form.is_valid():
         return _page(request, form, None, status=422)
     services.ask(request.project, request.user, form.cleaned_data["artifact"], form.question)
-    return redirect(f"{project_url(request.project, 'advice:index')}?{urlencode(form.address)}")
+    return _lead_to(request, form.address)
+
+
+def _lead_to(request: ProjectRequest, address: Mapping[str, Any]) -> HttpResponse:
+    """To the page of a question."""
+    return redirect(f"{project_url(request.project, 'advice:index')}?{urlencode(address)}")
 
 
 def _page(request: ProjectRequest, form: AskForm, advice: Advice | None, status: int = 200) -> HttpResponse:
@@ -86,4 +92,4 @@ def again(request: ProjectRequest, advice: int) -> HttpResponse:
     """Search anew for a question that was answered or whose search failed."""
     found = _advice(request, advice)
     services.ask_again(found, request.user)
-    return redirect(request.META.get("HTTP_REFERER") or project_url(request.project, "advice:index"))
+    return _lead_to(request, address_of(found))

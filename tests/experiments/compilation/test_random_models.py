@@ -59,7 +59,7 @@ class Parts(nn.Module):
 
 def written(x: Tensor) -> Tensor:
     """A copy, changed through a view of it."""
-    copy = x.clone()
+    copy = x.clone(memory_format=torch.contiguous_format)  # a view of all of it is not of what is transposed
     copy.view(-1)[:2].mul_(-2)
     return copy.add_(1)
 

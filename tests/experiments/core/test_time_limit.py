@@ -56,7 +56,7 @@ def test_work_that_overshot_is_repeated_by_a_bound_below_it() -> None:
 @pytest.mark.parametrize(("row", "knob"), [(MEMORY, "evaluations"), (PARALLEL, "programs")])
 def test_what_a_limit_of_time_ended_is_repeated_without_one(row: dict[str, Any], knob: str) -> None:
     asked = load_spec(row)
-    first = run(asked, search_seconds=0.3)
+    first = run(asked, search_seconds=1e-6)
     assert first.status == "ok"
     reached = first.provenance["knobs_reached"][knob]
     assert first.spec["knobs"][knob] == reached

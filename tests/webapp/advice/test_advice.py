@@ -71,7 +71,11 @@ def test_a_search_that_failed_says_why_and_is_asked_again(cast: Cast) -> None:
     Run.objects.update(state="failed", reason="took longer than 900 s")
     shown = max_.get(address).content.decode()
     assert "No answer:" in shown and "took longer than 900 s" in shown
-    assert max_.post(cast.url(f"advise/{Advice.objects.get().pk}/again")).status_code == 302
+    url = cast.url(f"advise/{Advice.objects.get().pk}/again")
+    again = max_.post(url, headers={"referer": "https://elsewhere.example/"})
+    assert again.status_code == 302 and again.url.startswith(cast.url("advise/?"))
+    page = max_.get(again.url)
+    assert page.context["advice"] == Advice.objects.get() and "No answer:" not in page.content.decode()
     assert sorted(Run.objects.values_list("state", flat=True)) == ["failed", "queued"]
 
 

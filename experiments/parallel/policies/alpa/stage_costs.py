@@ -183,7 +183,7 @@ class StageCosts:
         if taken is not None:
             self.counts.reused += 1
             return taken
-        if time_is_up():
+        if self.counts.programs and time_is_up():
             self.programs = min(self.programs, self.counts.programs)
             self.ended_for_time = True
         nodes = self.nodes if self.counts.programs < self.programs else 0

@@ -37,7 +37,7 @@ def context(request: HttpRequest) -> Mapping[str, Any]:
     """Context processor: nothing for strangers, the switcher for members, the menu inside a project."""
     user = getattr(request, "user", None)
     if not isinstance(user, User):
-        return _invited(request)
+        return _tell_invitation(request)
     project: Project | None = getattr(request, "project", None)
     team: Team | None = getattr(request, "team", None)
     return {
@@ -51,7 +51,7 @@ def context(request: HttpRequest) -> Mapping[str, Any]:
     }
 
 
-def _invited(request: HttpRequest) -> Mapping[str, Any]:
+def _tell_invitation(request: HttpRequest) -> Mapping[str, Any]:
     """To a guest with an invitation: who invites into what."""
     session = getattr(request, "session", {})
     if invitations.SESSION_KEY not in session:

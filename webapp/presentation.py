@@ -19,7 +19,6 @@ from django.utils.safestring import SafeString, mark_safe
 
 from experiments.core.metrics import METRICS
 from experiments.core.units import human
-from experiments.core.verdicts import MEANINGS
 from webapp.hosts import evidence
 
 register = template.Library()
@@ -183,13 +182,6 @@ def state_badge(state: str, words: str = "") -> SafeString:
 @register.filter
 def state_mark(state: str) -> str:
     return STATE_MARKS.get(state, "○")
-
-
-@register.simple_tag
-def verdict_badge(word: str, count: int) -> SafeString:
-    """How many claims have this verdict, with what it means on hover."""
-    badge = state_badge(word, f"{count} {word}")
-    return format_html('<span title="{}">{}</span>', MEANINGS.get(word, ""), badge)
 
 
 @register.simple_tag(takes_context=True, name="mode_badge")

@@ -25,11 +25,11 @@ ON_THE_PROCESSOR = MEASURED & Q(needs="cpu")
 
 @dataclass(eq=False)
 class Tenant:
-    """A run at work here, and what was at work beside it at any time."""
+    """A run at work here, and which others were at work during any part of it."""
 
     claim: Claim
     load: float
-    beside: list[Tenant] = field(default_factory=list)
+    concurrent: list[Tenant] = field(default_factory=list)
 
     @property
     def is_measured(self) -> bool:
@@ -47,8 +47,8 @@ class Tenant:
 
     def told(self) -> dict[str, Any]:
         """What a measured run's provenance says: the host's load before it, and what else was at work."""
-        others = [f"{one.label} ({'paused' if self.is_alone else 'at work'})" for one in self.beside]
-        return {"load_before": round(self.load, 2), "beside": others or ["nothing else of the lab"]}
+        others = [f"{one.label} ({'paused' if self.is_alone else 'at work'})" for one in self.concurrent]
+        return {"load_before": round(self.load, 2), "concurrent": others or ["nothing else of the lab"]}
 
 
 class Cores:
@@ -81,7 +81,7 @@ class Cores:
             return None
         tenant = Tenant(claim, os.getloadavg()[0], list(self._tenants))
         for one in self._tenants:
-            one.beside.append(tenant)
+            one.concurrent.append(tenant)
         self._tenants = [*self._tenants, tenant]
         return tenant
 

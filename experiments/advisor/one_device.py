@@ -44,9 +44,9 @@ def answer_on_device(advice: Advice) -> Answer:
         capacity,
         capacity,
         reasons=tuple(_reasons(row)),
-        plans=tuple(_named(advice, row)),
+        plans=tuple(_name_plans(advice, row)),
         points=tuple(_points(advice, row)),
-        rejected=tuple(_rejected(advice)),
+        rejected=tuple(_list_rejected(advice)),
         settings=_settings(row),
     )
 
@@ -78,7 +78,7 @@ def facts(advice: Advice) -> dict[str, Any]:
 
 
 def _explanation(advice: Advice, row: Row) -> Iterator[str]:
-    """What the sentences of the answer say beside the reasons."""
+    """What the sentences of the answer say next to the reasons."""
     told = {reason["why"] for reason in _reasons(row)}
     said = [sentence for sentence in sentences(advice)[1:] if sentence not in told]
     yield from (sentence for sentence in said if not sentence.startswith(("Left out", "Smallest", "Faster")))
@@ -114,7 +114,7 @@ def _is_same(one: Row, other: Row) -> bool:
     return all(abs(a - b) <= SAME * b for a, b in pairs)
 
 
-def _named(advice: Advice, row: Row) -> Iterator[NamedPlan]:
+def _name_plans(advice: Advice, row: Row) -> Iterator[NamedPlan]:
     rows = [row, *_fitting(advice, row)[:ALTERNATIVES]]
     for letter, one in zip(LETTERS, rows, strict=False):
         name, given_up = one.title, "; ".join(one.gives_up)
@@ -142,7 +142,7 @@ def _points(advice: Advice, row: Row) -> Iterator[Point]:
             yield Point(one.title, one.peak, one.seconds, one.fits, letter)
 
 
-def _rejected(advice: Advice) -> Iterator[dict[str, Any]]:
+def _list_rejected(advice: Advice) -> Iterator[dict[str, Any]]:
     for one in advice.rows:
         excess = one.excess(advice.ask.capacity)
         if not one.fits:

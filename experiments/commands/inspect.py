@@ -74,7 +74,7 @@ def _count(model: ModelSource, found: dict[str, Any]) -> list[str]:
     except BadInput as error:
         return [f"its parameters cannot be counted: {error}"]
     total = sum(one.parameters for one in counted)
-    found |= _served(model)
+    found |= _describe_serving(model)
     found["parameters"] = [asdict(one) for one in counted]
     if not any(row["label"] == "parameters" for row in found["cards"]):
         found["cards"].append(card("parameters", total))
@@ -82,7 +82,7 @@ def _count(model: ModelSource, found: dict[str, Any]) -> list[str]:
     return []
 
 
-def _served(model: ModelSource) -> dict[str, Any]:
+def _describe_serving(model: ModelSource) -> dict[str, Any]:
     """The sizes under which a language model answers requests; nothing of a model that does not."""
     try:
         return {"served": served_model(model.name, model.config).to_json()} if model.config else {}

@@ -88,12 +88,12 @@ class _Text:
             if self._at < len(self._held):
                 return self._held[self._at]
             if not self._more():
-                raise self._broken("it ends too early")
+                raise self._complain("it ends too early")
 
     def next_sign(self, allowed: str) -> str:
         found = self.sign()
         if found not in allowed:
-            raise self._broken(f"{found!r} where one of {allowed!r} is expected")
+            raise self._complain(f"{found!r} where one of {allowed!r} is expected")
         self._at += 1
         return found
 
@@ -108,7 +108,7 @@ class _Text:
             except ValueError as error:
                 if self._more():
                     continue
-                raise self._broken(
+                raise self._complain(
                     error.msg if isinstance(error, json.JSONDecodeError) else str(error)
                 ) from None
             if end < len(self._held) or not self._more():
@@ -121,7 +121,7 @@ class _Text:
         while self._more():
             pass
         if self._held[self._at :].strip(_SPACE):
-            raise self._broken("something follows the last value")
+            raise self._complain("something follows the last value")
 
     def _check(self, value: Any, end: int, where: str) -> None:
         brackets = self._held.count("{", self._at, end) + self._held.count("[", self._at, end)
@@ -144,6 +144,6 @@ class _Text:
         self._held, self._at = self._held[self._at :] + text, 0
         return True
 
-    def _broken(self, what: str) -> BadInput:
+    def _complain(self, what: str) -> BadInput:
         place = f"near byte {self._taken - len(self._held) + self._at}"
         return BadInput(f"not valid JSON {place}: {what}", self._name, "a JSON document")

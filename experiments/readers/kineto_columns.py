@@ -143,7 +143,7 @@ class _Columns:
         )
 
 
-#: Numbers of a row beside its two times.
+#: Numbers of a row next to its two times.
 _WIDTH = {"calls": 5, "modules": 2, "work": 7, "launches": 3, "memory": 4}
 
 

@@ -28,7 +28,7 @@ def modules_of(
         running, inside = np.flatnonzero(modules[1] == thread), np.flatnonzero(calls[1] == thread)
         paths = _Paths([names[place].removeprefix(MODULE) for place in modules[0][running].tolist()], table)
         found[inside] = paths.at(modules[2][running], modules[3][running], calls[5][inside])
-    return _with_backward(found, _inherited(calls[1], calls[5], calls[6], calls[3])), tuple(table)
+    return _with_backward(found, _inherit(calls[1], calls[5], calls[6], calls[3])), tuple(table)
 
 
 class _Paths:
@@ -56,7 +56,7 @@ class _Paths:
             open_.pop()
 
 
-def _inherited(thread: Ints, start: Floats, end: Floats, sequence: Ints) -> Ints:
+def _inherit(thread: Ints, start: Floats, end: Floats, sequence: Ints) -> Ints:
     """Autograd's number of each call, where it has none that of the call around it."""
     found = sequence.copy()
     open_: dict[int, list[tuple[float, int]]] = {}

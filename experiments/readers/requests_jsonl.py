@@ -56,13 +56,13 @@ def _read(data: bytes, name: str, options: WorkloadOptions, fields: Fields) -> R
     table = _table(rows, name, fields)
     arrival = table.numbers(fields.arrival) * fields.seconds
     whole = replace(options, limit=None, rate=None)
-    reading = request_reading(table, arrival, fields.prompt, fields.output, whole, _assumed(fields))
+    reading = request_reading(table, arrival, fields.prompt, fields.output, whole, _list_assumptions(fields))
     order = np.argsort(arrival, kind="stable").tolist()
     trace = _with_blocks(reading.value, [rows[row] for row in order], name, fields)
     return Reading(apply_options(trace, options), reading.assumed, reading.warnings)
 
 
-def _assumed(fields: Fields) -> tuple[str, ...]:
+def _list_assumptions(fields: Fields) -> tuple[str, ...]:
     return (f"a block of a prompt has {fields.block} tokens",) if fields.block else ()
 
 

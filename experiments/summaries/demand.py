@@ -38,7 +38,7 @@ def demand_of(trace: JobTrace) -> dict[str, Any]:
         "service": [float(value) for value in np.quantile(trace.service, (0.5, 0.9, 0.99))],
         "levels": kept.tolist(),
         "seconds": seconds.tolist(),
-        "curve": _drawn(time - trace.submit[0], level),
+        "curve": _draw(time - trace.submit[0], level),
     }
 
 
@@ -66,7 +66,7 @@ def _levels(level: Ints, seconds: Floats) -> tuple[Ints, Floats]:
     return distinct, np.bincount(place, weights=seconds, minlength=len(distinct)).astype(np.float64)
 
 
-def _drawn(time: Floats, level: Ints) -> dict[str, Any]:
+def _draw(time: Floats, level: Ints) -> dict[str, Any]:
     """The curve in steps; where it has too many, the most and the least of equal stretches by turns."""
     if len(time) <= MOST_POINTS:
         return {"x": time.tolist(), "y": level.tolist(), "of": None}

@@ -90,8 +90,8 @@ def law_of(whole: Step, half_batch: Step, half_sequence: Step | None) -> MemoryL
     needs = _by_op(whole, terms)
     facts = whole.facts
     sequence = int(facts["sequence"]) if half_sequence else 0
-    kept = _undominated(live.sum(axis=1))
-    return MemoryLaw(int(facts["batch"]), sequence, live[kept], needs[_undominated(needs)])
+    kept = _find_undominated(live.sum(axis=1))
+    return MemoryLaw(int(facts["batch"]), sequence, live[kept], needs[_find_undominated(needs)])
 
 
 def _terms(whole: Step, half_batch: Step, half_sequence: Step | None) -> tuple[Ints, Ints]:
@@ -153,7 +153,7 @@ def _by_op(step: Step, terms: tuple[Ints, Ints]) -> Ints:
     return found
 
 
-def _undominated(rows: Ints) -> Ints:
+def _find_undominated(rows: Ints) -> Ints:
     """Indices of rows of which no other is at least as large in every column; of equal rows one."""
     _, first = np.unique(rows, axis=0, return_index=True)
     order = first[np.argsort(-rows[first].sum(axis=1), kind="stable")]

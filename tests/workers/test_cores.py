@@ -49,9 +49,9 @@ def test_a_measured_run_has_the_cores_for_itself_and_says_who_paused(crew: Crew)
     assert state_of(measured) == "succeeded"
     assert simulated.finished_at > measured.finished_at
     told = RunDocument.objects.get(run=measured).outcome["provenance"]
-    assert told["beside"] == ["fifo (paused)"]
+    assert told["concurrent"] == ["fifo (paused)"]
     assert told["load_before"] >= 0
-    assert "beside" not in RunDocument.objects.get(run=simulated).outcome["provenance"]
+    assert "concurrent" not in RunDocument.objects.get(run=simulated).outcome["provenance"]
 
 
 def test_a_paused_run_can_be_cancelled_and_its_time_stands_still(crew: Crew) -> None:

@@ -16,7 +16,7 @@ from webapp.runs.results import Segment, segments_of
 
 #: Question, what one does there, and where it leads.
 DOORS = (
-    ("Is this paper's claim true?", "Each system's claims beside our figures.", "papers:systems"),
+    ("Is this paper's claim true?", "Each system's claims next to our figures.", "papers:systems"),
     (
         "Which strategy for our cluster?",
         "A model and a cluster: the best plan with its reasons, and settings to copy.",

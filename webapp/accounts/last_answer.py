@@ -14,7 +14,7 @@ from webapp.accounts.models import Project
 from webapp.compare.answer import answer_of
 from webapp.compare.choice import choice_of
 from webapp.compare.comparison import compare
-from webapp.compare.figures.chosen import drawn
+from webapp.compare.figures.chosen import draw_chosen
 from webapp.compare.filters import MOST_RUNS, comparable
 from webapp.hosts.evidence import SimulatorErrors
 from webapp.runs.document import outcome_of
@@ -55,7 +55,7 @@ def _of_many(
     answer = answer_of(comparison, project, errors)
     if answer is None:
         return None
-    figure = drawn(comparison, answer, choice, project, errors)
+    figure = draw_chosen(comparison, answer, choice, project, errors)
     plot = figure.plot if figure else None
     answered = sum(run.state == Run.State.SUCCEEDED for run in runs)
     return LastAnswer(experiment, answer.headline, runs[0], answered, plot, is_comparison=True)

@@ -51,7 +51,7 @@ def shown_answer(advice: Advice) -> ShownAnswer:
     return ShownAnswer(
         document,
         figure_of(document) if len(document["points"]) > 1 and plans else None,
-        tuple(_shown(number, plan, plans[0]) for number, plan in enumerate(plans)),
+        tuple(_show(number, plan, plans[0]) for number, plan in enumerate(plans)),
         tuple(row for row in rows if not row["idea"].startswith(REFUSED)),
         tuple(
             {**row, "idea": row["idea"].removeprefix(REFUSED)}
@@ -64,7 +64,7 @@ def shown_answer(advice: Advice) -> ShownAnswer:
     )
 
 
-def _shown(number: int, plan: Mapping[str, Any], chosen: Mapping[str, Any]) -> ShownPlan:
+def _show(number: int, plan: Mapping[str, Any], chosen: Mapping[str, Any]) -> ShownPlan:
     change = plan["seconds"] / chosen["seconds"] - 1 if number and chosen["seconds"] else None
     return ShownPlan(plan, number + 1, change)
 

@@ -24,7 +24,7 @@ def figure_of(answer: Mapping[str, Any]) -> dict[str, Any]:
     ]
     others = [point for point in near if point["fits"] and not point["letter"]]
     beyond = [point for point in near if not point["fits"]]
-    series = [_named(number, plan) for number, plan in enumerate(answer["plans"])]
+    series = [_name(number, plan) for number, plan in enumerate(answer["plans"])]
     series += [_crowd("simulated", others, "circle")] if others else []
     series += [_crowd("do not fit", beyond, "x")] if beyond else []
     return {
@@ -41,19 +41,19 @@ def figure_of(answer: Mapping[str, Any]) -> dict[str, Any]:
             "text": f"{answer['device']}: {human(capacity, 'bytes')}",
             "beyond": "does not fit" if beyond else "",
         },
-        "x_range": _widened([x for line in series for x in line["x"]] + [capacity]),
-        "y_range": _widened([y for line in series for y in line["y"]]),
+        "x_range": _widen([x for line in series for x in line["x"]] + [capacity]),
+        "y_range": _widen([y for line in series for y in line["y"]]),
         "series": series,
     }
 
 
-def _widened(values: list[float]) -> list[float]:
-    """From the least to the most, with room for what is written beside the marks."""
+def _widen(values: list[float]) -> list[float]:
+    """From the least to the most, with room for what is written next to the marks."""
     room = 0.12 * (max(values) - min(values)) or 0.1 * max(values)
     return [max(0.0, min(values) - room), max(values) + room]
 
 
-def _named(number: int, plan: Mapping[str, Any]) -> dict[str, Any]:
+def _name(number: int, plan: Mapping[str, Any]) -> dict[str, Any]:
     words = f"{plan['letter']} chosen" if number == 0 else plan["letter"]
     look = {"color": HUES[number], "symbol": SHAPES[number], "size": 14}
     point = {"x": [plan["peak"]], "y": [plan["seconds"]], "text": [words], "hover": [plan["name"]]}

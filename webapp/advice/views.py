@@ -74,11 +74,11 @@ def _advice(request: ProjectRequest, advice: int) -> Advice:
 @in_project()
 def launch(request: ProjectRequest, advice: int) -> HttpResponse:
     """Start the runs behind the answer's plans; their experiment is opened."""
-    made = services.launch(get_object_or_404(_answered(request), pk=advice), request.user)
+    made = services.launch(get_object_or_404(_find_answered(request), pk=advice), request.user)
     return redirect(project_url(request.project, "runs:experiment", experiment=made.pk))
 
 
-def _answered(request: ProjectRequest) -> Any:
+def _find_answered(request: ProjectRequest) -> Any:
     return (
         Advice.objects.filter(project=request.project)
         .exclude(answer={})

@@ -140,7 +140,7 @@ def fit_of(model: Artifact, asked: Mapping[str, str]) -> Fit | None:
         return None
     law, told = _law(model), model.summary.get("law", {})
     base = told.get("options") or spell_out_options(model, {})
-    options = {**base, **_asked(asked, base)}
+    options = {**base, **_read_sizes(asked, base)}
     device = asked.get("devices", "") if asked.get("devices") in hardware.names() else USUAL_DEVICE
     states, per_parameter = _states(options)
     parameters = sum(one["parameters"] for one in held)
@@ -151,7 +151,7 @@ def fit_of(model: Artifact, asked: Mapping[str, str]) -> Fit | None:
         sizes = int(options["batch"]), int(options.get("sequence") or 0)
         parts, least = law.parts(*sizes), law.least(*sizes)
     peak = sum(parts.values())
-    tried, fitting = _tried(model, options, device)
+    tried, fitting = _count_tried(model, options, device)
     return Fit(
         describe_model(model),
         options,
@@ -194,7 +194,7 @@ def _law(model: Artifact) -> MemoryLaw | None:
         return None
 
 
-def _asked(asked: Mapping[str, str], base: Mapping[str, Any]) -> dict[str, int]:
+def _read_sizes(asked: Mapping[str, str], base: Mapping[str, Any]) -> dict[str, int]:
     """Batch and sequence of the address; what is no such number is left out."""
     found = {}
     for name, most in MOST.items():
@@ -234,7 +234,7 @@ def _device(name: str, memory: float, peak: float, least: float, widest: float, 
     return DeviceRow(name, memory, state, words, as_percent(memory / widest), name == chosen, peak - memory)
 
 
-def _tried(model: Artifact, options: Mapping[str, Any], device: str) -> tuple[int, int]:
+def _count_tried(model: Artifact, options: Mapping[str, Any], device: str) -> tuple[int, int]:
     """How many memory policies were simulated for just this question, and how many of them fit."""
     found = Run.objects.policies_by_answer(model, "memory", device, options)
     fitting = found[Run.State.SUCCEEDED]

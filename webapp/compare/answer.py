@@ -14,7 +14,7 @@ from webapp.accounts.models import Project
 from webapp.compare.answers import cluster, compilation, memory, parallel, serving
 from webapp.compare.answers.case import Case, case_of
 from webapp.compare.answers.causes import Cause, causes_of
-from webapp.compare.answers.words import counted, strong
+from webapp.compare.answers.words import say_count, strong
 from webapp.compare.comparison import Comparison
 from webapp.compare.parameters import PRECISION
 from webapp.hosts.evidence import SimulatorErrors, shown_error
@@ -55,7 +55,7 @@ def answer_of(comparison: Comparison, project: Project, errors: SimulatorErrors)
     case = case_of(comparison, project)
     causes = causes_of(case)
     headline = _so_far(case) if case.waiting else family.headline(case)
-    told = (family.sentences(case), _fallen(case, causes), _precisions(case), _trust(case, errors))
+    told = (family.sentences(case), _tell_fallen(case, causes), _precisions(case), _trust(case, errors))
     sentences = tuple(itertools.chain(*told))
     return Answer(case, headline, sentences, causes)
 
@@ -71,13 +71,13 @@ def _so_far(case: Case) -> SafeString:
     ended = case.total - len(case.waiting)
     parts = [f"{len(case.done)} with an answer"]
     if case.misfits:
-        parts.append(counted(len(case.misfits), "does not fit", "do not fit"))
+        parts.append(say_count(len(case.misfits), "does not fit", "do not fit"))
     if case.wrong:
         parts.append(f"{len(case.wrong)} without")
     return format_html("{} {}.", strong(f"{ended} of {case.total} so far:"), ", ".join(parts))
 
 
-def _fallen(case: Case, causes: tuple[Cause, ...]) -> Iterator[SafeString]:
+def _tell_fallen(case: Case, causes: tuple[Cause, ...]) -> Iterator[SafeString]:
     """``The other 16 fell out: memory runs out at mm_42 (11); other reasons (5)``."""
     if case.waiting or not causes:
         return

@@ -291,7 +291,7 @@ def _columns(
     keys = [key for key in parameters if key not in BESIDE_THE_NAME]
     metrics = [f"{METRIC}{name}" for name in _metric_names(entries)]
     chosen = set(choice.columns) & {*keys, *metrics}
-    told = _implied(entries, differing)
+    told = _find_implied(entries, differing)
     usual = [key for key in differing if key not in told]
     first = sorted(metrics, key=lambda key: key.removeprefix(METRIC) not in HEADLINES)
     shown = chosen or {*usual, *first[:METRICS_AT_FIRST]}
@@ -300,7 +300,7 @@ def _columns(
     return [Column(key, label, key in shown) for key, label in labels]
 
 
-def _implied(entries: Sequence[Entry], differing: Sequence[str]) -> set[str]:
+def _find_implied(entries: Sequence[Entry], differing: Sequence[str]) -> set[str]:
     """Parameters that others tell: model states follow from the precision, and of many policies a knob
     from the policy where no two lines of one policy differ in it.
     """

@@ -12,7 +12,7 @@ from experiments.core.units import human
 from webapp.compare.answer import FAMILIES, Answer
 from webapp.compare.answers.case import Case
 from webapp.compare.answers.causes import Cause
-from webapp.compare.answers.words import counted, link
+from webapp.compare.answers.words import link, say_count
 from webapp.compare.comparison import Entry
 from webapp.compare.figures.marks import look_of, mechanism_of
 from webapp.navigation import project_url
@@ -50,7 +50,7 @@ def fallen_of(answer: Answer, experiment: Experiment | None) -> Fallen | None:
     case = answer.case
     if not answer.causes:
         return None
-    told = [counted(len(case.misfits), "does not fit", "do not fit")] if case.misfits else []
+    told = [say_count(len(case.misfits), "does not fit", "do not fit")] if case.misfits else []
     told += [f"{len(case.wrong)} gave no answer"] if case.wrong else []
     return Fallen(", ".join(told), _bars(case), answer.causes, tuple(_ways_out(answer, experiment)))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 LETTER, LINE, GAP = 0.0125, 0.055, 0.012
 #: Tried in this order: right of the point, then left, then centered; plotly's words for them.
 SIDES = ("top right", "bottom right", "top left", "bottom left", "top center", "bottom center")
-#: The same for points beside a line that names should not cross.
+#: The same for points next to a line that names should not cross.
 LEFT_FIRST = ("top left", "bottom left", "top right", "bottom right", "top center", "bottom center")
 
 

@@ -20,7 +20,7 @@ from webapp.compare.chooser import PREFIX, chooser, is_choosing
 from webapp.compare.comparison import Comparison, Line, compare
 from webapp.compare.export import download
 from webapp.compare.fallen import fallen_of
-from webapp.compare.figures.chosen import drawn
+from webapp.compare.figures.chosen import draw_chosen
 from webapp.compare.filters import MOST_RUNS, RunFilter, comparable, named_runs
 from webapp.compare.tables import export_table
 from webapp.navigation import project_url
@@ -73,7 +73,7 @@ def _page(request: ProjectRequest, runs: QuerySet[Run], page: dict[str, Any], pi
         "lines": Paginator(_shown_lines(comparison, answer), PER_PAGE).get_page(request.GET.get("page")),
         "answer": answer,
         "fallen": fallen_of(answer, page.get("experiment")) if answer else None,
-        "figure": drawn(comparison, asked, choice, request.project, errors),
+        "figure": draw_chosen(comparison, asked, choice, request.project, errors),
         "any_runs": runs.exists(),
         "moving": runs.exclude(state__in=Run.FINAL).exists(),
     }

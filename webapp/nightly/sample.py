@@ -28,7 +28,7 @@ def sample_history(now: datetime) -> History:
     revisions = [f"{draw.getrandbits(48):012x}" for _ in slots]
     points = [
         Point(
-            "a training step, measured",
+            "a training step, as a sample",
             "step_time",
             LEVEL * (1 + CHANGE * (night >= STEP_AFTER)) * draw.gauss(1, NOISE),
             revisions[night],

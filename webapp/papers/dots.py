@@ -1,4 +1,4 @@
-"""Our figures beside the paper's: one line for each claim on a common axis of relative difference."""
+"""Our figures next to the paper's: one line for each claim on a common axis of relative difference."""
 
 from __future__ import annotations
 

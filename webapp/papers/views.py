@@ -18,7 +18,7 @@ from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare.choice import choice_of
 from webapp.compare.comparison import compare
 from webapp.compare.export import FORMATS, to_latex
-from webapp.compare.figures.chosen import drawn
+from webapp.compare.figures.chosen import draw_chosen
 from webapp.compare.listing import Fixed, asked_export
 from webapp.compare.tables import export_table
 from webapp.navigation import project_url
@@ -141,7 +141,7 @@ def suite(request: ProjectRequest, suite: str) -> HttpResponse:
         "lines": comparison.lines,
         "grids": paper_suites.grids_of(found.suite, comparison),
         "published": paper_suites.published_of(found.suite, comparison),
-        "figure": drawn(comparison, None, choice, request.project, errors),
+        "figure": draw_chosen(comparison, None, choice, request.project, errors),
         "texts": [(name, label, FORMATS[name].write(table)) for name, label in PASTED],
     }
     return asked_export(request, Fixed(table)) or render(request, "papers/suite.html", page)

@@ -132,7 +132,7 @@ def policy_step(
     """The chips for these choices; ``failed`` are policies whose plan for just this did not fit."""
     chosen = set(form["policies"].value() or ())
     modes = form["modes"].value() or ()
-    shown = _shown(choices.family, chosen)
+    shown = _list_shown(choices.family, chosen)
     chips = [_chip(policy, chosen, choices.kinds, modes, past, set(failed)) for policy in shown]
     groups = tuple(_groups(chips, choices.family))
     knobs = (KnobRows(chip, tuple(form.bound(f"knob:{chip.key}:"))) for chip in chips)
@@ -141,7 +141,7 @@ def policy_step(
     )
 
 
-def _shown(family: str, chosen: set[str]) -> list[type[Policy]]:
+def _list_shown(family: str, chosen: set[str]) -> list[type[Policy]]:
     """The family's policies, then what else is chosen."""
     return [p for p in registry.all_policies() if p.family == family] + [
         p for p in registry.all_policies() if p.family != family and f"{p.family}/{p.name}" in chosen

@@ -82,10 +82,10 @@ def _fields(project: Project, address: QueryDict) -> dict[str, Any]:
         return again.from_experiment(found)
     if "run" in address:
         return again.from_run(get_object_or_404(Run, pk=_uuid(address.get("run", "")), project=project))
-    return _linked(project, address)
+    return _read_link(project, address)
 
 
-def _linked(project: Project, address: QueryDict) -> dict[str, Any]:
+def _read_link(project: Project, address: QueryDict) -> dict[str, Any]:
     keys = [int(pk) for pk in address.getlist("artifact") if pk.isdecimal() and len(pk) < 18]
     family, kinds = address.get("family", ""), kinds_of(project, keys)
     shared = {name: address.getlist(name) for name in address if name not in ("artifact", "policy")}

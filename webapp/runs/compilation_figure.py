@@ -109,7 +109,7 @@ def compilation_view(outcome: Mapping[str, Any]) -> CompilationView | None:
         ),
         accuracy=tuple(_accuracy(plan, notes)),
         payback=payback(outcome),
-        measured=tuple(_measured(notes)),
+        measured=tuple(_tell_measurement(notes)),
         plots=tuple(_plots(outcome, plan)),
         kernels=tuple(map(_kernel, (report.get("kernels") or {}).get("scheduled") or ())),
         breaks=tuple(report.get("breaks") or ()),
@@ -209,7 +209,7 @@ def _accuracy(plan: Mapping[str, Any], notes: Mapping[str, Any]) -> Iterator[tup
         yield "places equal on whole numbers", notes["exact_places"]
 
 
-def _measured(notes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _tell_measurement(notes: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """How times and memory were measured."""
     timing = notes.get("timing") or {}
     if "ratio" in timing:

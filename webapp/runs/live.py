@@ -111,7 +111,9 @@ def _silent_minutes(run: Run, now: datetime) -> int | None:
 
 def _rows(runs: Sequence[Run], now: datetime, headlines: Sequence[str]) -> list[Row]:
     found, waiting = results.figures(runs, headlines), places(runs)
-    told = {run.pk: tuple(results.shown(found.get(run.pk, {}), name) for name in headlines) for run in runs}
+    told = {
+        run.pk: tuple(results.show_figure(found.get(run.pk, {}), name) for name in headlines) for run in runs
+    }
     return [
         Row(run, seconds_left(run, now), waiting.get(run.pk), _silent_minutes(run, now), told[run.pk])
         for run in runs

@@ -15,7 +15,7 @@ from webapp.runs.forms import ExperimentForm
 from webapp.runs.models import Run
 from webapp.runs.proposal import Proposal, propose
 from webapp.runs.services import hardware_label
-from webapp.runs.step_fields import described, option_fields, served_models, taken_by_default
+from webapp.runs.step_fields import describe_models, option_fields, served_models, taken_by_default
 
 SHOWN_IN_PREVIEW = 30
 #: Workloads that a list offers; older ones are reached from their own pages.
@@ -32,17 +32,17 @@ def page_of(project: Project, choices: Choices, form: ExperimentForm) -> dict[st
         "choices": choices,
         "proposal": proposal,
         "options": options,
-        "described": described(choices.artifacts),
+        "described": describe_models(choices.artifacts),
         "defaults": taken_by_default(form, choices.artifacts),
         "served": served_models(choices.artifacts),
-        "steps": policy_step(form, choices, past, _failed(proposal)),
+        "steps": policy_step(form, choices, past, _find_failed(proposal)),
         "workloads": usable_artifacts(project)[:MOST_WORKLOADS],
         "devices": partial(device_choices, form),  # a choice is answered without them
         "shown": proposal.trials[:SHOWN_IN_PREVIEW],
     }
 
 
-def _failed(proposal: Proposal) -> set[str]:
+def _find_failed(proposal: Proposal) -> set[str]:
     """Policies whose plan for the first of the simulated runs' questions did not fit before."""
     for trial in proposal.trials:
         if trial.spec["mode"] == "simulated":

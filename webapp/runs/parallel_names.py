@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.core.units import human
 from webapp.runs.parallel_figure import SLOTS, device_names
-from webapp.runs.plan_names import Named, named
+from webapp.runs.plan_names import Named, add_meaning
 
 #: A row of a plan's table, and the names of its layers by number.
 Row = Mapping[str, Any]
@@ -31,7 +31,7 @@ def layers_in_words(begin: int, end: int, layers: Names) -> Named:
     """``embed_tokens to layers.7.mlp`` with the numbers on hover; the numbers where no names are kept."""
     numbers = str(begin) if end - begin == 1 else f"{begin}-{end - 1}"
     ends = [layers.get(str(layer), "") for layer in dict.fromkeys((begin, end - 1))]
-    return named(" to ".join(ends) if all(ends) else numbers, numbers)
+    return add_meaning(" to ".join(ends) if all(ends) else numbers, numbers)
 
 
 def _stage(number: int, row: Row, layers: Names) -> Row:
@@ -40,7 +40,7 @@ def _stage(number: int, row: Row, layers: Names) -> Row:
         "stage": number,
         "layers": layers_in_words(row["begin"], row["end"], layers),
         "number of layers": row["end"] - row["begin"],
-        "workers": named(device_names(row["workers"]), ", ".join(map(str, row["workers"]))),
+        "workers": add_meaning(device_names(row["workers"]), ", ".join(map(str, row["workers"]))),
         **rest,
     }
 
@@ -53,7 +53,7 @@ def _worker(number: int, row: Row) -> Row:
     return {
         "worker": number,
         "devices": device_names(row["devices"]),
-        "slots": named(slots, order, row["slots"]),
+        "slots": add_meaning(slots, order, row["slots"]),
         **rest,
     }
 
@@ -62,7 +62,7 @@ def _sharding(row: Row, layers: Names) -> Row:
     layer = str(row["layer"])
     collectives = {name: ", ".join(map(_collective, row.get(name) or ())) for name in ("forward", "backward")}
     rest = {name: value for name, value in row.items() if name not in ("layer", *collectives)}
-    return {"layer": named(layers.get(layer, layer), layer), **rest, **collectives}
+    return {"layer": add_meaning(layers.get(layer, layer), layer), **rest, **collectives}
 
 
 def _collective(one: Row) -> str:

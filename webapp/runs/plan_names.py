@@ -21,7 +21,7 @@ class Named(str):
     value: Any = None
 
 
-def named(name: str, number: str, value: Any = None) -> Named:
+def add_meaning(name: str, number: str, value: Any = None) -> Named:
     """The name with what it stands for."""
     found = Named(name)
     found.number, found.value = number, value
@@ -42,4 +42,4 @@ def _in_name(value: Any, names: Mapping[str, str]) -> Any:
         return value
     known = [names.get(str(one), str(one)) for one in numbers[:MOST]]
     more = f" and {len(numbers) - MOST} more" if len(numbers) > MOST else ""
-    return named(", ".join(known) + more, ", ".join(map(str, numbers[:100])))
+    return add_meaning(", ".join(known) + more, ", ".join(map(str, numbers[:100])))

@@ -67,7 +67,7 @@ def propose(form: ExperimentForm, past: Mapping[Key, Past]) -> Proposal:
     first = next(iter(known.values()), None)
     need = need_of(trials, first) if first else None
     load = load_of(trials, first) if first else None
-    warnings = (*_warnings(trials, need, load, hosts), *form.warnings, *_unvalidated(trials, known))
+    warnings = (*_warnings(trials, need, load, hosts), *form.warnings, *_list_unvalidated(trials, known))
     return Proposal(
         trials,
         (),
@@ -115,7 +115,7 @@ def _warnings(trials: Sequence[Trial], need: Need | None, load: Load | None, hos
         yield f"No host with {' or '.join(sorted(wanted))} is up: measured runs wait until one is."
 
 
-def _unvalidated(trials: Sequence[Trial], known: Mapping[str, Hardware]) -> Iterator[str]:
+def _list_unvalidated(trials: Sequence[Trial], known: Mapping[str, Hardware]) -> Iterator[str]:
     errors = evidence.simulator_errors()
     families = dict.fromkeys(trial.spec["family"] for trial in trials)
     missing = [

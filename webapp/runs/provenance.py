@@ -26,7 +26,7 @@ IN_LINES = (
     "started",
     "seconds",
     "load_before",
-    "beside",
+    "concurrent",
 )
 #: How the lines of the provenance begin that a measured speed-up has.
 RATIO = "compilation.timing.ratio."
@@ -77,8 +77,8 @@ def _host(host: Mapping[str, Any]) -> str:
 
 def _alone(told: Mapping[str, Any]) -> Iterator[str]:
     """What else was at work on the host of a measured run."""
-    if beside := told.get("beside"):
-        yield f"concurrent: {pretty(beside)}"
+    if concurrent := told.get("concurrent"):
+        yield f"concurrent: {pretty(concurrent)}"
     if told.get("load_before") is not None:
         yield f"load before {told['load_before']:g}"
 

@@ -38,14 +38,14 @@ def _step(options: Mapping[str, Any]) -> Iterator[str]:
     yield "A forward pass of" if options.get("training") is False else "A training step of"
     yield from _samples(options)
     if "dtype" in options:
-        yield f"in {_said(options['dtype'])}"
+        yield f"in {_say(options['dtype'])}"
     if "precision" in options:
-        yield f"({_said(options['precision'])})"
+        yield f"({_say(options['precision'])})"
     if "optimizer" in options:
-        yield f"with {_said(options['optimizer'])}"
+        yield f"with {_say(options['optimizer'])}"
 
 
-def _said(value: Any) -> str:
+def _say(value: Any) -> str:
     values = value if isinstance(value, tuple) else (value,)
     return " or ".join(f"{one:,}" if isinstance(one, int) else str(one) for one in values)
 
@@ -53,11 +53,11 @@ def _said(value: Any) -> str:
 def _samples(options: Mapping[str, Any]) -> Iterator[str]:
     batch, sequence, image = options["batch"], options.get("sequence"), options.get("image")
     kind = "image" if image and not sequence else "sample"
-    yield f"{_said(batch)} {kind}" if batch == 1 else f"{_said(batch)} {kind}s"
+    yield f"{_say(batch)} {kind}" if batch == 1 else f"{_say(batch)} {kind}s"
     if sequence:
-        yield f"of {_said(sequence)} tokens"
+        yield f"of {_say(sequence)} tokens"
     if image:
-        side = f"{_said(image)} pixels a side" if isinstance(image, tuple) else f"{image} x {image} pixels"
+        side = f"{_say(image)} pixels a side" if isinstance(image, tuple) else f"{image} x {image} pixels"
         yield f"{'and images ' if sequence else ''}of {side}"
 
 

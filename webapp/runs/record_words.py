@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.core.units import human
-from webapp.runs.plan_names import named
+from webapp.runs.plan_names import add_meaning
 
 #: Columns in seconds.
 SECONDS = ("start", "end", "arrival", "admitted", "first_token", "last_token", "answered")
@@ -19,7 +19,7 @@ def in_record_words(row: Mapping[str, Any]) -> Mapping[str, Any]:
 def _in_words(name: str, value: Any) -> Any:
     is_figure = isinstance(value, int | float) and not isinstance(value, bool)
     if name in SECONDS and is_figure:
-        return named(human(value, "s"), f"{value!r} s", value)
+        return add_meaning(human(value, "s"), f"{value!r} s", value)
     if name == "devices_by_node" and isinstance(value, list):
-        return named(", ".join(f"{count} on node {node}" for node, count in value), str(value), value)
+        return add_meaning(", ".join(f"{count} on node {node}" for node, count in value), str(value), value)
     return value

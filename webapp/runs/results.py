@@ -60,7 +60,7 @@ def segments_of(counts: Mapping[str, int]) -> tuple[Segment, ...]:
 
 
 def headlines(runs: Iterable[Run]) -> tuple[str, ...]:
-    """The figures that rows of these runs show; those of several families beside one another."""
+    """The figures that rows of these runs show; those of several families next to one another."""
     families = dict.fromkeys(run.family for run in runs)
     return tuple(dict.fromkeys(name for family in families for name in HEADLINES.get(family, ())))
 
@@ -74,7 +74,7 @@ def figures(runs: Sequence[Run], names: Sequence[str]) -> dict[object, dict[str,
     return found
 
 
-def shown(values: dict[str, float], name: str) -> SafeString:
+def show_figure(values: dict[str, float], name: str) -> SafeString:
     """A figure in its unit; a speed-up whose interval holds 1 is none."""
     if name not in values:
         return mark_safe("")

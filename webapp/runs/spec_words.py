@@ -36,16 +36,16 @@ def sentence_of(trials: Sequence[Trial], hardware: Iterable[str]) -> Sentence:
     """``43 memory policies on qwen2-1.5b, a training step of ..., on one rtx-4090-24g, simulated``."""
     policies = list(dict.fromkeys(trial.spec["policy"] for trial in trials))
     families = list(dict.fromkeys(trial.spec["family"] for trial in trials))
-    said = _named(policies, f"{' and '.join(families)} policies")
-    workloads = _named(list(dict.fromkeys(trial.artifact.name for trial in trials)), "workloads")
+    said = _name(policies, f"{' and '.join(families)} policies")
+    workloads = _name(list(dict.fromkeys(trial.artifact.name for trial in trials)), "workloads")
     modes = list(dict.fromkeys(trial.spec["mode"] for trial in trials))
     seeds = len({trial.spec["seed"] for trial in trials})
     rest = [" and ".join(modes), *([f"{seeds} seeds"] if seeds > 1 else [])]
-    where = _named(list(dict.fromkeys(hardware)), "kinds of hardware")
+    where = _name(list(dict.fromkeys(hardware)), "kinds of hardware")
     return Sentence(said, workloads, where, _step(trials), ", ".join(rest))
 
 
-def _named(names: Sequence[str], noun: str) -> str:
+def _name(names: Sequence[str], noun: str) -> str:
     return " and ".join(names) if len(names) <= FEW else f"{len(names)} {noun}"
 
 

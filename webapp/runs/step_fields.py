@@ -93,7 +93,7 @@ def taken_by_default(form: ExperimentForm, artifacts: Sequence[Artifact]) -> lis
     return [(name, prefill(value)) for name, value in usual if not form[f"option:{name}"].value()]
 
 
-def described(artifacts: Sequence[Artifact]) -> list[tuple[Artifact, str]]:
+def describe_models(artifacts: Sequence[Artifact]) -> list[tuple[Artifact, str]]:
     """Each with a model in words; empty for what its cards tell."""
     return [(artifact, describe_model(artifact)) for artifact in artifacts]
 

@@ -31,7 +31,7 @@ def answer_on_cluster(advice: ClusterAdvice) -> Answer:
         capacity,
         advice.allowed,
         reasons=tuple(asdict(reason) for reason in advice.reasons),
-        plans=tuple(_named(choice)),
+        plans=tuple(_name_plans(choice)),
         points=tuple(_points(advice, choice)),
         rejected=tuple(asdict(one) for one in advice.rejected),
         settings=settings_of(recipe(advice, choice.chosen)),
@@ -111,7 +111,7 @@ def _next_best(goal: str, other: PlanTrial, chosen: PlanTrial) -> str:
     return f"Next is {name}, {how}, at {human(other.peak, 'bytes')}."
 
 
-def _named(choice: Choice) -> list[NamedPlan]:
+def _name_plans(choice: Choice) -> list[NamedPlan]:
     whys = ["best under the goal", *(why for _, why in choice.alternatives)]
     if choice.keeps_margin:
         whys[0] = f"{whys[0]}, with the margin free"

@@ -19,7 +19,7 @@ RECOMPUTED = {
 DEGREES = (("tensor", "TP"), ("pipeline", "PP"), ("expert", "EP"), ("context", "CP"))
 
 
-def recomputed(candidate: Candidate) -> str:
+def say_recomputation(candidate: Candidate) -> str:
     return (
         "blocks checkpointed by operator"
         if candidate.saves_operators
@@ -38,7 +38,7 @@ def in_a_row(candidate: Candidate) -> str:
     """What tells the plan from others, without figures."""
     layout = candidate.layout
     states = f"ZeRO {layout.zero}" if layout.zero else "states whole"
-    parts = [degrees(candidate), states, f"micro-batch {layout.micro_batch}", recomputed(candidate)]
+    parts = [degrees(candidate), states, f"micro-batch {layout.micro_batch}", say_recomputation(candidate)]
     parts += [f"{layout.interleaved} chunks a device"] * (layout.interleaved > 1)
     parts += ["optimizer on the host"] * layout.host_optimizer
     return ", ".join(parts)

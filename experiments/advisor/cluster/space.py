@@ -121,8 +121,8 @@ def spaces(ask: Ask, workload: Workload, progress: Progress) -> Iterator[Space]:
         cluster = resolve(ask.with_nodes(nodes)) if len(counts) > 1 else ask.cluster
         estimate = replace(_estimate(workload, cluster, workload.options.precision), progress=share)
         batch = int(workload.options.batch or 1)
-        tables = [evaluate_all(estimate, batch, fixed) for fixed in _fixed(estimate)]
-        yield Space(nodes, batch, estimate, _on_hosts_that_hold_it(estimate, _joined(tables)))
+        tables = [evaluate_all(estimate, batch, fixed) for fixed in _list_fixed(estimate)]
+        yield Space(nodes, batch, estimate, _on_hosts_that_hold_it(estimate, _join(tables)))
 
 
 def _node_counts(ask: Ask) -> list[int]:
@@ -136,7 +136,7 @@ def _node_counts(ask: Ask) -> list[int]:
     return halves
 
 
-def _fixed(estimate: PlanningEstimate) -> Iterator[Degrees]:
+def _list_fixed(estimate: PlanningEstimate) -> Iterator[Degrees]:
     """What a table of plans shares: devices that share a sequence, and where the optimizer is."""
     sequence = int(estimate.model.facts.get("sequence") or 0)
     context, devices = 1, estimate.cluster.device_count
@@ -147,7 +147,7 @@ def _fixed(estimate: PlanningEstimate) -> Iterator[Degrees]:
         context *= 2
 
 
-def _joined(tables: list[EvaluatedPlans]) -> EvaluatedPlans:
+def _join(tables: list[EvaluatedPlans]) -> EvaluatedPlans:
     columns = {
         one.name: np.concatenate([getattr(table.plans, one.name) for table in tables])
         for one in fields(Columns)

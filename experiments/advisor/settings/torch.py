@@ -123,7 +123,7 @@ SAVED_OPERATORS = (
 def _states(recipe: Recipe) -> Iterator[str]:
     layout = recipe.layout
     if _shards(recipe):
-        yield from _sharded(recipe)
+        yield from _write_sharding(recipe)
     elif _is_replicated(recipe):
         group = 'process_group=mesh.get_group("data")'
         yield f"model = DistributedDataParallel(model, {group}, gradient_as_bucket_view=True)"
@@ -138,7 +138,7 @@ def _optimizer(recipe: Recipe) -> str:
     return names.get(str(recipe.options.optimizer), "torch.optim.AdamW")
 
 
-def _sharded(recipe: Recipe) -> Iterator[str]:
+def _write_sharding(recipe: Recipe) -> Iterator[str]:
     """With ZeRO 2 weights stay whole between passes, so that they are not gathered a second time."""
     layout = recipe.layout
     reduce = "torch.float32" if recipe.reduces_in_float32 else f"torch.{recipe.options.dtype}"

@@ -59,7 +59,7 @@ def with_update(task: Task) -> Task:
 
 
 @contextmanager
-def unchanged(module: nn.Module) -> Iterator[None]:
+def keep_unchanged(module: nn.Module) -> Iterator[None]:
     """Leave parameters and buffers as they were, whatever the calls inside write."""
     tensors = tensors_of(module)
     held = HeldState(tensors, snapshot(tensors))

@@ -43,26 +43,26 @@ def buffer_bytes(built: Builder, worker: int, live: Mapping[int, int]) -> float:
     return 0.0
 
 
-def _hosted(built: Builder, worker: int) -> list[int]:
+def _list_hosted(built: Builder, worker: int) -> list[int]:
     return [number for number, stage in enumerate(built.plan.stages) if worker in stage.workers]
 
 
 def _parameters(built: Builder, worker: int) -> tuple[float, int]:
     """Parameters of the worker's device before ZeRO, and the devices that share their states."""
-    plan, stages = built.plan, _hosted(built, worker)
+    plan, stages = built.plan, _list_hosted(built, worker)
     parameters = sum(float(built.figures.parameters[number].sum()) for number in stages)
     return parameters, plan.sharing(plan.stages[stages[0]]) if plan.zero else 1
 
 
 def _of_deepspeed(built: Builder, worker: int) -> float:
     parameters, sharers = _parameters(built, worker)
-    largest = max(built.figures.largest_tensor(number) for number in _hosted(built, worker))
+    largest = max(built.figures.largest_tensor(number) for number in _list_hosted(built, worker))
     return float(deepspeed_bytes(built.estimate.states, built.plan.zero, parameters, largest, sharers))
 
 
 def _of_fsdp2(built: Builder, worker: int) -> float:
     parameters, sharers = _parameters(built, worker)
-    units = [_units(built.figures, number) for number in _hosted(built, worker)]
+    units = [_units(built.figures, number) for number in _list_hosted(built, worker)]
     block, largest = max(unit.block for unit in units), max(unit.largest for unit in units)
     others = sum(unit.others for unit in units)
     states, zero = built.estimate.states, built.plan.zero
@@ -111,7 +111,7 @@ def _of_pipelining(built: Builder, worker: int, live: Mapping[int, int]) -> floa
     if len(plan.stages) == 1:
         return 0.0
     last, found = len(plan.stages) - 1, 0.0
-    for number in _hosted(built, worker):
+    for number in _list_hosted(built, worker):
         count = sum(slot.stage == number and slot.kind == FORWARD for slot in plan.workers[worker].slots)
         received = figures.input_bytes(range(plan.stages[number].begin, plan.stages[number].end))
         sent = figures.divided_output_bytes(plan.stages[number].end - 1) if number < last else 0.0

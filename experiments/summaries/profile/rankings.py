@@ -19,7 +19,7 @@ def kernels_of(timeline: Timeline) -> list[dict[str, Any]]:
     """Work on devices by name: kind, number, seconds in all and at most."""
     work = timeline.work
     seconds = work.end - work.start
-    rows = _ranked(work.name, seconds)
+    rows = _rank(work.name, seconds)
     kind = dict(zip(work.name.tolist(), work.kind.tolist(), strict=True))
     longest = _by(work.name, seconds, np.maximum, len(timeline.names))
     return [
@@ -45,7 +45,7 @@ def operators_of(timeline: Timeline) -> list[dict[str, Any]]:
     own, device = self_seconds(timeline), device_seconds(timeline)
     ops = np.flatnonzero(calls.is_op == 1)
     weight = device if device.any() else own
-    rows = _ranked(calls.name[ops], weight[ops])
+    rows = _rank(calls.name[ops], weight[ops])
     host = _by(calls.name[ops], own[ops], np.add, len(timeline.names))
     work = _by(calls.name[ops], device[ops], np.add, len(timeline.names))
     return [
@@ -67,7 +67,7 @@ def modules_of(timeline: Timeline) -> list[dict[str, Any]]:
         return []
     own, device = self_seconds(timeline)[inside], device_seconds(timeline)[inside]
     module = calls.module[inside]
-    rows = _ranked(module, device if device.any() else own)
+    rows = _rank(module, device if device.any() else own)
     host, work = (_by(module, values, np.add, len(timeline.names)) for values in (own, device))
     return [
         {
@@ -150,7 +150,7 @@ def _open_at(start: Floats, end: Floats, ops: list[int], times: Floats) -> list[
     return found
 
 
-def _ranked(keys: Ints, values: Floats) -> list[tuple[int, int, float]]:
+def _rank(keys: Ints, values: Floats) -> list[tuple[int, int, float]]:
     """(key, number, total), the largest total first."""
     if not len(keys):
         return []

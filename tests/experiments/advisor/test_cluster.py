@@ -1,4 +1,4 @@
-"""Advice for several devices: what is chosen, what is named beside it, and why the rest is not."""
+"""Advice for several devices: what is chosen, what is named next to it, and why the rest is not."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from experiments.compilation.live.backends.base import Compiled, Task
 from experiments.compilation.live.backends.torch_compile import build
-from experiments.compilation.live.training_step import RATE, TrainingStep, unchanged, with_update
+from experiments.compilation.live.training_step import RATE, TrainingStep, keep_unchanged, with_update
 from experiments.compilation.live.verify import verify
 from experiments.core.errors import BadInput
 
@@ -74,7 +74,7 @@ def test_the_referee_sees_an_update_that_is_dropped_or_too_large(rate: float, ri
 
 def test_what_is_written_inside_is_put_back() -> None:
     task = step_task()
-    with unchanged(task.module), torch.no_grad():
+    with keep_unchanged(task.module), torch.no_grad():
         task.module(*task.inputs)
     assert task.module.model.layer.weight.item() == 3.0  # type: ignore[union-attr,operator]
 

@@ -186,7 +186,7 @@ def test_a_speed_up_whose_interval_holds_1_is_no_difference_seen(ada: Place) -> 
 
 
 def test_a_scheduler_that_must_know_how_long_jobs_run_is_not_everybodys(ada: Place) -> None:
-    """Demand stands beside the cluster that was asked, 16 GPUs; knowledge is a column of the table."""
+    """Demand stands next to the cluster that was asked, 16 GPUs; knowledge is a column of the table."""
     made = cast.experiment(ada.project)
     trace = cast.ready(ada.project, kind="jobs", name="jobs.csv", summary={"demand": DEMAND})
     hardware = {"cluster": {"nodes": 4, "devices_per_node": 4, "device": "t4-16g"}}

@@ -10,7 +10,7 @@ from webapp.compare.answer import answer_of
 from webapp.compare.answers.case import Case
 from webapp.compare.choice import Choice
 from webapp.compare.comparison import compare
-from webapp.compare.figures.chosen import drawn
+from webapp.compare.figures.chosen import draw_chosen
 from webapp.compare.figures.curves import attainment, distribution
 from webapp.compare.figures.front import front
 from webapp.compare.figures.parts import parts
@@ -170,7 +170,7 @@ def test_the_address_chooses_the_figure_and_what_cannot_be_drawn_gives_way(memor
     answer = answer_of(comparison, memory.project, errors)
 
     def key(figure: str) -> str:
-        found = drawn(comparison, answer, Choice(figure=figure), memory.project, errors)
+        found = draw_chosen(comparison, answer, Choice(figure=figure), memory.project, errors)
         assert found is not None
         return found.key
 

@@ -1,4 +1,4 @@
-"""Claims counted in words, and our figures drawn beside the paper's."""
+"""Claims counted in words, and our figures drawn next to the paper's."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_the_run_page_shows_the_answer_large_the_rest_folded(cast: Cast) -> None
     told = outcome()
     told["provenance"] |= {
         "names": {"layers": {"0": "embedding", "2": "blocks.0", "3": "head"}},
-        "revision": "0123456789abcdef", "beside": ["vdnn (paused)"], "load_before": 0.25,
+        "revision": "0123456789abcdef", "concurrent": ["vdnn (paused)"], "load_before": 0.25,
         "versions": {"torch": "2.13"}, "trace": {"jobs": 7},
     }  # fmt: skip
     RunDocument.objects.create(run=run, outcome=told)

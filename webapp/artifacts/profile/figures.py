@@ -21,7 +21,7 @@ def by_device(processes: Sequence[Process]) -> dict[str, Any] | None:
         return None
     many = len({process.rank for process, _ in rows}) > 1
     names = [f"rank {process.rank}" if many else f"device {row['device']}" for process, row in rows]
-    return _stacked(f"Time of each {'rank' if many else 'device'}", names, [row for _, row in rows], "")
+    return _stack(f"Time of each {'rank' if many else 'device'}", names, [row for _, row in rows], "")
 
 
 def by_step(device: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -29,10 +29,10 @@ def by_step(device: Mapping[str, Any]) -> dict[str, Any] | None:
     steps = device["steps"]
     if len(steps) < 2:
         return None
-    return _stacked("Time of each profiler step", [f"step {row['step']}" for row in steps], steps, "")
+    return _stack("Time of each profiler step", [f"step {row['step']}" for row in steps], steps, "")
 
 
-def _stacked(title: str, names: Sequence[str], rows: Sequence[Mapping[str, Any]], x: str) -> dict[str, Any]:
+def _stack(title: str, names: Sequence[str], rows: Sequence[Mapping[str, Any]], x: str) -> dict[str, Any]:
     series = [
         {**points(words, names, [row[key] for row in rows]), "color": COLORS[key]}
         for key, words in PARTS

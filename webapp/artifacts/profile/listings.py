@@ -110,7 +110,7 @@ class ChangeTable(Listing):
         return format_html('<span class="change {}">{}{}</span>', state, sign, shown) if value else shown
 
 
-def ranked(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def add_shares(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows of a ranking with their shares and means; shares of the device's time, else of the host's."""
     key = "seconds" if any(row["seconds"] for row in rows) else "host"
     total = sum(row[key] for row in rows) or 1.0

@@ -18,8 +18,8 @@ from webapp.artifacts.profile.listings import (
     ModuleTable,
     OperatorTable,
     RankTable,
+    add_shares,
     rank_rows,
-    ranked,
 )
 from webapp.artifacts.profile.ranks import Process, own, ranks_of, traces_beside
 from webapp.compare.listing import Listing
@@ -84,7 +84,7 @@ def page_of(trace: Artifact, request: HttpRequest) -> ProfilePage | None:
     told = (process, tuple(chosen), tuple(processes), *_answer(process, processes, device))
     return ProfilePage(
         *told,
-        *_drawn(process, processes, device),
+        *_draw(process, processes, device),
         _tables(process, request),
         RankTable(rank_rows(processes), request) if len(processes) > 1 else None,
         change,
@@ -126,7 +126,7 @@ def _host_answer(process: Process) -> tuple[str, str, tuple[str, ...], tuple[Par
     return headline, f"{words.host_words(host)}.", reasons, parts
 
 
-def _drawn(
+def _draw(
     process: Process, processes: Sequence[Process], device: Mapping[str, Any] | None
 ) -> tuple[Mapping[str, Any] | None, tuple[Mapping[str, Any], ...]]:
     """The large figure, and those below it."""
@@ -146,7 +146,7 @@ def _tables(process: Process, request: HttpRequest) -> tuple[Listing, ...]:
         ("modules", ModuleTable, "Modules"),
     ):
         if told.get(key):
-            rows = ranked([{"host": 0.0, **row} for row in told[key]])
+            rows = add_shares([{"host": 0.0, **row} for row in told[key]])
             hidden = () if told["devices"] else ("seconds",)
             found.append(table(rows, request, title=title, per_page=12, exclude=hidden))
     return tuple(found)

@@ -113,10 +113,10 @@ def demand_of(trace: Artifact, asked: Mapping[str, str]) -> JobDemand | None:
     told = trace.summary.get("demand")
     if trace.kind != "jobs" or not told:
         return None
-    return JobDemand(told, _asked(asked.get("gpus", "")) or _usual(told))
+    return JobDemand(told, _read_count(asked.get("gpus", "")) or _usual(told))
 
 
-def _asked(text: str) -> int | None:
+def _read_count(text: str) -> int | None:
     plain = text.strip()
     return int(plain) if plain.isascii() and plain.isdigit() and 0 < int(plain[:9]) <= MOST_GPUS else None
 

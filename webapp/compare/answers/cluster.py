@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 from experiments.core.units import significant
 from webapp.artifacts.workloads.jobs import demand_of
 from webapp.compare.answers.case import Case, value
-from webapp.compare.answers.words import amount, joined, link, links, longer, strong
+from webapp.compare.answers.words import amount, join_sentences, link, links, longer, strong
 from webapp.compare.comparison import Entry
 from webapp.compare.needs import devices_of
 from webapp.compare.parameters import MUST_KNOW, NOTHING
@@ -24,10 +24,10 @@ RANKED_BY = JCT
 
 def ranking(case: Case) -> list[Entry]:
     """The shortest average first, of those that finish every job."""
-    return [entry for entry in case.ranked(JCT) if not _unfinished(entry)]
+    return [entry for entry in case.ranked(JCT) if not _count_unfinished(entry)]
 
 
-def _unfinished(entry: Entry) -> float:
+def _count_unfinished(entry: Entry) -> float:
     return value(entry, UNFINISHED) if UNFINISHED in entry.estimates else 0.0
 
 
@@ -41,7 +41,7 @@ def headline(case: Case) -> SafeString:
     times = value(last, JCT) / value(best, JCT)
     than = format_html(", {} times sooner than {}", significant(times), link(last, case.project))
     found = format_html("{}{}.", start, than if len(ranked) > 2 and times >= 1.1 else "")
-    return joined((found, *_runner_up(case, ranked), *_uninformed(case, ranked)))
+    return join_sentences((found, *_runner_up(case, ranked), *_tell_uninformed(case, ranked)))
 
 
 def _runner_up(case: Case, ranked: list[Entry]) -> Iterator[SafeString]:
@@ -60,7 +60,7 @@ def _touch(one: Estimate, other: Estimate) -> bool:
     return abs(one.mean - other.mean) <= one.half_width + other.half_width
 
 
-def _uninformed(case: Case, ranked: list[Entry]) -> Iterator[SafeString]:
+def _tell_uninformed(case: Case, ranked: list[Entry]) -> Iterator[SafeString]:
     """A winner that must know what nobody knows is not everybody's."""
     known = ranked[0].parameters[MUST_KNOW]
     if known == NOTHING:
@@ -95,6 +95,6 @@ def sentences(case: Case) -> Iterator[SafeString]:
             significant(100 * (max(spans) / min(spans) - 1)),
         )
         yield format_html("The last job ends after {} to {}, {} % apart.", *ends)
-    lacking = [entry for entry in case.having(JCT) if _unfinished(entry)]
+    lacking = [entry for entry in case.having(JCT) if _count_unfinished(entry)]
     if lacking:
         yield format_html("Some jobs never finish with {}.", links(lacking, case.project))

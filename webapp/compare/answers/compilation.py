@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 from experiments.core.differences import EQUAL, NO_DIFFERENCE
 from experiments.core.units import significant
 from webapp.compare.answers.case import Case, policy_of, value
-from webapp.compare.answers.words import amount, joined, link, links, strong
+from webapp.compare.answers.words import amount, join_sentences, link, links, strong
 from webapp.compare.comparison import Entry
 from webapp.compare.statistics import Estimate
 
@@ -38,7 +38,7 @@ def headline(case: Case) -> SafeString:
         ratio,
         _interval(best),
     )
-    return joined((found, *_cost(best), *_runner_up(case, faster)))
+    return join_sentences((found, *_cost(best), *_runner_up(case, faster)))
 
 
 def is_eager(entry: Entry) -> bool:

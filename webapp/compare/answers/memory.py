@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString
 
 from experiments.core.units import significant
 from webapp.compare.answers.case import Case, value
-from webapp.compare.answers.words import amount, counted, joined, link, links, longer, strong
+from webapp.compare.answers.words import amount, join_sentences, link, links, longer, say_count, strong
 from webapp.compare.comparison import Entry
 from webapp.compare.statistics import pareto_front
 from webapp.presentation import figure
@@ -38,7 +38,7 @@ def headline(case: Case) -> SafeString:
     cost = format_html(
         "{} and {} a step{}.", figure(value(best, MEMORY), "bytes"), amount(best, TIME), _slower(best)
     )
-    return joined((start, cost, *_runner_up(case, ranked)))
+    return join_sentences((start, cost, *_runner_up(case, ranked)))
 
 
 def _nothing_fits(case: Case) -> SafeString:
@@ -93,7 +93,7 @@ def sentences(case: Case) -> Iterator[SafeString]:
     same = [e for e in ranked if case.baseline in ranked and e is not case.baseline]
     idle = [e for e in same if case.baseline and _point(e) == _point(case.baseline)]
     if idle:
-        changes = counted(len(idle), "changes", "change")
+        changes = say_count(len(idle), "changes", "change")
         yield format_html(
             "{} nothing, because the step fits as it is: {}.", changes, links(idle, case.project)
         )

@@ -8,7 +8,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from webapp.compare.answers.case import Case, value
-from webapp.compare.answers.words import amount, joined, link, longer, strong
+from webapp.compare.answers.words import amount, join_sentences, link, longer, strong
 from webapp.compare.comparison import Entry
 from webapp.presentation import figure
 
@@ -32,7 +32,7 @@ def headline(case: Case) -> SafeString:
     found = format_html(
         "{} {}: {} a step{}.", start, link(best, case.project), amount(best, TIME), _costs(best)
     )
-    return joined((found, *_late(case, ranked), *_runner_up(case, ranked)))
+    return join_sentences((found, *_late(case, ranked), *_runner_up(case, ranked)))
 
 
 def _costs(best: Entry) -> SafeString:
@@ -44,7 +44,7 @@ def _costs(best: Entry) -> SafeString:
         parts.append(format_html("{} on the fullest device", figure(value(best, MEMORY), "bytes")))
     if _staleness(best):
         parts.append(format_html("gradients {} late on average", figure(_staleness(best), "updates")))
-    return joined(parts, ", ")
+    return join_sentences(parts, ", ")
 
 
 def _late(case: Case, ranked: list[Entry]) -> Iterator[SafeString]:
@@ -73,7 +73,9 @@ def sentences(case: Case) -> Iterator[SafeString]:
     yield format_html("{} of {} policies fit.", strong(len(case.done)), case.total)
     equal = [e for e in ranking(case)[1:] if value(e, RATE) == value(ranking(case)[0], RATE)]
     if equal:
-        yield format_html("As fast: {}.", joined((link(entry, case.project) for entry in equal), ", "))
+        yield format_html(
+            "As fast: {}.", join_sentences((link(entry, case.project) for entry in equal), ", ")
+        )
     leanest = min(case.having(MEMORY), key=lambda entry: value(entry, MEMORY), default=None)
     if leanest is not None and leanest is not ranking(case)[0]:
         figures = (amount(leanest, MEMORY), amount(leanest, TIME))

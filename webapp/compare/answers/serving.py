@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 from experiments.core.metrics import METRICS
 from experiments.core.units import significant
 from webapp.compare.answers.case import Case, value
-from webapp.compare.answers.words import amount, joined, link, longer, strong
+from webapp.compare.answers.words import amount, join_sentences, link, longer, strong
 from webapp.compare.comparison import Entry
 from webapp.presentation import figure
 
@@ -29,7 +29,7 @@ def rates(case: Case) -> list[float]:
     return sorted({float(r) for e in case.comparison.entries if (r := e.parameters.get(RATE)) is not None})
 
 
-def sustained(case: Case) -> dict[str, float]:
+def find_sustained(case: Case) -> dict[str, float]:
     """By policy: the highest rate up to which every run kept its objective; 0 where the lowest did not."""
     found: dict[str, float] = {}
     for name in dict.fromkeys(entry.name for entry in case.having(ATTAINED)):
@@ -52,11 +52,11 @@ def headline(case: Case) -> SafeString:
     start = format_html(
         "{} answers a request in {} on average", link(best, case.project), amount(best, LATENCY)
     )
-    return joined((format_html("{}.", start), *_runner_up(case, ranked)))
+    return join_sentences((format_html("{}.", start), *_runner_up(case, ranked)))
 
 
 def _by_rate(case: Case) -> SafeString:
-    kept = sorted(sustained(case).items(), key=lambda item: -item[1])
+    kept = sorted(find_sustained(case).items(), key=lambda item: -item[1])
     (best, rate), *others = kept
     what = f"{significant(100 * KEPT)} % of its requests within their objective"
     if not rate:
@@ -66,7 +66,7 @@ def _by_rate(case: Case) -> SafeString:
         "{} up to {}{} requests a second.", strong(f"{best} keeps {what}"), bound, strong(significant(rate))
     )
     told = (f"{name} up to {significant(r)}" if r else f"{name} at none of the rates" for name, r in others)
-    return joined((found, format_html("{}.", joined(told, ", ")) if others else ""))
+    return join_sentences((found, format_html("{}.", join_sentences(told, ", ")) if others else ""))
 
 
 def _runner_up(case: Case, ranked: list[Entry]) -> Iterator[SafeString]:

@@ -44,7 +44,7 @@ def strong(text: Any) -> SafeString:
     return format_html("<strong>{}</strong>", text)
 
 
-def joined(sentences: Iterable[str], between: str = " ") -> SafeString:
+def join_sentences(sentences: Iterable[str], between: str = " ") -> SafeString:
     return format_html_join(between, "{}", ((one,) for one in sentences))
 
 
@@ -59,6 +59,6 @@ def longer(ratio: float) -> str:
     )
 
 
-def counted(count: int, one: str, several: str) -> str:
+def say_count(count: int, one: str, several: str) -> str:
     """``1 does not fit``, ``3 do not fit``."""
     return f"{count} {one if count == 1 else several}"

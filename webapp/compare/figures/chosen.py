@@ -46,7 +46,7 @@ class Drawn:
     coordinates: dict[str, Any] | None = None
 
 
-def drawn(
+def draw_chosen(
     comparison: Comparison, answer: Answer | None, choice: Choice, project: Project, errors: SimulatorErrors
 ) -> Drawn | None:
     """``None`` where no run has a figure yet."""

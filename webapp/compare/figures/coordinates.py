@@ -85,9 +85,9 @@ def _line(
         "color": color,
         "href": addresses([entry], project)[0],
         "places": [_place(entry.estimates[metric].value, *ends[metric]) for metric in ends],
-        "texts": [_shown(entry.estimates[metric], metric) for metric in ends],
+        "texts": [_show(entry.estimates[metric], metric) for metric in ends],
     }
 
 
-def _shown(found: Estimate, metric: str) -> str:
+def _show(found: Estimate, metric: str) -> str:
     return found.words or human(found.mean, METRICS[metric].unit)

@@ -51,7 +51,7 @@ def _durations(seconds: Sequence[float]) -> dict[str, list[Any]]:
 
 
 def _curves(entries: Sequence[Entry], name: str, case: Case) -> Iterator[dict[str, Any]]:
-    found = _told(name, entries)
+    found = _tell(name, entries)
     for entry in entries:
         curve = found.get(entry.run.pk) or {}
         points = [(x, y) for x, y in zip(curve.get("x") or (), curve.get("y") or (), strict=True) if x > 0]
@@ -68,7 +68,7 @@ def _curves(entries: Sequence[Entry], name: str, case: Case) -> Iterator[dict[st
         }
 
 
-def _told(name: str, entries: Sequence[Entry]) -> dict[UUID, Any]:
+def _tell(name: str, entries: Sequence[Entry]) -> dict[UUID, Any]:
     rows = RunDocument.objects.filter(run__in=[entry.run.pk for entry in entries])
     return dict(rows.values_list("run", F(f"outcome__series__{name}")))
 

@@ -17,7 +17,7 @@ from webapp.compare.statistics import pareto_front
 TIME, IDEAL = "step_time", "ideal_step_time"
 #: What a family calls the peak of its fullest device.
 MEMORY = {"memory": "peak_memory", "parallel": "peak_memory_per_device"}
-#: So many points have their names beside them besides the front's and the baseline's.
+#: So many points have their names next to them besides the front's and the baseline's.
 NAMED = 14
 #: What stands for a plan that does not fit, and a series that is in the legend alone.
 CROSS = "x-thin-open"
@@ -68,7 +68,7 @@ class _Drawing:
         return self.scale.place(self._size(entry)), self._seconds(entry) or self.bottom
 
     def _names(self) -> dict[int, tuple[str, str]]:
-        """The name beside each mark and its side; those of the front first, then as many as find a place."""
+        """The name next to each mark and its side; those of the front first, then as many as find a place."""
         entries = [*self.fits, *self.crossed]
         base = [entry for entry in entries if entry is self.case.baseline]
         named = [*self.best, *base, *(e for e in entries if e not in self.best and e not in base)][:NAMED]

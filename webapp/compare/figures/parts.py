@@ -12,7 +12,7 @@ from webapp.compare.comparison import Entry
 from webapp.compare.figures.marks import addresses, figure_json
 from webapp.runs.waterfall import HUES
 
-#: So many plans are read beside one another, the fastest first.
+#: So many plans are read next to one another, the fastest first.
 MOST = 14
 
 

@@ -26,7 +26,7 @@ def ratios(case: Case) -> dict[str, Any] | None:
         return None
     groups: dict[str, list[Entry]] = {name: [] for name in LOOKS}
     for entry in entries:
-        groups[_said(entry)].append(entry)
+        groups[_say(entry)].append(entry)
     return figure_json(
         "Speed-up over eager, with 95 % intervals",
         "scatter",
@@ -39,7 +39,7 @@ def ratios(case: Case) -> dict[str, Any] | None:
     )
 
 
-def _said(entry: Entry) -> str:
+def _say(entry: Entry) -> str:
     if entry.estimates[SPEEDUP].is_unseen:
         return "no difference seen"
     return "faster" if value(entry, SPEEDUP) > EQUAL else "slower"

@@ -65,10 +65,10 @@ class BlockProgram(nn.Module):
             for entry in group:
                 self._parts.prepare(entry, values)
             self._lanes.run(group, lambda of, block: self._parts.compute(of, block, values), self.ran)
-        return tuple(self._parts.value(ref, values) for ref in wanted(self._graph))
+        return tuple(self._parts.value(ref, values) for ref in list_results(self._graph))
 
 
-def wanted(graph: Graph) -> list[Ref]:
+def list_results(graph: Graph) -> list[Ref]:
     """Return the results that the graph gives, each once."""
     return list(dict.fromkeys(graph.output.refs))
 
@@ -80,7 +80,7 @@ def _module(task: Task, program: BlockProgram) -> fx.GraphModule:
     made = graph.call_module("program", inputs)
     results = {
         ref: graph.call_function(operator.getitem, (made, number))
-        for number, ref in enumerate(wanted(task.graph))
+        for number, ref in enumerate(list_results(task.graph))
     }
 
     def handed(value: Any) -> Any:

@@ -118,7 +118,7 @@ def latencies(
         if time.perf_counter() - started > TIMING_SECONDS:
             break
         inputs = batch(size)
-        timed = {name: _timed(call, inputs, device) for name, call in calls.items()}
+        timed = {name: _time(call, inputs, device) for name, call in calls.items()}
         rounds = in_turns(timed, size, CALLS, warm_up=1)
         done.append(size)
         for name in calls:
@@ -126,7 +126,7 @@ def latencies(
     return {name: Series("s", done, values, "entries") for name, values in found.items()}
 
 
-def _timed(call: Callable[..., Any], inputs: Inputs, device: str) -> Timed:
+def _time(call: Callable[..., Any], inputs: Inputs, device: str) -> Timed:
     once = torch.no_grad()(lambda: call(*inputs))
     return lambda: mean_seconds(once, device)
 

@@ -33,7 +33,7 @@ from experiments.compilation.live.backends.base import (
 from experiments.compilation.live.backends.kernels import FALLBACK, LIBRARY, KernelTable, watch_kernels
 from experiments.compilation.live.backends.sizes import other_batches
 from experiments.compilation.live.peaks import live_bytes
-from experiments.compilation.live.training_step import unchanged
+from experiments.compilation.live.training_step import keep_unchanged
 from experiments.compilation.live.unfriendly import unfriendly
 from experiments.core.errors import BadInput, Infeasible
 
@@ -88,7 +88,7 @@ def build(task: Task, options: Mapping[str, Any]) -> Compiled:
     others = other_batches(task) if options.get("dynamic") else {}
     cases = [*unfriendly(task.inputs, task.seed), *others.items()]
     with ExitStack() as stack:
-        stack.enter_context(unchanged(task.module))
+        stack.enter_context(keep_unchanged(task.module))
         stack.enter_context(torch._dynamo.config.patch(trace_autograd_ops=True))
         stack.enter_context(torch.set_grad_enabled(task.training))
         graphs, breaks = _explain_breaks(task, options)

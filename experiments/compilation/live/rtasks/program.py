@@ -123,14 +123,14 @@ class PartialOperators:
     def prepare(self, operator: ScheduledOperator, values: Values) -> None:
         """Make room for the results of an operator that is computed in blocks."""
         if operator.blocks > 1:
-            for name in self._kept(operator):
+            for name in self._list_kept(operator):
                 kind = self._graph.type(Ref(name))
                 dtype = getattr(torch, kind.dtype)
                 values[Ref(name)] = torch.empty_strided(
                     kind.shape, kind.stride, dtype=dtype, device=self._device
                 )
 
-    def _kept(self, operator: ScheduledOperator) -> list[str]:
+    def _list_kept(self, operator: ScheduledOperator) -> list[str]:
         """Return the members whose results somebody else reads."""
         users = self._graph.users
         return [n for n in operator.members if any(u.name not in operator.members for u in users[n])]
@@ -147,7 +147,7 @@ class PartialOperators:
         own: dict[Ref, Tensor] = {}
         for name in operator.members:
             own[Ref(name)] = self._part(self._graph.by_name[name], axis, start, stop - start, values, own)
-        for name in self._kept(operator):
+        for name in self._list_kept(operator):
             values[Ref(name)].narrow(axis, start, stop - start).copy_(own[Ref(name)])
 
     def _whole(self, node: GraphNode, values: Values) -> None:

@@ -76,7 +76,7 @@ class Pet(RewritePolicy):
             if isinstance(changed, str):
                 refused[part.root] = changed
                 continue
-            applied.append(Applied(changed[1], tuple(part.members), _added(now, changed[0])))
+            applied.append(Applied(changed[1], tuple(part.members), _list_added(now, changed[0])))
             now = changed[0]
         taken = {name for step in applied for name in step.took}
         convolutions = [node for node in graph.ops if node.target == CONVOLUTION and node.name not in taken]
@@ -96,7 +96,7 @@ class Pet(RewritePolicy):
             if best is None:
                 refused[node.name] = "no mutant is faster with its corrections" if kept else "no mutant"
                 continue
-            applied.append(Applied(best[1], (node.name,), _added(now, best[0])))
+            applied.append(Applied(best[1], (node.name,), _list_added(now, best[0])))
             now = best[0]
         ended_at = budget.caveat("evaluations").get(ENDED_AT, "")
         return Rewritten(now, tuple(applied), refused, counts, ended_at=ended_at)
@@ -147,7 +147,7 @@ class Pet(RewritePolicy):
         return options[min(priced)[1]]
 
 
-def _added(before: Graph, after: Graph) -> tuple[str, ...]:
+def _list_added(before: Graph, after: Graph) -> tuple[str, ...]:
     """Return the ops that one change has made."""
     return tuple(op.name for op in after.ops if op.name not in before.by_name)
 

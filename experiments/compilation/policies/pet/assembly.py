@@ -76,7 +76,7 @@ class ProgramLowering:
         It reads no more than these need.
         """
         for region in wrong:
-            result = self._written(result, self.window(original, region), region)
+            result = self._write(result, self.window(original, region), region)
         return result
 
     def window(self, program: Multilinear, region: Region) -> Ref:
@@ -141,7 +141,7 @@ class ProgramLowering:
                 source = self._draft.op("aten.slice.Tensor", source, axis, start, stop)
         return source
 
-    def _written(self, result: Ref, patch: Ref, region: Region) -> Ref:
+    def _write(self, result: Ref, patch: Ref, region: Region) -> Ref:
         """Return the patch in its place.
 
         Scattered into the innermost slice, that into the next, and so on.

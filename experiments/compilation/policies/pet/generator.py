@@ -29,7 +29,7 @@ from experiments.compilation.policies.pet.rearranged import (
     MergedRows,
     Permuted,
     SplitRows,
-    transposed,
+    transpose,
 )
 
 #: Positions by which programs of one shape are told apart (all, where it has no more), and how many times
@@ -49,7 +49,7 @@ class Menu:
         """Yield what one operator makes of ``of``."""
         rank = len(of.shape)
         if rank in (2, 3) and not isinstance(of, Permuted):
-            yield transposed(of)
+            yield transpose(of)
         if rank == 3:
             yield MergedRows(of)
         if rank == 2:
@@ -59,14 +59,14 @@ class Menu:
         """Yield what one operator makes of both, in this order."""
         if left.shape == right.shape:
             yield Sum(left, right)
-        yield from self._joined(left, right)
+        yield from self._join(left, right)
         if _can_multiply(left.shape, right.shape):
             yield Product(left, right)
         if len(left.shape) == len(right.shape) == 4:
-            yield from self._convolved(left, right)
+            yield from self._convolve(left, right)
 
     @staticmethod
-    def _joined(left: Multilinear, right: Multilinear) -> Iterator[Multilinear]:
+    def _join(left: Multilinear, right: Multilinear) -> Iterator[Multilinear]:
         if len(left.shape) != len(right.shape):
             return
         differing = [
@@ -76,7 +76,7 @@ class Menu:
             axes = differing or range(min(2, len(left.shape)) if len(left.shape) == 4 else len(left.shape))
             yield from (Joined(left, right, axis) for axis in axes)
 
-    def _convolved(self, left: Multilinear, right: Multilinear) -> Iterator[Multilinear]:
+    def _convolve(self, left: Multilinear, right: Multilinear) -> Iterator[Multilinear]:
         if left.shape[1] == right.shape[1]:
             made = (Convolved(left, right, *settings) for settings in self.convolutions)
             yield from (one for one in made if min(one.shape) > 0)
@@ -96,7 +96,7 @@ def programs(original: Multilinear, operators: int) -> Iterator[Multilinear]:
     levels: list[list[Multilinear]] = [list(inputs_of(original))]
     for size in range(1, operators + 1):
         levels.append([])
-        for made in _made(menu, levels, size):
+        for made in _make(menu, levels, size):
             if not pool.allows(made):
                 continue
             if made.shape == original.shape and set(made.leaves) == set(original.leaves) and made != original:
@@ -105,7 +105,7 @@ def programs(original: Multilinear, operators: int) -> Iterator[Multilinear]:
                 levels[size].append(made)
 
 
-def _made(menu: Menu, levels: Sequence[Sequence[Multilinear]], size: int) -> Iterator[Multilinear]:
+def _make(menu: Menu, levels: Sequence[Sequence[Multilinear]], size: int) -> Iterator[Multilinear]:
     for one in levels[size - 1]:
         yield from menu.unary(one)
     for below in range(size):

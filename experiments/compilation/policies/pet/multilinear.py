@@ -113,7 +113,7 @@ class Product(Multilinear):
             return self.right.cuts(len(self.right.shape) - 1)
         if axis == last - 1 or len(self.right.shape) == 2:
             return self.left.cuts(axis)
-        return refined(self.left.cuts(axis), self.right.cuts(axis))
+        return refine(self.left.cuts(axis), self.right.cuts(axis))
 
     def __str__(self) -> str:
         return f"{shown_as_factor(self.left)} {shown_as_factor(self.right)}"
@@ -234,13 +234,13 @@ class Sum(Multilinear):
         return (self.left.at(where, seed) + self.right.at(where, seed)) % PRIME
 
     def cuts(self, axis: int) -> Ranges:
-        return refined(self.left.cuts(axis), self.right.cuts(axis))
+        return refine(self.left.cuts(axis), self.right.cuts(axis))
 
     def __str__(self) -> str:
         return f"{self.left} + {self.right}"
 
 
-def refined(one: Ranges, other: Ranges) -> Ranges:
+def refine(one: Ranges, other: Ranges) -> Ranges:
     """Return ranges without steps that lie in one range of both."""
     stop = max(r.stop for r in (*one, *other))
     return split_at(stop, starts(one) | starts(other))

@@ -13,7 +13,7 @@ from experiments.compilation.policies.pet.multilinear import (
     Multilinear,
     Ranges,
     Sizes,
-    refined,
+    refine,
     shown_as_factor,
 )
 
@@ -39,7 +39,7 @@ class Permuted(Multilinear):
         return f"{shown_as_factor(self.source)}'"
 
 
-def transposed(source: Multilinear) -> Multilinear:
+def transpose(source: Multilinear) -> Multilinear:
     """Return the source with its last two axes exchanged; of a transposed one what it was."""
     *batch, rows, columns = range(len(source.shape))
     axes = (*batch, columns, rows)
@@ -68,7 +68,7 @@ class Joined(Multilinear):
     def cuts(self, axis: int) -> Ranges:
         left, right = self.left.cuts(axis), self.right.cuts(axis)
         if axis != self.axis:
-            return refined(left, right)
+            return refine(left, right)
         size = self.left.shape[axis]
         return (*left, *(range(size + r.start, size + r.stop, r.step) for r in right))
 

@@ -44,7 +44,7 @@ def compare_programs(original: Multilinear, mutant: Multilinear) -> RegionVerdic
             wrong += list(regions_of(box))
         first += len(own)
     missed = sum(elements_in(tuple(stop - start for start, stop in region)) for region in wrong)
-    return RegionVerdict(len(boxes), merged(wrong), 1.0 - missed / elements_in(original.shape))
+    return RegionVerdict(len(boxes), merge_regions(wrong), 1.0 - missed / elements_in(original.shape))
 
 
 def corners(box: Sequence[Positions]) -> list[tuple[int, ...]]:
@@ -65,7 +65,7 @@ def _runs(positions: Positions) -> list[tuple[int, int]]:
     return [(run[0], run[-1] + 1) for run in runs]
 
 
-def merged(regions: Iterable[Region]) -> tuple[Region, ...]:
+def merge_regions(regions: Iterable[Region]) -> tuple[Region, ...]:
     """Return the regions with those joined that follow each other along one axis and are equal in others."""
     found = sorted(regions)
     for axis in reversed(range(len(found[0]) if found else 0)):

@@ -76,12 +76,12 @@ def insert_program(
     lowering = ProgramLowering(draft, found.inputs, found.constants)
     result = lowering.correct(lowering.lower(mutant), found.program, verdict.wrong)
     for bias in found.biases:
-        result = draft.op("aten.add.Tensor", result, _aligned(draft, bias, len(found.program.shape)))
+        result = draft.op("aten.add.Tensor", result, _align(draft, bias, len(found.program.shape)))
     draft.replace(Ref(found.root), result)
     return draft.finish()
 
 
-def _aligned(draft: Draft, bias: Ref, rank: int) -> Ref:
+def _align(draft: Draft, bias: Ref, rank: int) -> Ref:
     """Return a bias as it is added: of a convolution one number for each channel."""
     shape = draft.type(bias).shape
     if rank < 4 or len(shape) != 1:
@@ -93,12 +93,12 @@ def alone(graph: Graph, found: Subprogram) -> Graph:
     """Return the part as a graph of its own, so that a mutant's price is that of what it changes."""
     members = set(found.members)
     read = {ref.node for ref in (*found.inputs, *found.biases)} - members
-    nodes = [_given(node) for node in graph.nodes if node.name in read]
+    nodes = [_give(node) for node in graph.nodes if node.name in read]
     kept = [node for node in graph.nodes if node.name in members]
     return Graph((*nodes, *kept, GraphNode("output", OUTPUT, "output", ((Ref(found.root),),))))
 
 
-def _given(node: GraphNode) -> GraphNode:
+def _give(node: GraphNode) -> GraphNode:
     """Return what a part reads as an input of its own."""
     return (
         node

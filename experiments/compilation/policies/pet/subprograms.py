@@ -20,7 +20,7 @@ from experiments.compilation.policies.pet.multilinear import (
 )
 from experiments.compilation.policies.pet.rearranged import (
     Permuted,
-    transposed,
+    transpose,
 )
 
 PRODUCTS = ("aten.mm.default", "aten.bmm.default", "aten.matmul.default")
@@ -119,14 +119,14 @@ class _Reading:
         self._left -= not exchange
         self._found.members.append(node.name)
         if exchange:
-            return self._exchanged(node)
+            return self._exchange(node)
         if node.target == ADDITION:
             return self._sum(node, affine)
         if node.target == CONVOLUTION:
             return self._convolution(node, affine)
         return self._product(node, affine)
 
-    def _exchanged(self, node: GraphNode) -> Multilinear | None:
+    def _exchange(self, node: GraphNode) -> Multilinear | None:
         rank = len(node.shape)
         axes = list(range(rank))
         if node.target == "aten.permute.default":
@@ -157,7 +157,7 @@ class _Reading:
             return None
         self._found.biases += bias
         left, right = self._inner(refs[0], affine=False), self._inner(refs[1], affine=False)
-        return Product(left, transposed(right) if node.target == LINEAR else right)
+        return Product(left, transpose(right) if node.target == LINEAR else right)
 
     def _fits(self, node: GraphNode, refs: tuple[Ref, ...]) -> bool:
         """Whether the operands are matrices or batches that a ``Product`` knows."""

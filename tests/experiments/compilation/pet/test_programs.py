@@ -25,9 +25,9 @@ from experiments.compilation.policies.pet.rearranged import (
     Joined,
     MergedRows,
     SplitRows,
-    transposed,
+    transpose,
 )
-from experiments.compilation.policies.pet.regions import compare_programs, merged, regions_of
+from experiments.compilation.policies.pet.regions import compare_programs, merge_regions, regions_of
 from experiments.compilation.policies.pet.subprograms import subprograms
 from tests.experiments.compilation.graphs import ByHand, kind
 from tests.experiments.compilation.pet.test_corrections import AtOnce, whole_numbers
@@ -164,7 +164,7 @@ def test_one_by_one_and_three_by_three_are_one_convolution_everywhere() -> None:
 
 def test_regions_of_a_box_with_gaps_and_their_union() -> None:
     assert list(regions_of([(0, 1, 4), (2,)])) == [((0, 2), (2, 3)), ((4, 5), (2, 3))]
-    assert merged([((0, 1), (0, 1)), ((0, 1), (1, 2)), ((1, 2), (0, 2))]) == (((0, 2), (0, 2)),)
+    assert merge_regions([((0, 1), (0, 1)), ((0, 1), (1, 2)), ((1, 2), (0, 2))]) == (((0, 2), (0, 2)),)
 
 
 def test_values_are_those_of_numpy() -> None:
@@ -175,7 +175,7 @@ def test_values_are_those_of_numpy() -> None:
         Product(a, b): x @ y % 65521,
         MergedRows(a): x.reshape(6, 2),
         SplitRows(MergedRows(a), 3): x.reshape(3, 2, 2),
-        Joined(a, transposed(b), 1): np.concatenate([x, y.transpose(0, 2, 1)], axis=1),
+        Joined(a, transpose(b), 1): np.concatenate([x, y.transpose(0, 2, 1)], axis=1),
     }
     for program, truth in cases.items():
         found = program.at(all_positions(program.shape), 0).reshape(program.shape)

@@ -14,6 +14,7 @@ copy do not round.
 from __future__ import annotations
 
 import copy
+import functools
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,6 +27,7 @@ from torch.utils._pytree import tree_map
 
 from experiments.compilation.live.accumulation import axes_added_up, random_walk
 from experiments.compilation.live.backends.base import Inputs, Task
+from experiments.core.progress import Progress, run_reporting, silent
 
 #: Types of fewer bits, and what the reference computes in instead.
 WIDER = {
@@ -53,6 +55,9 @@ WITHOUT_ROUNDING = frozenset(
 WRITTEN_IN_SILENCE = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"), (3, 4))
 #: Normal numbers that are drawn once; what is larger meets them several times.
 NOISE = 65_537
+#: Products by name, and the FLOPs from which on one may take a processor a second in float64.
+PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm"))
+LONG = 1e10
 
 
 def reference_task(task: Task) -> Task:
@@ -79,11 +84,21 @@ def own_dtype(task: Task) -> torch.dtype:
 
 
 class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Computes in float64 what the model would compute in fewer bits, moved by ``roundoff``."""
+    """Computes in float64 what the model would compute in fewer bits, moved by ``roundoff``.
 
-    def __init__(self, own: torch.dtype, device: str, roundoff: float = 0.0, seed: int = 0) -> None:
+    ``progress`` gets signs of life while a long product is computed, and may raise to cancel.
+    """
+
+    def __init__(
+        self,
+        own: torch.dtype,
+        device: str,
+        roundoff: float = 0.0,
+        seed: int = 0,
+        progress: Progress = silent,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._own, self._device, self._roundoff = own, device, roundoff
+        self._own, self._device, self._roundoff, self._progress = own, device, roundoff, progress
         self._offsets = random.Random(seed)
         if roundoff:
             generator = torch.Generator().manual_seed(seed)
@@ -114,11 +129,18 @@ class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
         read, keywords = tree_map(_widen, (args, keywords))
         read = tuple(args[place] if place in written else value for place, value in enumerate(read))
         if not self._roundoff or op._schema.name.removeprefix("aten::").rstrip("_") in WITHOUT_ROUNDING:
-            return op(*read, **keywords)
+            return self._apply(op, read, keywords)
         moved = self._moved_once(read, axes_added_up(op, read, keywords))
-        moved = (args[place] if place in written else value for place, value in enumerate(moved))
-        found = op(*moved, **keywords)
+        moved = tuple(args[place] if place in written else value for place, value in enumerate(moved))
+        found = self._apply(op, moved, keywords)
         return found if op._schema.is_mutable else tree_map(self._moved, found)
+
+    def _apply(self, op: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Carry out an op; a long product in another thread, while this one reports."""
+        if _product_flops(op, args) < LONG:
+            return op(*args, **keywords)
+        work = torch.no_grad()(functools.partial(op, *args, **keywords))
+        return run_reporting(work, lambda: self._progress(0.0, ""))
 
     def _draw(self, op: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Draw numbers in the type that eager draws them in."""
@@ -158,6 +180,14 @@ class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
         steps = self._noise[offset : offset + NOISE]
         whole = steps[:size] if size <= NOISE else steps.repeat(-(-size // NOISE))[:size]
         return whole.view(shape)
+
+
+def _product_flops(op: Any, args: tuple[Any, ...]) -> float:
+    """Return the FLOPs of a product of matrices; 0 for any other op."""
+    if op._schema.name.removeprefix("aten::") not in PRODUCTS:
+        return 0.0
+    one, other = [value for value in args if isinstance(value, Tensor)][-2:]
+    return 2.0 * one.numel() * other.shape[-1]
 
 
 def _widen(value: Any) -> Any:

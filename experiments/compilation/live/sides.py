@@ -120,7 +120,7 @@ class Sides:
         float64 is taken as eager has it.
         """
         case = widened(case)
-        with InFloat64(self._dtype, self._task.device):
+        with InFloat64(self._dtype, self._task.device, progress=self._task.progress):
             found = results(self._wide, self._exact, case, self._seed)
         if found.error:
             found = results(self._wide, self._exact, case, self._seed)
@@ -130,7 +130,7 @@ class Sides:
         """Give the results in float64 as rounding moves them, one draw after the other."""
         roundoff = torch.finfo(self._dtype).eps / 2
         for draw in range(DRAWS):
-            with InFloat64(self._dtype, self._task.device, roundoff, draw):
+            with InFloat64(self._dtype, self._task.device, roundoff, draw, self._task.progress):
                 found = results(self._wide, self._exact, widened(case), self._seed)
             if not found.error:
                 yield found

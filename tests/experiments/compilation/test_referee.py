@@ -360,3 +360,23 @@ def test_rounding_moves_running_statistics_too() -> None:
         norm(x)
     off = (norm.running_mean - truth.running_mean).abs().max()  # type: ignore[operator]
     assert 0 < off < 1e-5, "moved by rounding, and not left at 0"
+
+
+def test_a_long_product_in_float64_shows_life_and_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    from experiments.compilation.live import reference
+
+    monkeypatch.setattr(reference, "LONG", 1.0)
+    a, b = torch.randn(8, 16).double(), torch.randn(32, 16).double().requires_grad_()
+    reports: list[float] = []
+    with reference.InFloat64(torch.float32, "cpu", progress=lambda fraction, _: reports.append(fraction)):
+        product = nn.functional.linear(a, b)
+        (gradient,) = torch.autograd.grad(product.sum(), b)
+    assert len(reports) >= 2, "the product and its gradient"
+    assert torch.equal(product, a @ b.T)
+    assert torch.equal(gradient, torch.ones(32, 8).double() @ a)
+
+    def cancel(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), reference.InFloat64(torch.float32, "cpu", progress=cancel):
+        nn.functional.linear(a, b)

@@ -3,6 +3,7 @@
 from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
 
+from webapp.outages import readyz
 from webapp.viewer import viewer
 
 
@@ -11,10 +12,13 @@ def healthz(request: HttpRequest) -> HttpResponse:
     return HttpResponse("ok", content_type="text/plain")
 
 
+handler500 = "webapp.outages.server_error"
+
 PROJECT = "t/<slug:team>/<slug:project>/"
 
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
+    path("readyz", readyz, name="readyz"),
     path("viewer/perfetto", viewer, name="viewer"),
     path("accounts/", include("webapp.accounts.sign_in_urls")),
     path("", include("webapp.api.urls")),

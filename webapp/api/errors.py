@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from django.core.exceptions import RequestDataTooBig, SuspiciousOperation, TooManyFilesSent
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.http.multipartparser import MultiPartParserError
 from ninja import NinjaAPI
@@ -14,6 +15,7 @@ from ninja.errors import ValidationError
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
 from webapp.api.gate import value_at
+from webapp.outages import answer_outage, outage_of
 
 #: A longer value is shown as the beginning of its JSON.
 VALUE_LENGTH = 200
@@ -42,8 +44,16 @@ def handle(api: NinjaAPI) -> None:
             request, _problem(detail, "body", None, None), status=413 if too_big else 400
         )
 
+    def report_outage(request: HttpRequest, error: Exception | type[Exception]) -> HttpResponse:
+        outage = outage_of(error if isinstance(error, Exception) else None)
+        if not outage:
+            raise error
+        return answer_outage(request, outage)
+
     for kind in (MultiPartParserError, TooManyFilesSent, SuspiciousOperation):
         api.add_exception_handler(kind, report_malformed)
+    for cause in (OperationalError, InterfaceError, OSError):
+        api.add_exception_handler(cause, report_outage)
 
 
 def _problem(detail: str, field: str | None, value: Any, expected: str | None) -> dict[str, Any]:

@@ -21,6 +21,15 @@ def require(name: str) -> str:
     return value
 
 
+#: A connection whose other end is gone without a word is given up after some twenty seconds (libpq).
+KEEPALIVES = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+
+
 def database(url: str) -> dict[str, object]:
     """Django's database entry of a ``postgresql://user:password@host:port/name`` address (host may be a
     folder).
@@ -35,7 +44,7 @@ def database(url: str) -> dict[str, object]:
         "HOST": unquote(query.get("host", parts.hostname or "")),
         "PORT": str(parts.port or query.get("port", "")),
         "CONN_HEALTH_CHECKS": True,
-        "OPTIONS": {"connect_timeout": 5},
+        "OPTIONS": {"connect_timeout": 5, **KEEPALIVES},
     }
 
 
@@ -70,8 +79,10 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "webapp.request_log.name_request",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "webapp.outages.wait_for_database",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -173,6 +184,9 @@ CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_PUBLISH_RETRY = False
 
+#: How long what is sent waits for a database that does not answer, before it is refused (seconds).
+OUTAGE_WAIT_SECONDS = float(os.environ.get("OUTAGE_WAIT_SECONDS", 5))
+
 # Runs (webapp/runs/lifecycle.py, workers/). A lease outlives several heartbeats of its supervisor.
 RUN_LEASE_SECONDS = float(os.environ.get("RUN_LEASE_SECONDS", 30))
 RUN_CRASHES = 3
@@ -200,8 +214,9 @@ BLOB_CACHE_BYTES = int(os.environ.get("BLOB_CACHE_BYTES", 20 * 2**30))
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "filters": {"request": {"()": "webapp.request_log.RequestFilter"}},
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(request_id)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["request"]}},
     "root": {"handlers": ["stderr"], "level": "INFO"},
     "loggers": {"django": {"handlers": ["stderr"], "level": "INFO", "propagate": False}},
 }

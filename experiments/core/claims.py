@@ -154,13 +154,19 @@ def _overrides(hardware: Any) -> dict[str, Any]:
     return overrides if isinstance(overrides, dict) else {}
 
 
-def figure_metrics(outcome: Outcome) -> dict[str, float]:
-    """Return what a figure can name of a run, by name.
+class RunFigures(dict[str, float]):
+    """What a figure can name of a run, by name, and ``reason``: why it has no more."""
 
-    Its metrics, what its planning took here, and ``feasible`` (1 or 0).
-    """
+    reason = ""
+
+
+def figure_metrics(outcome: Outcome) -> RunFigures:
+    """Return what a figure can name of a run: metrics, what planning took here, and ``feasible`` (1 or 0)."""
     values = {name: float(entry["value"]) for name, entry in outcome.metrics.items()}
-    return {**values, **clocks_of(outcome.provenance), "feasible": float(outcome.status == "ok")}
+    is_ok = outcome.status == "ok"
+    found = RunFigures({**values, **clocks_of(outcome.provenance), "feasible": float(is_ok)})
+    found.reason = "" if is_ok else f"{outcome.status}: {outcome.reason}"
+    return found
 
 
 def clocks_of(provenance: Mapping[str, Any]) -> dict[str, float]:
@@ -215,7 +221,7 @@ def needs_variation(claim: Claim, found: Sequence[TrialFigures], known: Forms) -
 def _mean_figure(claim: Claim, found: Sequence[TrialFigures | None], known: Forms) -> Figure:
     """Return the mean over the repeats; its interval is the wider of theirs and that of the repeats."""
     carried = [{**metrics, **closed_forms(claim, known)} for metrics in found if metrics is not None]
-    ours = mean_of_repeats([evaluate(claim.figure, metrics) for metrics in carried])
+    ours = mean_of_repeats([evaluate(claim.figure, metrics) for metrics in carried], claim.unit == "ratio")
     return with_noise_inside(ours, [ends_of(claim.figure, metrics) for metrics in carried])
 
 
@@ -233,6 +239,8 @@ def _figure_of(claim: Claim, metrics: TrialFigures, known: Forms) -> float | str
     try:
         return evaluate(claim.figure, {**metrics, **closed_forms(claim, known)})
     except KeyError as error:
-        return f"a run gave no {error.args[0]}: does not fit on the paper's hardware"
+        lacking = (run for run, name in names_in(claim.figure) if name not in metrics.get(run, {}))
+        reasons = (getattr(metrics.get(run), "reason", "") for run in lacking)
+        return f"a run gave no {error.args[0]}: {next(filter(None, reasons), 'it has none')}"
     except ZeroDivisionError:
         return "the figure divides by zero"

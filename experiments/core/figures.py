@@ -84,11 +84,17 @@ def evaluate(figure: str, metrics: Metrics) -> float:
     return value(ast.parse(figure, mode="eval").body)
 
 
-def mean_of_repeats(values: Sequence[float]) -> Figure:
-    """Return the mean of a figure over repeats, with its 95 % interval where there are ``REPEATS``."""
-    mean = statistics.fmean(values)
+def mean_of_repeats(values: Sequence[float], is_ratio: bool = False) -> Figure:
+    """Return the mean of a figure over repeats, with its 95 % interval where there are ``REPEATS``.
+
+    Ratios have a geometric one: twice as fast and half as fast are none, and an interval stays above 0.
+    """
     if len(values) != REPEATS:
-        return Figure(mean)
+        return Figure(statistics.fmean(values))
+    if is_ratio and min(values) > 0:
+        logarithms = mean_of_repeats([math.log(value) for value in values])
+        return Figure(math.exp(logarithms.value), *map(math.exp, logarithms.interval))
+    mean = statistics.fmean(values)
     half = STUDENT * statistics.stdev(values) / math.sqrt(REPEATS)
     return Figure(mean, mean - half, mean + half)
 

@@ -19,11 +19,9 @@ from torch import Tensor
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 2e-2}
 #: The candidate may also be this many times as far from float64 as eager itself is.
 EAGER_ALLOWANCE = 4.0
-#: And this many times as far as random rounding moves the place: a normal number is one in ten thousand times
-#: less than a thirtieth of its spread in all of the four draws that are made.
-ROUNDING_ALLOWANCE = 32.0
-#: After so many draws a place that is so many times beyond what it may be off is given up.
-ENOUGH, HOPELESS = 2, 100.0
+#: And this many times as far as a draw moves the place, which is ``sides.LOUDER`` than rounding: a place that
+#: is moved by less than a fifth of what is usual in all of the draws is one in three hundred thousand.
+ROUNDING_ALLOWANCE = 2.0
 #: A slice this much smaller than what went into it is 0, and float64 was off by what is left.
 NOTHING = 1e-13
 
@@ -71,11 +69,11 @@ def disagreement(of: Triple, magnitude: float, moved: Callable[[], Iterator[Tens
     allowed = tolerance * scale + EAGER_ALLOWANCE * by_slice(_off(plain, truth).nan_to_num(0, 0))
     allowed += floor.tiny + EAGER_ALLOWANCE * floor.eps * magnitude * (scale <= NOTHING * magnitude)
     wrong = asked & ~(error <= allowed)
-    for number, draw in enumerate(moved() if wrong.any() else (), 1):
+    for draw in moved() if wrong.any() else ():
         noise = _off(real(draw).double(), truth).nan_to_num(torch.inf)
         allowed = torch.maximum(allowed, ROUNDING_ALLOWANCE * by_slice(noise))
         wrong &= ~(error <= allowed)
-        if not wrong.any() or (number >= ENOUGH and (wrong & (error > HOPELESS * allowed)).any()):
+        if not wrong.any():
             break
     return _place(of, error, allowed, wrong)
 
@@ -87,10 +85,10 @@ def _disagreement_of_wholes(of: Triple, moved: Callable[[], Iterator[Tensor]]) -
     """
     low, high = torch.minimum(of.plain, of.truth), torch.maximum(of.plain, of.truth)
     wrong = (of.own < low) | (of.own > high)
-    for number, draw in enumerate(moved() if wrong.any() else (), 1):
+    for draw in moved() if wrong.any() else ():
         low, high = torch.minimum(low, draw), torch.maximum(high, draw)
         wrong &= (of.own < low) | (of.own > high)
-        if not wrong.any() or (number >= ENOUGH and torch.equal(low, high)):
+        if not wrong.any():
             break
     own, truth = of.own.double(), of.truth.double()
     return _place(of, _off(own, truth), (high.double() - low.double()), wrong)

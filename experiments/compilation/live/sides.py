@@ -14,8 +14,11 @@ from experiments.compilation.live.model_state import HeldState, Values, snapshot
 from experiments.compilation.live.module_hooks import report_modules
 from experiments.compilation.live.reference import InFloat64, own_dtype, reference_task, widened
 
-#: Draws of rounding noise at most; they end when nothing is left to judge.
-DRAWS = 4
+#: Draws of rounding noise at most; they end when nothing is left to judge. Where rounding decides on which
+#: side of a bend a number is (a ReLU and its gradient), a draw takes the other side half of the time.
+DRAWS = 8
+#: How much stronger than rounding it is, so that what any order of rounding may decide is decided both ways.
+LOUDER = 8.0
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ class Sides:
 
     def _draw_rounding(self, case: Inputs) -> Iterator[CallResults]:
         """Give the results in float64 as rounding moves them, one draw after the other."""
-        roundoff = torch.finfo(self._dtype).eps / 2
+        roundoff = LOUDER * torch.finfo(self._dtype).eps / 2
         for draw in range(DRAWS):
             with InFloat64(self._dtype, self._task.device, roundoff, draw, self._task.progress):
                 found = results(self._wide, self._exact, widened(case), self._seed)

@@ -380,3 +380,22 @@ def test_a_long_product_in_float64_shows_life_and_can_be_cancelled(monkeypatch: 
 
     with pytest.raises(KeyboardInterrupt), reference.InFloat64(torch.float32, "cpu", progress=cancel):
         nn.functional.linear(a, b)
+
+
+def test_a_bend_that_any_order_of_rounding_may_take_either_way_is_no_difference() -> None:
+    """1 - 1 + 1e-8 is positive in float32, 1 + 1e-8 - 1 is 0: a gradient of ReLU is there or not, rightly."""
+
+    class Bends(nn.Module):
+        def __init__(self, weight: nn.Parameter, order: list[int], slope: float = 1.0) -> None:
+            super().__init__()
+            self.weight, self.order, self.slope = weight, order, slope
+
+        def forward(self, x: Tensor) -> Tensor:
+            first, second, third = (self.weight[place] * x[place] for place in self.order)
+            return (nn.functional.relu(first + second + third) * self.slope).sum()
+
+    x = torch.tensor([1.0, -1.0, 1e-8]).view(3, 1).expand(3, 5).contiguous()
+    weight = nn.Parameter(torch.ones(3, 5))
+    eager = Bends(weight, [0, 1, 2])
+    assert judged(eager, Bends(weight, [0, 2, 1]), x, training=True).ok
+    assert not judged(eager, Bends(weight, [0, 1, 2], slope=1.01), x, training=True).ok

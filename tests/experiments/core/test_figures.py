@@ -22,4 +22,7 @@ def test_three_repeats_have_students_interval_and_one_has_none() -> None:
     assert found.value == 2.0
     assert found.interval == pytest.approx((-0.484, 4.484), abs=1e-3)
     assert mean_of_repeats([2.0]) == Figure(2.0)
+    ratios = mean_of_repeats([0.5, 1.0, 2.0], is_ratio=True)
+    assert ratios.value == pytest.approx(1.0), "half and double are no difference"
+    assert ratios.low == pytest.approx(1 / ratios.high), ratios
     assert mean_of_repeats([2.0]).interval == (2.0, 2.0)

@@ -29,6 +29,8 @@ def status(layout: Layout) -> int:
     alive = {child.pid for child in running.leftovers()}
     for child in running.children:
         print(f"  {child.name:<10} process {child.pid:<8} {'runs' if child.pid in alive else 'has ended'}")
+    for trouble in running.troubles.values():
+        print(f"  {trouble}")
     print(f"  logs in {layout.logs}, login in {layout.var}")
     return 0
 

@@ -34,6 +34,7 @@ class Record:
     started: str
     port: int
     children: tuple[Child, ...] = field(default=())
+    troubles: dict[str, str] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -90,11 +91,15 @@ def read_record(layout: Layout) -> Record | None:
         return None
 
 
-def write(layout: Layout, port: int, pids: dict[str, int]) -> None:
-    """Write the whole record anew, aside and renamed, so that a reader never sees half of it."""
+def write(layout: Layout, port: int, pids: dict[str, int], troubles: dict[str, str]) -> None:
+    """Write the whole record anew, aside and renamed, so that a reader never sees half of it.
+
+    ``troubles`` says of programs that end again and again what is wrong.
+    """
     table = processes.everything()
     children = [asdict(Child(name, pid, table[pid].started)) for name, pid in pids.items() if pid in table]
-    mine = {"pid": os.getpid(), "started": table[os.getpid()].started, "port": port, "children": children}
+    mine = {"pid": os.getpid(), "started": table[os.getpid()].started, "port": port}
+    mine |= {"children": children, "troubles": troubles}
     aside = layout.record.with_suffix(".new")
     aside.write_text(json.dumps(mine, indent=1))
     aside.replace(layout.record)

@@ -33,10 +33,10 @@ def up(layout: Layout, options: argparse.Namespace, arguments: Sequence[str]) ->
 def _start_and_watch(layout: Layout, options: argparse.Namespace) -> int:
     began = time.monotonic()
 
-    def remember(pids: dict[str, int]) -> None:
-        record.write(layout, options.port, pids)
+    def remember(pids: dict[str, int], troubles: dict[str, str]) -> None:
+        record.write(layout, options.port, pids, troubles)
 
-    remember({})
+    remember({}, {})
     with Supervisor(changed=remember) as supervisor:
         at = programs.endpoints(layout)
         for server in at.servers:

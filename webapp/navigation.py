@@ -12,6 +12,7 @@ from django.urls import NoReverseMatch, reverse
 from webapp.accounts import invitations
 from webapp.accounts.models import Project, Team, User
 from webapp.accounts.services import may_make_teams
+from webapp.outages import read_troubles
 
 #: url name, label, and the url namespaces (or names) under which the entry counts as the current one.
 MENU: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -46,6 +47,7 @@ def context(request: HttpRequest) -> Mapping[str, Any]:
         "role": getattr(request, "role", None),
         "can_write": getattr(request, "role", "viewer") != "viewer",
         "may_make_teams": may_make_teams(user),
+        "troubles": read_troubles(),
         "menu": menu(request, project) if project else (),
         "switcher": Project.objects.visible_to(user).select_related("team").order_by("team__name", "name"),
     }

@@ -6,10 +6,12 @@ What is sent waits a few seconds for the database first; a page that is read tri
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -90,6 +92,15 @@ def _page(request: HttpRequest, outage: str) -> dict[str, Any]:
     files = not reading and bool(request.FILES)
     shown = {"reading": reading, "sent": sent, "files": files, "address": request.get_full_path()}
     return {"outage": outage, "seconds": RETRY_SECONDS, **shown}
+
+
+def read_troubles() -> list[str]:
+    """Return what ``./lab up``, where it runs, says of its programs that end again and again."""
+    try:
+        told = json.loads((Path(settings.VAR) / "lab.json").read_text()).get("troubles", {})
+    except (OSError, ValueError):
+        return []
+    return [f"{text}. It is tried again by itself; runs wait meanwhile." for text in told.values()]
 
 
 Respond = Callable[[HttpRequest], HttpResponse]

@@ -30,7 +30,7 @@ class Account:
         """What to write before a command so that it runs as this account."""
         if not self.passes_any_folder:
             return ()
-        identity = (f"--reuid={self.uid}", f"--regid={self.gid}", "--clear-groups")
+        identity = (f"--reuid={self.uid}", f"--regid={self.gid}", "--clear-groups", "--pdeathsig=keep")
         return ("setpriv", *identity, *PASS_ANY_FOLDER, "--")
 
     def popen_options(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from webapp.hosts import services
 from webapp.hosts.models import Host
 from webapp.runs import lifecycle
 from webapp.runs.lifecycle import EVERYTHING
-from workers import gpu, sandbox, scratch
+from workers import gpu, held, sandbox, scratch
 from workers.cores import Cores
 from workers.sandbox import ROOT
 from workers.supervisor import Supervisor
@@ -48,6 +48,7 @@ class Dispatcher:
         compile_domain()
         devices = gpu.devices()
         host = register(self.slots, devices)
+        held.release_lost()
         memory = settings.TRIAL_MEMORY_BYTES or int(local.memory_bytes() * (1 - SPARE) / self.slots)
         threads = max(1, local.core_count() // self.slots)
         cores = Cores(self.wake)
@@ -96,7 +97,7 @@ class Dispatcher:
             try:
                 close_old_connections()
                 services.heartbeat(host)
-                if lifecycle.reap():
+                if held.release_lost() + lifecycle.reap():
                     self.wake()
             except (OperationalError, InterfaceError) as error:
                 log.warning("the database does not answer: %s", error)

@@ -26,7 +26,7 @@ from webapp.hosts.models import Host
 from webapp.runs import lifecycle
 from webapp.runs.lifecycle import EVERYTHING, Claim, Ending
 from webapp.runs.models import Run
-from workers import assignment, files, scratch
+from workers import assignment, files, held, scratch
 from workers.assignment import Assignment, Waits
 from workers.cores import Cores, Tenant
 from workers.gpu import Device, free_devices
@@ -76,7 +76,7 @@ class Supervisor:
                 if tenant is None:
                     return False
                 device = free.keep(tenant.claim.run.needs)  # the others are free for other slots meanwhile
-                with scratch.folder() as work:
+                with held.hold(tenant.claim), scratch.folder() as work:
                     self._carry_out(tenant, work, device)
             return True
 

@@ -32,7 +32,7 @@ def bystander():
 
 def test_a_second_lab_is_refused_with_the_address_of_the_first(layout: Layout) -> None:
     with record.claim(layout):
-        record.write(layout, 8123, {})
+        record.write(layout, 8123, {}, {})
         with pytest.raises(Problem) as caught, record.claim(layout):
             pass
     expected = f"a lab already runs in this checkout at http://127.0.0.1:8123 (process {os.getpid()})"
@@ -50,7 +50,7 @@ def test_after_the_end_nothing_is_held_or_recorded(layout: Layout) -> None:
 def test_a_child_that_outlived_a_killed_lab_is_ended(
     layout: Layout, bystander: subprocess.Popen[bytes], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record.write(layout, 8000, {"web": bystander.pid})
+    record.write(layout, 8000, {"web": bystander.pid}, {})
     with record.claim(layout):
         assert bystander.wait(5) != 0
     assert "ended without clearing up; cleared up: web" in capsys.readouterr().out
@@ -59,7 +59,7 @@ def test_a_child_that_outlived_a_killed_lab_is_ended(
 def test_a_stale_record_does_not_harm_the_program_that_has_the_number_now(
     layout: Layout, bystander: subprocess.Popen[bytes], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record.write(layout, 8000, {"web": bystander.pid})
+    record.write(layout, 8000, {"web": bystander.pid}, {})
     stale = json.loads(layout.record.read_text())
     stale["children"][0]["started"] = "1"
     layout.record.write_text(json.dumps(stale))
@@ -81,7 +81,7 @@ def test_status_says_what_runs_and_exits_with_three_where_nothing_does(
 ) -> None:
     assert control.status(layout) == 3
     with record.claim(layout):
-        record.write(layout, 1, {"web": bystander.pid})
+        record.write(layout, 1, {"web": bystander.pid}, {})
         assert control.status(layout) == 0
     assert f"web        process {bystander.pid:<8} runs" in capsys.readouterr().out
 

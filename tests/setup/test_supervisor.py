@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from labtools import processes
+from labtools import processes, supervisor
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,8 +37,8 @@ def program(name, code, **details):
     code = f"import os, signal, time; open({str(folder)!r} + '/{name}-' + str(os.getpid()), 'w'); " + code
     return Program(name, [sys.executable, "-c", code], folder / f"{name}.log", **details)
 
-def remember(pids):
-    (folder / "known").write_text(str(pids))
+def remember(pids, troubles):
+    (folder / "known").write_text(f"{pids} {troubles}")
 """
 
 
@@ -138,21 +138,61 @@ def test_a_killed_program_is_started_again_and_its_orphans_are_ended(tmp_path: P
     assert "worker was ended by SIGKILL; starting it again" in lab.communicate(timeout=PATIENCE)[0]
 
 
-def test_a_program_that_cannot_run_is_given_up_with_its_last_words(tmp_path: Path) -> None:
+def test_a_program_that_cannot_run_waits_longer_and_longer_and_the_others_live(tmp_path: Path) -> None:
     lab = supervise(
         tmp_path,
         """
-        try:
-            with Supervisor(remember) as supervisor:
+        import labtools.supervisor
+        labtools.supervisor.LOOK_EVERY = 0.05
+        labtools.supervisor.FIRST_PAUSE = 0.4
+        with Supervisor(remember) as supervisor:
+            try:
+                supervisor.start(program("database", "time.sleep(600)", is_server=True))
                 supervisor.start(program("web", "raise SystemExit('no such module')"))
                 supervisor.watch()
-        except Problem as problem:
-            print(problem.args[0])
+            except Interrupted:
+                pass
         """,
     )
-    output = lab.communicate(timeout=PATIENCE)[0].splitlines()
-    assert output[-1] == "web ended with exit code 1: no such module"
-    assert len(seen(tmp_path, "web")) == 4
+    wait_for(tmp_path, "web", count=6)
+    assert "'web': 'web ended with exit code 1, " in (tmp_path / "known").read_text()
+    [database] = seen(tmp_path, "database")
+    assert processes.find(database)
+    lab.terminate()
+    said = lab.communicate(timeout=PATIENCE)[0].splitlines()
+    assert sum("starting it again" in line for line in said) == 3
+    waits = [line for line in said if "tried again in" in line]
+    assert waits[0].startswith("web ended with exit code 1: no such module; tried again in ")
+
+
+def test_what_a_killed_lab_had_started_ends_with_it(tmp_path: Path) -> None:
+    lab = supervise(
+        tmp_path,
+        """
+        with Supervisor(remember) as supervisor:
+            supervisor.start(program("server", "time.sleep(600)", is_server=True, stop_signal=signal.SIGINT))
+            supervisor.start(program("web", "time.sleep(600)"))
+            supervisor.watch()
+        """,
+    )
+    started = [wait_for(tmp_path, name)[0] for name in ("server", "web")]
+    lab.kill()
+    lab.communicate(timeout=PATIENCE)
+    for _ in range(600):
+        if not any(map(processes.find, started)):
+            return
+        time.sleep(0.05)
+    raise AssertionError("a server outlived its lab")
+
+
+def test_a_long_log_is_cut_while_its_program_writes(tmp_path: Path) -> None:
+    log = tmp_path / "web.log"
+    with log.open("ab", buffering=0) as writer:
+        writer.write(b"x" * (supervisor.LOG_KEPT_BYTES + 1))
+        supervisor.cut(log)
+        writer.write(b"goes on")
+    assert log.read_bytes() == b"goes on"
+    assert log.with_suffix(".old.log").stat().st_size == supervisor.LOG_KEPT_BYTES + 1
 
 
 def test_a_program_that_ends_while_it_should_become_ready_is_told_at_once(tmp_path: Path) -> None:

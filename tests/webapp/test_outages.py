@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,6 +104,21 @@ def test_a_connection_that_ends_inside_a_transaction_is_an_outage_and_a_wrong_st
         cursor.execute("SET LOCAL statement_timeout = 20")
         cursor.execute("SELECT pg_sleep(2)")
     assert outage_of(late.value) == "", "a statement that took too long: the database is there"
+
+
+@pytest.mark.django_db
+def test_every_page_tells_of_a_program_that_ends_again_and_again(settings: Any, tmp_path: Path) -> None:
+    cast, settings.VAR = make_cast(), tmp_path
+    client = signed_in(cast.ada)
+    assert "tried again" not in client.get(cast.url()).content.decode()
+    said = {"pid": 1, "troubles": {"worker": "worker was ended by SIGKILL, 5 times of late"}}
+    (tmp_path / "lab.json").write_text(json.dumps(said))
+    assert (
+        "worker was ended by SIGKILL, 5 times of late. It is tried again"
+        in client.get(cast.url()).content.decode()
+    )
+    (tmp_path / "lab.json").write_text("{")
+    assert client.get(cast.url()).status_code == 200
 
 
 @pytest.mark.django_db

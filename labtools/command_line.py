@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from labtools import control, doctor, installation, remote, repeat, testing, up
+from labtools import backup, control, doctor, installation, remote, repeat, testing, up
 from labtools.layout import Layout
 from labtools.problems import Interrupted, Problem, from_operating_system
 
@@ -59,6 +59,12 @@ def dispatch(options: argparse.Namespace, extra: Sequence[str], arguments: Seque
             if installation.environment_works(layout):
                 installation.continue_inside(layout, arguments)
             return doctor.doctor(layout, options.port)
+        case "backup" | "restore":
+            installation.ensure(layout, installation.RUNTIME)
+            installation.continue_inside(layout, arguments)
+            if options.command == "backup":
+                return backup.backup(layout, options.file)
+            return backup.restore(layout, options.file, options.replace)
         case "run":
             return remote.run(options.file, options.server)
         case "repeat":
@@ -78,6 +84,11 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("stop", help="end the lab that runs in this checkout")
     check = commands.add_parser("doctor", help="look for what would stop a start")
     check.add_argument("--port", type=port_number, default=DEFAULT_PORT)
+    keep = commands.add_parser("backup", help="write the database and the files to one archive")
+    back = commands.add_parser("restore", help="make this checkout's lab the one in an archive")
+    for command in (keep, back):
+        command.add_argument("file", type=Path, metavar="FILE.tar")
+    back.add_argument("--replace", action="store_true", help="even where this lab has data, which goes")
     submit = commands.add_parser("run", help="submit a run to a server, follow it, print its outcome")
     submit.add_argument("file", type=Path, metavar="SPEC.json")
     hand_in = commands.add_parser("import", help="upload an outcome computed elsewhere")

@@ -60,13 +60,13 @@ def _start_and_watch(layout: Layout, options: argparse.Namespace) -> int:
 
 def _prepare(layout: Layout, shared: Mapping[str, str], login: Path, demo: bool) -> None:
     """The database's tables, static files, evidence, and on the first start the administrator and demo."""
-    _manage(layout, shared, "migrate", "--no-input")
+    manage(layout, shared, "migrate", "--no-input")
     _collect_static_files(layout, shared)
     _load_evidence(layout, shared)
     if login.exists():
         return
     print("First start: creating the administrator" + (" and the demo project" if demo else ""), flush=True)
-    answer = _manage(layout, shared, "bootstrap_demo", *([] if demo else ["--no-demo"]))
+    answer = manage(layout, shared, "bootstrap_demo", *([] if demo else ["--no-demo"]))
     _keep_login(login, answer)
 
 
@@ -79,7 +79,7 @@ def _load_evidence(layout: Layout, shared: Mapping[str, str]) -> None:
     stamp = layout.var / "evidence.sha256"
     if stamp.exists() and stamp.read_text() == fingerprint.hexdigest():
         return
-    _manage(layout, shared, "import_evidence")
+    manage(layout, shared, "import_evidence")
     stamp.write_text(fingerprint.hexdigest())
 
 
@@ -89,7 +89,7 @@ def _collect_static_files(layout: Layout, shared: Mapping[str, str]) -> None:
     fingerprint = _fingerprint_of_static_files(layout)
     if stamp.exists() and stamp.read_text() == fingerprint and (layout.var / "static").is_dir():
         return
-    _manage(layout, shared, "collectstatic", "--no-input")
+    manage(layout, shared, "collectstatic", "--no-input")
     stamp.write_text(fingerprint)
 
 
@@ -104,7 +104,7 @@ def _fingerprint_of_static_files(layout: Layout) -> str:
     return digest.hexdigest()
 
 
-def _manage(layout: Layout, shared: Mapping[str, str], *command: str) -> str:
+def manage(layout: Layout, shared: Mapping[str, str], *command: str) -> str:
     """Run a management command; what it printed on stdout. Its errors go to var/log/manage.log."""
     ran = subprocess.run(
         [layout.python, "manage.py", *command],

@@ -123,7 +123,7 @@ class Postgres:
         if installed.split(".")[0] != stored:
             raise ServiceError(
                 f"{self.data} was made by PostgreSQL {stored}, the installed server is {installed}",
-                "dump it with the old version and restore it (docs/operations.md, Upgrading PostgreSQL)",
+                "back it up with the old version and restore it (docs/operations.md, Upgrading PostgreSQL)",
             )
 
     def _clear_stale_pid_file(self) -> None:

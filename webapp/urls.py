@@ -3,6 +3,7 @@
 from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
 
+from webapp.metrics import metrics
 from webapp.outages import readyz
 from webapp.viewer import viewer
 
@@ -19,6 +20,7 @@ PROJECT = "t/<slug:team>/<slug:project>/"
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),
+    path("metrics", metrics, name="metrics"),
     path("viewer/perfetto", viewer, name="viewer"),
     path("accounts/", include("webapp.accounts.sign_in_urls")),
     path("", include("webapp.api.urls")),

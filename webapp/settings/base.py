@@ -187,6 +187,9 @@ CELERY_TASK_PUBLISH_RETRY = False
 #: How long what is sent waits for a database that does not answer, before it is refused (seconds).
 OUTAGE_WAIT_SECONDS = float(os.environ.get("OUTAGE_WAIT_SECONDS", 5))
 
+#: What Prometheus sends to read /metrics (empty: administrators alone read it).
+METRICS_TOKEN = os.environ.get("METRICS_TOKEN", "")
+
 # Runs (webapp/runs/lifecycle.py, workers/). A lease outlives several heartbeats of its supervisor.
 RUN_LEASE_SECONDS = float(os.environ.get("RUN_LEASE_SECONDS", 30))
 RUN_CRASHES = 3

@@ -26,7 +26,8 @@ def test_metrics_are_counted_from_the_rows_and_closed_to_others(settings: Any) -
     cast, now = make_cast(), timezone.now()
     made, artifact = experiment(cast.project), ready(cast.project)
     host = Host.objects.create(name="gpu-1", slots=4, heartbeat_at=now - timedelta(seconds=90))
-    run_in(made, artifact, Run.State.QUEUED, effort="minutes", queued_at=now - timedelta(seconds=60))
+    waits = run_in(made, artifact, Run.State.QUEUED, effort="minutes")
+    Run.objects.filter(pk=waits.pk).update(queued_at=now - timedelta(seconds=60))
     late = {"host": host, "lease_until": now - timedelta(seconds=1), "attempt": 3, "infrastructure_losses": 2}
     run_in(made, artifact, Run.State.RUNNING, **late)
     for seconds in (10, 20, 30):

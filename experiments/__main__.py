@@ -1,5 +1,5 @@
-"""``python -m experiments``: run, list, claims, inspect, formats, hardware, suite, profile, capture, advise,
-calibrate, communication, rules.
+"""``python -m experiments``: run, list, claims, inspect, formats, hardware, suite, suites, profile, capture,
+advise, calibrate, communication, rules.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from experiments.commands import (
     rules,
     run,
     suite,
+    suites,
 )
 from experiments.core.errors import LabError
 from experiments.core.garbage import collect_rarely
@@ -30,7 +31,19 @@ from experiments.core.garbage import collect_rarely
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     verbs = top.add_subparsers(required=True, metavar="COMMAND")
-    for module in (run, catalog, claims, inspect, model, advise, suite, calibrate, communication, rules):
+    for module in (
+        run,
+        catalog,
+        claims,
+        inspect,
+        model,
+        advise,
+        suite,
+        suites,
+        calibrate,
+        communication,
+        rules,
+    ):
         module.add(verbs)
     return top
 

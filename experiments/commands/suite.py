@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from experiments.commands.output import progress_of, progress_option, table, write_json
+from experiments.commands.suite_runs import carry_out
 from experiments.core.dashboard import dashboard_status
 from experiments.core.differences import is_unseen
-from experiments.core.errors import BadInput, LabError
-from experiments.core.progress import part
+from experiments.core.errors import BadInput
 from experiments.core.published_figures import Against, mean_error, verdicts_in_words
 from experiments.core.spec import Outcome
 from experiments.core.suites import (
@@ -24,7 +24,6 @@ from experiments.core.suites import (
     value_grid,
 )
 from experiments.core.units import human, significant
-from experiments.run import run
 
 SHOWN = ("peak_memory", "step_time", "avg_jct", "makespan", "normalized_latency_p50", "latency", "mfu")
 
@@ -47,17 +46,14 @@ def call(arguments: argparse.Namespace) -> int:
         suite = suite.with_data(arguments.data)
     rows, failed = [], 0
     outcomes: dict[str, Outcome] = {}
-    for done, (title, spec) in enumerate(suite.specs()):
-        progress = part(progress_of(arguments), done / len(suite.runs), (done + 1) / len(suite.runs))
-        try:
-            outcome = run(spec, progress)
-        except LabError as error:
+    for number, ended in enumerate(carry_out(suite, progress_of(arguments))):
+        if ended.outcome is None:
             failed += 1
-            rows.append((title, "error", "", str(error)))
+            rows.append((ended.title, "error", "", ended.error))
             continue
-        outcomes[title] = outcome
-        rows.append((title, outcome.status, dashboard_status(outcome.provenance), _figures(outcome)))
-        _keep(outcome, arguments, suite, done)
+        outcomes[ended.title] = outcome = ended.outcome
+        rows.append((ended.title, outcome.status, dashboard_status(outcome.provenance), _figures(outcome)))
+        _keep(outcome, arguments, suite, number)
     if not arguments.json:
         print(run_table(rows))
         for metric in suite.grid_metrics:

@@ -30,6 +30,8 @@ published figure is, where that is another than the suite's.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import math
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -37,8 +39,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from experiments.core import jsonio
 from experiments.core.differences import EQUAL, NO_DIFFERENCE
 from experiments.core.errors import BadInput
+from experiments.core.package_files import is_package_file, path_of
 from experiments.core.published_figures import Against, Agreement
 from experiments.core.spec import RunSpec, load_spec
 
@@ -100,6 +104,19 @@ class Suite:
         """The metrics that have a table by workload and policy; none for a suite that is no grid."""
         return (self.value, *self.also) if self.rows else ()
 
+    @functools.cached_property
+    def digest(self) -> str:
+        """Return the SHA-256 of all that its figures depend on: titles, specs, and the files it brings."""
+        given = [row["workload"] for _, row in self.runs]
+        extra = {one.get("options", {}).get("extra") or "" for one in given}
+        named = {one["source"] for one in given} | extra
+        files = {
+            name: hashlib.sha256(path_of(name).read_bytes()).hexdigest()
+            for name in sorted(named)
+            if is_package_file(name)
+        }
+        return jsonio.digest({"runs": [[title, dict(row)] for title, row in self.runs], "files": files})
+
     def specs(self) -> list[tuple[str, RunSpec]]:
         return [(title, load_spec(dict(row))) for title, row in self.runs]
 
@@ -112,17 +129,24 @@ def load_suite(name: str) -> Suite:
     """The suite called ``name``; ``BadInput`` names the file and the run that is wrong."""
     if name not in suite_names():
         raise BadInput(f"unknown suite {name!r}", "suite", "one of " + ", ".join(suite_names()))
+    path = FOLDER / f"{name}.toml"
+    return _load_file(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=64)
+def _load_file(path: Path, changed: int) -> Suite:
+    """Read a suite, once for each time that its file ``changed``."""
     try:
-        data = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
-        raise BadInput(str(error), f"{name}.toml", "a TOML file") from None
+        raise BadInput(str(error), path.name, "a TOML file") from None
     defaults = data.get("defaults", {})
     grid = data.get("grid", {"policies": [], "on": []})
     rows = [*data.get("run", []), *_grid(grid)]
     cited = [*rows, *data.get("cited", [])]
     suite = Suite(
-        name,
-        data.get("title", name),
+        path.stem,
+        data.get("title", path.stem),
         data.get("about", ""),
         tuple(_run(defaults, row) for row in rows),
         data.get("value", ""),

@@ -59,6 +59,11 @@ class Entry:
         return self.run.mode
 
     @property
+    def has_page(self) -> bool:
+        """Whether its run is stored; what shipped with a release has no page of its own."""
+        return not self.run._state.adding
+
+    @property
     def question(self) -> tuple[tuple[str, Any], ...]:
         """What the policies of a comparison are asked about: workload, its options and hardware, by key.
 
@@ -196,12 +201,17 @@ def compare(
     ``titles`` name runs that are called otherwise than by their policy.
     """
     entries = [_titled(entry, titles or {}) for entry in _entries(runs, choice.unfold)]
-    entries = _with_older_noise(entries)
+    return compare_entries(_with_older_noise(entries), choice, pinned)
+
+
+def compare_entries(entries: Sequence[Entry], choice: Choice, pinned: str = "") -> Comparison:
+    """The lines of a comparison; those with titles stand in the order that they come in."""
     constants, differing, of_some = _split(entries)
     columns = _columns(entries, (*differing, *constants, *of_some), differing, choice)
     baseline = _baseline(entries, choice.baseline or pinned)
     shown = [column for column in columns if column.shown]
-    order = choice if choice.sort or titles else replace(choice, **_usual_order(entries))
+    is_titled = any(entry.title for entry in entries)
+    order = choice if choice.sort or is_titled else replace(choice, **_usual_order(entries))
     lines = [_line(entry, shown, differing, baseline) for entry in _sorted(entries, order)]
     modes = {entry.mode for entry in entries}
     return Comparison(
@@ -213,7 +223,7 @@ def compare(
             if key != "mode" and value is not None and not (key.startswith(KNOB) and _one_each(entries))
         ),
         mode=modes.pop() if len(modes) == 1 else "",
-        repeated=len({run.seed for run in runs}) > 1,
+        repeated=len({run.seed for entry in entries for run in entry.runs}) > 1,
         baseline=baseline,
         order=f"-{order.sort}" if order.descending else order.sort,
     )
@@ -255,11 +265,16 @@ def _entry(group: Sequence[tuple[Run, dict[str, Any]]], unfold: bool) -> Entry:
     for run, _ in group:
         for row in run.metrics.all():
             values.setdefault(row.name, []).append(row.value)
+    return Entry(tuple(run for run, _ in group), parameters, estimates_of(values))
+
+
+def estimates_of(values: Mapping[str, Sequence[float]]) -> dict[str, Estimate]:
+    """An estimate of each figure from its values in all repeats; a ratio's has its interval."""
     estimates = {name: estimate(found) for name, found in values.items() if name not in ENDS}
     for name, (low, high) in INTERVALS.items():
         if name in estimates:
             estimates[name] = with_ends(estimates[name], values.get(low, ()), values.get(high, ()))
-    return Entry(tuple(run for run, _ in group), parameters, estimates)
+    return estimates
 
 
 def _split(entries: Sequence[Entry]) -> tuple[dict[str, Any], list[str], list[str]]:

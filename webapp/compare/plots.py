@@ -12,11 +12,10 @@ from webapp.accounts.models import Project
 from webapp.compare import labels
 from webapp.compare.choice import Choice
 from webapp.compare.comparison import Comparison, Entry, Line
-from webapp.compare.figures.marks import by_mechanism, look_of
+from webapp.compare.figures.marks import addresses, by_mechanism, look_of
 from webapp.compare.parameters import WORKLOAD, label_of, shown_value
 from webapp.compare.statistics import pareto_front
 from webapp.hosts.evidence import NOT_VALIDATED, SimulatorErrors
-from webapp.navigation import project_url
 
 #: So many points have their names next to them; of more only the front's, and every name is on hover.
 LABELED = 12
@@ -155,7 +154,7 @@ def _points(
         "y": [entry.estimates[y].value for entry in entries],
         "text": [beside[id(entry)][0] for entry in entries],
         "textposition": [beside[id(entry)][1] for entry in entries],
-        "href": [project_url(project, "runs:run", run=entry.run.pk) for entry in entries],
+        "href": addresses(entries, project),
     }
 
 
@@ -212,7 +211,7 @@ def bars(comparison: Comparison, choice: Choice, project: Project) -> dict[str, 
         members = [entry for entry in having if entry.mode == mode]
         x = [called[id(entry)] for entry in members]
         y = [entry.estimates[metric].value for entry in members]
-        href = [project_url(project, "runs:run", run=entry.run.pk) for entry in members]
+        href = addresses(members, project)
         series.append({"name": mode, "x": x, "y": y, "href": href})
     return _plot(METRICS[metric].label, "bar", series, metric) | {"metric": metric}
 

@@ -1,4 +1,6 @@
-"""Verdicts on claims: what the runs of a claim gave in a project, and what shipped with the release."""
+"""Verdicts on claims: what the runs of a claim gave in a project, and what shipped with the release; and the
+shipped results of suites.
+"""
 
 from __future__ import annotations
 
@@ -50,3 +52,24 @@ class ShippedVerdict(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["family", "policy", "claim"], name="one_shipped_verdict_a_claim")
         ]
+
+
+class ShippedSuite(models.Model):
+    """What a suite gave when the release was made (``docs/evidence/suites-*.json``), for every project.
+
+    ``digest`` names the suite as it was then: results of other runs are not shown. ``left_out`` says why
+    there are none; ``seconds`` is how long it took, ``runs`` has a row of evidence for each run.
+    """
+
+    suite = models.CharField(max_length=80, unique=True)
+    digest = models.CharField(max_length=64)
+    revision = models.CharField(max_length=64, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    seconds = models.FloatField(default=0.0)
+    left_out = models.TextField(blank=True)
+    host = models.JSONField(default=dict)
+    versions = models.JSONField(default=dict)
+    runs = models.JSONField(default=list)
+
+    def __str__(self) -> str:
+        return f"{self.suite} as shipped"

@@ -1,12 +1,11 @@
-"""Suites as a paper prints them: the last finished runs of each in a project, under the titles that the suite
-gives.
+"""Suites as papers print them, under the titles that they give: the last finished runs of each in a project,
+or what shipped with the release.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from uuid import UUID
 
 from django.http import Http404
 
@@ -22,43 +21,57 @@ from experiments.core.suites import (
     value_grid,
 )
 from webapp.accounts.models import Project
-from webapp.compare.comparison import Comparison
+from webapp.compare.choice import Choice
+from webapp.compare.comparison import Comparison, compare, compare_entries
 from webapp.compare.filters import comparable
 from webapp.nightly.suites import title_of
+from webapp.papers.beside import Beside, put_beside
+from webapp.papers.models import ShippedSuite
+from webapp.papers.shipped_suites import shipped_entries, shipped_suite, shipped_suites
 from webapp.runs.models import Experiment, Run
 
 #: So many of a suite's newest experiments are looked at for one that has ended.
 LOOKED_AT = 20
+#: What there is of a suite that nobody ran: no finished and no running experiment.
+NEVER = (None, None)
+#: Whose results an address asks for.
+OWN, SHIPPED = "own", "shipped"
 
 
 @dataclass(frozen=True)
 class SuiteState:
     """``finished`` is the newest experiment of the suite whose runs have all ended, some of them well;
-    ``running`` a newer one that has not ended."""
+    ``running`` a newer one that has not ended; ``release`` is what shipped, or why nothing did."""
 
     suite: Suite
     finished: Experiment | None
     running: Experiment | None
+    release: ShippedSuite | None
 
     @property
     def name(self) -> str:
         return self.suite.name
 
     @property
+    def shipped(self) -> ShippedSuite | None:
+        """What shipped; ``None`` where there are no figures of it."""
+        return self.release if self.release and not self.release.left_out else None
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        return tuple(sorted({str(row.get("mode", "simulated")) for _, row in self.suite.runs}))
+
+    @property
     def family(self) -> str:
         return ", ".join(sorted({str(row["family"]) for _, row in self.suite.runs}))
 
 
-@dataclass(frozen=True)
-class TitledRuns:
-    """Runs in the suite's order, and what it calls each."""
-
-    runs: tuple[Run, ...]
-    titles: dict[UUID, str]
-
-
 def states(project: Project) -> list[SuiteState]:
-    return [state(project, name) for name in suite_names()]
+    """How every suite stands in the project."""
+    releases, made = shipped_suites(), Experiment.objects.filter(project=project, request__has_key="suite")
+    tried = set(made.order_by().values_list("request__suite", flat=True).distinct())
+    own = {name: _newest(_tried(project, name)) if name in tried else NEVER for name in suite_names()}
+    return [SuiteState(load_suite(name), *found, releases.get(name)) for name, found in own.items()]
 
 
 def state(project: Project, name: str) -> SuiteState:
@@ -67,12 +80,12 @@ def state(project: Project, name: str) -> SuiteState:
         suite = load_suite(name)
     except BadInput as error:
         raise Http404(str(error)) from None
-    tried = (
-        Experiment.objects.filter(project=project, request__suite=name)
-        .not_trashed()
-        .with_counts()[:LOOKED_AT]
-    )
-    return SuiteState(suite, *_newest(tried))
+    return SuiteState(suite, *_newest(_tried(project, name)), shipped_suite(suite))
+
+
+def _tried(project: Project, name: str) -> Iterable[Experiment]:
+    made = Experiment.objects.filter(project=project, request__suite=name)
+    return made.not_trashed().with_counts()[:LOOKED_AT]
 
 
 def _newest(tried: Iterable[Experiment]) -> tuple[Experiment | None, Experiment | None]:
@@ -138,11 +151,33 @@ def published_of(suite: Suite, comparison: Comparison) -> Published | None:
     return Published(rows, mean_error(rows), agreement_of(suite, rows), verdicts_in_words(rows))
 
 
-def titled_runs(found: SuiteState, project: Project) -> TitledRuns:
+def whose(found: SuiteState, asked: str) -> str:
+    """Whose results are shown: the project's own unless others are asked for; empty where there are none."""
+    there = [name for name, one in ((OWN, found.finished), (SHIPPED, found.shipped)) if one]
+    return asked if asked in there else next(iter(there), "")
+
+
+def compare_suite(found: SuiteState, project: Project, shown: str, choice: Choice) -> Comparison:
+    """The project's own runs of the suite, or those that shipped, in the suite's order."""
+    if shown == OWN:
+        return _compare_own(found, project, choice)
+    assert found.shipped is not None
+    return compare_entries(list(shipped_entries(found.shipped)), choice)
+
+
+def _compare_own(found: SuiteState, project: Project, choice: Choice) -> Comparison:
     """The runs of the finished experiment; one that the suite does not know any more comes last."""
     assert found.finished is not None
     order = {title: place for place, (title, _) in enumerate(found.suite.runs)}
     runs = list(comparable(project).filter(experiment=found.finished).select_related("experiment"))
     titles = {run.pk: title_of(run) for run in runs}
     runs.sort(key=lambda run: order.get(titles[run.pk], len(order)))
-    return TitledRuns(tuple(runs), titles)
+    return compare(runs, choice, titles=titles)
+
+
+def own_beside_shipped(found: SuiteState, project: Project) -> Beside | None:
+    """The project's figures next to those that shipped; ``None`` where there are not both."""
+    if not (found.finished and found.shipped):
+        return None
+    own, shipped = (compare_suite(found, project, one, Choice()) for one in (OWN, SHIPPED))
+    return put_beside(found.suite, own, shipped)

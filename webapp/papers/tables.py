@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import django_tables2 as tables
+from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -62,7 +64,7 @@ class SystemTable(Listing):
         return value or record.policy.summary()
 
     def render_modes(self, value: tuple[str, ...]) -> str:
-        return format_html_join(" ", "{}", ((presentation.mode_badge(self.request, mode),) for mode in value))
+        return mode_badges(self.request, value)
 
     def value_modes(self, value: tuple[str, ...]) -> str:
         return ", ".join(value)
@@ -75,6 +77,10 @@ class SystemTable(Listing):
 
     def value_verdicts(self, value: Any) -> str:
         return ", ".join(f"{count} {name}" for name, count in value.items())
+
+
+def mode_badges(request: HttpRequest, modes: Iterable[str]) -> SafeString:
+    return format_html_join(" ", "{}", ((presentation.mode_badge(request, mode),) for mode in modes))
 
 
 def cells(system: System) -> SafeString:

@@ -16,7 +16,6 @@ from experiments.core.policy import FAMILIES
 from experiments.core.verdicts import MEANINGS
 from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare.choice import choice_of
-from webapp.compare.comparison import compare
 from webapp.compare.export import FORMATS, to_latex
 from webapp.compare.figures.chosen import draw_chosen
 from webapp.compare.listing import Fixed, asked_export
@@ -120,27 +119,38 @@ def check(request: ProjectRequest, family: str, policy: str) -> HttpResponse:
 @require_safe
 @in_project()
 def suites(request: ProjectRequest) -> HttpResponse:
-    """The papers' tables: every suite and how it stands in this project."""
-    table = SuiteTable(paper_suites.states(request.project), request)
-    return asked_export(request, table) or render(request, "papers/suites.html", {"table": table})
+    """The papers' tables: every suite, what shipped of it and how it stands in this project."""
+    found = paper_suites.states(request.project)
+    table = SuiteTable(found, request)
+    page = {
+        "table": table,
+        "total": len(found),
+        "shipped": [state for state in found if state.shipped],
+        "own": sum(state.finished is not None for state in found),
+    }
+    return asked_export(request, table) or render(request, "papers/suites.html", page)
 
 
 @require_safe
 @in_project()
 def suite(request: ProjectRequest, suite: str) -> HttpResponse:
-    """The last finished runs of a suite as a table and figures, and as text to paste into a paper."""
+    """A suite's results as tables and a figure, and as text to paste into a paper: the project's own or what
+    shipped.
+    """
     found = paper_suites.state(request.project, suite)
-    page: dict[str, Any] = {"found": found, "command": paper_suites.command_of(found.suite)}
-    if found.finished is None:
+    shown = paper_suites.whose(found, request.GET.get("of", ""))
+    page: dict[str, Any] = {"found": found, "command": paper_suites.command_of(found.suite), "shown": shown}
+    if not shown:
         return render(request, "papers/suite.html", page)
-    titled, choice = paper_suites.titled_runs(found, request.project), choice_of(request.GET)
-    comparison, errors = compare(titled.runs, choice, titles=titled.titles), simulator_errors(request)
+    choice, errors = choice_of(request.GET), simulator_errors(request)
+    comparison = paper_suites.compare_suite(found, request.project, shown, choice)
     table = export_table(comparison, found.suite.title, errors)
     page |= {
         "comparison": comparison,
         "lines": comparison.lines,
         "grids": paper_suites.grids_of(found.suite, comparison),
         "published": paper_suites.published_of(found.suite, comparison),
+        "beside": paper_suites.own_beside_shipped(found, request.project),
         "figure": draw_chosen(comparison, None, choice, request.project, errors),
         "texts": [(name, label, FORMATS[name].write(table)) for name, label in PASTED],
     }

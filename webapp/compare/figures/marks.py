@@ -53,7 +53,8 @@ def by_mechanism(entries: Sequence[Entry], family: str) -> dict[str, list[Entry]
 
 
 def addresses(entries: Sequence[Entry], project: Project) -> list[str]:
-    return [project_url(project, "runs:run", run=entry.run.pk) for entry in entries]
+    """Where a click on each leads; empty for what has no page."""
+    return [project_url(project, "runs:run", run=one.run.pk) if one.has_page else "" for one in entries]
 
 
 def figure_json(title: str, kind: str, x: tuple[str, str], y: tuple[str, str], **more: Any) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class Coordinates {
   xOf(i) { return SIDE + i * this.gap; }
 
   lineOf({ name, href, color, places, texts }) {
-    const link = shape("a", { href, class: "run", tabindex: "-1" });
+    const link = href ? shape("a", { href, class: "run", tabindex: "-1" }) : shape("g", { class: "run" });
     const points = places.map((place, i) => `${this.xOf(i)},${heightOf(place)}`).join(" ");
     const line = shape("polyline", { points, stroke: `var(--${color})` });
     line.append(shape("title", {}, `${name}\n${texts.map((text, i) => `${this.axes[i].label} ${text}`).join("\n")}`));

@@ -188,7 +188,7 @@ function draw(canvas) {
   drawParts(canvas, parts, layout(plot, xScale, yScale, narrow), options, (traces) => roomForLegend(canvas, traces));
   if (!canvas.dataset.linked) {
     canvas.dataset.linked = "yes";
-    canvas.on("plotly_click", (event) => { if (typeof event.points[0].customdata === "string") window.location.assign(event.points[0].customdata); });
+    canvas.on("plotly_click", (event) => { const href = event.points[0].customdata; if (href && typeof href === "string") window.location.assign(href); });
   }
 }
 

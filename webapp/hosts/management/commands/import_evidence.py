@@ -1,6 +1,7 @@
 """``manage.py import_evidence [FILE...]``: puts evidence where pages show it; without a file, all that ships.
 
-Files of ``experiments.validate`` stand on the Hosts page, those of ``claims --run --out`` in the catalog.
+Files of ``experiments.validate`` stand on the Validation page, those of ``claims --run --out`` in the
+catalog, those of ``suites --run --out`` in Tables.
 """
 
 from __future__ import annotations
@@ -15,15 +16,18 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from experiments.core import jsonio
-from experiments.core.claim_evidence import FORMAT
+from experiments.core import claim_evidence, jsonio, suite_evidence
 from experiments.core.errors import BadInput
 from webapp.hosts.models import Validation
 from webapp.papers.shipped import import_verdicts
+from webapp.papers.shipped_suites import import_suites
+
+#: What stores a file by what it says of itself; one that says nothing is of devices.
+FORMATS = {claim_evidence.FORMAT: import_verdicts, suite_evidence.FORMAT: import_suites}
 
 
 class Command(BaseCommand):
-    help = "Loads evidence of devices and of claims; what is already there is left alone."
+    help = "Loads evidence of devices, claims and suites; what is already there is left alone."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("files", nargs="*", type=Path, help="all of docs/evidence where none is named")
@@ -36,8 +40,8 @@ class Command(BaseCommand):
         try:
             content = path.read_bytes()
             evidence = jsonio.loads(content, path.name)
-            if isinstance(evidence, dict) and evidence.get("format") == FORMAT:
-                return import_verdicts(evidence, path.name)
+            if isinstance(evidence, dict) and evidence.get("format") in FORMATS:
+                return FORMATS[evidence["format"]](evidence, path.name)
             device, moment = evidence["device"], evidence["started"]
         except (OSError, BadInput) as error:
             raise CommandError(str(error)) from None

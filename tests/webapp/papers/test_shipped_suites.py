@@ -9,11 +9,16 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
+from experiments.core.claim_evidence import key_of
+from experiments.core.claims import chosen_claims
 from experiments.core.suites import load_suite
-from tests.webapp.cast import Cast, signed_in
+from experiments.core.verdicts import REPRODUCED
+from tests.webapp.cast import Cast, experiment, signed_in
 from webapp.nightly.suites import title_of
-from webapp.papers.models import ShippedSuite
+from webapp.papers.models import ClaimCheck, ShippedSuite
 from webapp.runs.models import Experiment, Run, RunMetric
 
 pytestmark = pytest.mark.django_db
@@ -107,3 +112,22 @@ def test_it_is_loaded_once_a_newer_file_takes_its_place_and_a_changed_suite_show
     assert "its runs have changed since the release" in page
     with pytest.raises(CommandError, match="lacks title"):
         load(tmp_path, runs=[{}])
+
+
+def test_what_shipped_and_what_was_checked_ask_no_more_queries(cast: Cast, tmp_path: Path) -> None:
+    """Pages of a hundred systems and eighteen tables: as many queries as when there was nothing to show."""
+    vera = signed_in(cast.vera)
+
+    def count(address: str) -> int:
+        with CaptureQueriesContext(connection) as queries:
+            assert vera.get(cast.url(address)).status_code == 200
+        return len(queries)
+
+    before = count("systems/"), count("tables/")
+    load(tmp_path)
+    made = experiment(cast.project)
+    for owned in chosen_claims("memory", None)[:40]:
+        family, policy, claim = key_of(owned)
+        said = {"verdict": REPRODUCED, "ours": 1.0, "experiment": made}
+        ClaimCheck.objects.create(family=family, policy=policy, claim=claim, **said)
+    assert (count("systems/"), count("tables/")) == before

@@ -491,6 +491,9 @@ def test_an_experiment_is_put_together_on_one_screen_and_nothing_chosen_is_lost(
         page.go_back()
         heading.get_by_text("vdnn-all").wait_for()
         assert page.get_by_label("batch", exact=True).input_value() == "1, 2"
+        page.get_by_text("As a command").click()
+        assert page.locator("#command-api").inner_text().count('"vdnn-all"') == 4
+        page.keyboard.press("Escape")
         launch.click()
         page.wait_for_url("**/experiments/*-*/")
         assert Run.objects.filter(kind="policy").count() == 4

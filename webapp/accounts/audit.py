@@ -17,6 +17,7 @@ AUDITED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("accounts.Project", ("name", "slug", "description", "trashed_at")),
     ("artifacts.Artifact", ("name", "trashed_at")),
     ("runs.Experiment", ("name", "trashed_at")),
+    ("runs.Preset", ("name", "address")),
     ("nightly.Schedule", ("suite", "hour", "minute", "enabled")),
     ("api.ApiToken", ("name", "role", "revoked_at")),
 )

@@ -7,10 +7,15 @@ from typing import Any
 from django import forms
 
 from experiments.core.suites import load_suite, suite_names
+from webapp.accounts.models import Project
+from webapp.runs.models import Preset
+
+#: How the choice of a preset begins.
+PRESET = "preset:"
 
 
 class ScheduleForm(forms.Form):
-    suite = forms.ChoiceField(label="Suite")
+    suite = forms.ChoiceField(label="Suite or preset")
     at = forms.TimeField(
         label="Every day at (UTC)",
         initial="02:00",
@@ -18,9 +23,16 @@ class ScheduleForm(forms.Form):
         widget=forms.TimeInput(attrs={"type": "time"}, format="%H:%M"),
     )
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, project: Project, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._presets = {f"{PRESET}{preset.pk}": preset for preset in project.presets.all()}
         suites = [load_suite(name) for name in suite_names()]
-        self.fields["suite"].choices = [  # type: ignore[attr-defined]
-            (suite.name, f"{suite.title} ({len(suite.runs)} runs)") for suite in suites
-        ]
+        own = [("Presets of this project", [(key, str(preset)) for key, preset in self._presets.items()])]
+        shipped = [(suite.name, f"{suite.title} ({len(suite.runs)} runs)") for suite in suites]
+        grouped = [*(own if self._presets else []), ("Suites", shipped)]
+        self.fields["suite"].choices = grouped  # type: ignore[attr-defined]
+
+    def clean_suite(self) -> str | Preset:
+        """The name of a suite, or the preset."""
+        chosen = str(self.cleaned_data["suite"])
+        return self._presets.get(chosen, chosen)

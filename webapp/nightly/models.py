@@ -1,4 +1,4 @@
-"""Schedules of suites and the nights they ran."""
+"""Schedules of suites and presets, and the nights they ran."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ from django.db import models
 from django_celery_beat.models import PeriodicTask
 
 from webapp.accounts.models import Project, User
-from webapp.runs.models import Experiment
+from webapp.runs.models import Experiment, Preset
 
 
 class Schedule(models.Model):
-    """A suite of ``experiments/suites`` that a project runs at a time of day (UTC)."""
+    """A suite of ``experiments/suites`` that a project runs at a time of day (UTC), or one of its presets.
+
+    ``suite`` is the name of either.
+    """
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="schedules")
     suite = models.CharField(max_length=80)
+    preset = models.ForeignKey(
+        Preset, on_delete=models.PROTECT, null=True, blank=True, related_name="schedules"
+    )
     hour = models.PositiveSmallIntegerField(default=2)
     minute = models.PositiveSmallIntegerField(default=0)
     enabled = models.BooleanField(default=True)

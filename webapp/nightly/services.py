@@ -15,7 +15,7 @@ from webapp.nightly import suites
 from webapp.nightly.models import Night, Schedule
 from webapp.presentation import MOMENT_FORMAT
 from webapp.runs import queue
-from webapp.runs.models import Run
+from webapp.runs.models import Preset, Run
 
 #: A slot whose message came later than this is not made up for: it would run into the working day.
 GRACE = timedelta(hours=6)
@@ -23,10 +23,15 @@ UNFINISHED = (Run.State.QUEUED, Run.State.RUNNING)
 
 
 @transaction.atomic
-def create_schedule(project: Project, user: User | None, suite: str, hour: int, minute: int) -> Schedule:
-    """Runs ``suite`` every day at this time (UTC), sent by beat."""
-    load_suite(suite)
-    made = Schedule.objects.create(project=project, suite=suite, hour=hour, minute=minute, created_by=user)
+def create_schedule(
+    project: Project, user: User | None, suite: str | Preset, hour: int, minute: int
+) -> Schedule:
+    """Runs the suite of that name, or a preset, every day at this time (UTC), sent by beat."""
+    preset = suite if isinstance(suite, Preset) else None
+    name = preset.name if preset else load_suite(str(suite)).name
+    made = Schedule.objects.create(
+        project=project, suite=name, preset=preset, hour=hour, minute=minute, created_by=user
+    )
     crontab, _ = CrontabSchedule.objects.get_or_create(
         hour=hour, minute=minute, day_of_week="*", day_of_month="*", month_of_year="*", timezone="UTC"
     )
@@ -103,7 +108,10 @@ def _obstacle(night: Night) -> str:
 
 
 def _submit(night: Night) -> None:
-    schedule = night.schedule
+    schedule, slot = night.schedule, f"{night.slot:{MOMENT_FORMAT}}"
+    if schedule.preset:
+        name = f"{schedule.preset}, {slot}"
+        night.experiment = suites.submit_preset(schedule.preset, schedule.created_by, name)
+        return
     suite = load_suite(schedule.suite)
-    name = f"{suite.title}, {night.slot:{MOMENT_FORMAT}}"
-    night.experiment = suites.submit(suite, schedule.project, schedule.created_by, name)
+    night.experiment = suites.submit(suite, schedule.project, schedule.created_by, f"{suite.title}, {slot}")

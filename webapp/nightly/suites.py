@@ -1,7 +1,8 @@
-"""A suite of ``experiments/suites`` as trials of a project."""
+"""A suite of ``experiments/suites``, or a preset, as trials of a project."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from experiments.core.errors import BadInput
@@ -9,7 +10,8 @@ from experiments.core.suites import Suite, is_users
 from webapp.accounts.models import Project, User
 from webapp.runs import references
 from webapp.runs.grid import Trial
-from webapp.runs.models import Experiment, Run
+from webapp.runs.models import Experiment, Preset, Run
+from webapp.runs.presets import titles_of, trials_of_preset
 from webapp.runs.services import submit_experiment
 from webapp.runs.specs import Submission, identity, spec_of
 
@@ -18,14 +20,26 @@ def submit(suite: Suite, project: Project, user: User | None, name: str) -> Expe
     """The suite's runs as an experiment that remembers the title of each. ``BadInput`` says which run is
     wrong.
     """
-    titled = trials_of(suite, project, user)
+    return _submit(trials_of(suite, project, user), project, user, name, {"suite": suite.name})
+
+
+def submit_preset(preset: Preset, user: User | None, name: str) -> Experiment:
+    """The runs that the preset now is, each with a title. ``BadInput`` says what of it is gone."""
+    trials = trials_of_preset(preset)
+    titled = list(zip(titles_of(trials), trials, strict=True))
+    return _submit(titled, preset.project, user, name, {"preset": preset.pk})
+
+
+def _submit(
+    titled: Sequence[tuple[str, Trial]], project: Project, user: User | None, name: str, of: dict[str, Any]
+) -> Experiment:
     titles = {identity(spec_of(trial)): title for title, trial in titled}
     return submit_experiment(
         project,
         user,  # type: ignore[arg-type]  # whoever made the schedule may have left
         name=name,
         trials=[trial for _, trial in titled],
-        request={"suite": suite.name, "titles": titles},
+        request={**of, "titles": titles},
     )
 
 

@@ -23,12 +23,13 @@ from webapp.nightly.models import Night, Schedule
 from webapp.nightly.recent import trends_of
 from webapp.nightly.sample import sample_page
 from webapp.nightly.tables import AlertTable, NightTable, ScheduleTable, schedule_rows
+from webapp.runs.models import Preset
 
 LAST_NIGHTS = 14
 
 
 def _schedule(request: ProjectRequest, schedule: int) -> Schedule:
-    found = Schedule.objects.select_related("project__team", "task")
+    found = Schedule.objects.select_related("project__team", "task", "preset")
     return get_object_or_404(found, pk=schedule, project=request.project)
 
 
@@ -36,7 +37,7 @@ def _schedule(request: ProjectRequest, schedule: int) -> Schedule:
 @in_project()
 def index(request: ProjectRequest) -> HttpResponse:
     """All schedules with their last nights; a POST makes one."""
-    form = ScheduleForm(request.POST or None)
+    form = ScheduleForm(request.project, request.POST or None, initial=request.GET.dict())
     if request.method == "POST" and form.is_valid():
         return _create(request, form.cleaned_data["suite"], form.cleaned_data["at"])
     schedules = request.project.schedules.select_related("created_by").order_by("suite", "hour", "minute")
@@ -56,9 +57,10 @@ def recent(request: ProjectRequest) -> HttpResponse:
     return render(request, "nightly/recent.html", {"trends": trends, "total": total})
 
 
-def _create(request: ProjectRequest, suite: str, at: time) -> HttpResponse:
+def _create(request: ProjectRequest, suite: str | Preset, at: time) -> HttpResponse:
     """A schedule; of the same suite at the same time there is one, and another time is said to be another."""
-    others = request.project.schedules.filter(suite=suite).order_by("pk")
+    preset = suite if isinstance(suite, Preset) else None
+    others = request.project.schedules.filter(suite=str(suite), preset=preset).order_by("pk")
     first = others.filter(hour=at.hour, minute=at.minute).first() or others.first()
     if first and (first.hour, first.minute) == (at.hour, at.minute):
         messages.warning(
@@ -81,14 +83,15 @@ def schedule(request: ProjectRequest, schedule: int) -> HttpResponse:
     chosen = [name for name in request.GET.getlist("metric") if name in past.metrics]
     shown = chosen or past.metrics[: history.CHARTS_AT_FIRST]
     nights = calendar.count_nights(found)
-    suite = load_suite(found.suite)
-    command = f"python -m experiments suite {suite.name}"
+    suite = None if found.preset else load_suite(found.suite)
+    command = f"python -m experiments suite {suite.name}" if suite else ""
     cells = calendar.cells(nights)
     alerts = AlertTable(steps.alerts(past), request)
     table = NightTable(cells, request, command=command, per_page=LAST_NIGHTS)
     page = {
         "schedule": found,
-        "suite": suite,
+        "title": suite.title if suite else found.suite,
+        "about": suite.about if suite else "",
         "weeks": calendar.weeks(found, nights, timezone.now()),
         "nights": table,
         "metrics": past.metrics,

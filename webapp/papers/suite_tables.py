@@ -29,7 +29,7 @@ class SuiteTable(Listing):
     modes = tables.Column(verbose_name="Is", orderable=False, attrs=WIDE)
     runs = FigureColumn(accessor="suite__runs", verbose_name="Runs", orderable=False, attrs=WIDE_RIGHT)
     release = tables.Column(verbose_name="As shipped", orderable=False, empty_values=())
-    state = tables.Column(accessor="name", verbose_name="In this project", orderable=False)
+    state = tables.Column(accessor="name", verbose_name="In this project", orderable=False, attrs=WIDE)
     finished = MomentColumn(accessor="finished__created_at", verbose_name="Last finished", attrs=WIDE)
 
     def render_suite(self, value: str, record: SuiteState) -> str:

@@ -23,6 +23,7 @@ from webapp.compare.tables import export_table
 from webapp.navigation import project_url
 from webapp.papers import catalog, presets, services
 from webapp.papers import suites as paper_suites
+from webapp.papers.agreement import draw_agreement
 from webapp.papers.dots import dot_plot
 from webapp.papers.forms import CatalogForm
 from webapp.papers.suite_tables import SuiteTable
@@ -145,11 +146,13 @@ def suite(request: ProjectRequest, suite: str) -> HttpResponse:
     choice, errors = choice_of(request.GET), simulator_errors(request)
     comparison = paper_suites.compare_suite(found, request.project, shown, choice)
     table = export_table(comparison, found.suite.title, errors)
+    published = paper_suites.published_of(found.suite, comparison)
     page |= {
         "comparison": comparison,
         "lines": comparison.lines,
         "grids": paper_suites.grids_of(found.suite, comparison),
-        "published": paper_suites.published_of(found.suite, comparison),
+        "published": published,
+        "agreement": draw_agreement(found.suite, published.rows) if published else None,
         "beside": paper_suites.own_beside_shipped(found, request.project),
         "figure": draw_chosen(comparison, None, choice, request.project, errors),
         "texts": [(name, label, FORMATS[name].write(table)) for name, label in PASTED],

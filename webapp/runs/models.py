@@ -64,6 +64,30 @@ class Experiment(models.Model):
         return said or (everything if getattr(self, "total", 0) else [])
 
 
+class Preset(models.Model):
+    """A new experiment that somebody gave a name, for everybody of the project.
+
+    ``address`` is its state as the query of its page (``choices.py``), so that a link opens it.
+    """
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="presets")
+    name = models.CharField(max_length=80)
+    address = models.TextField()
+    created_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["project", "name"], name="one_preset_a_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def get_additional_data(self) -> dict[str, int]:
+        """For the audit log: whose log an entry belongs to."""
+        return {"team": self.project.team_id}
+
+
 class RunQuerySet(models.QuerySet["Run"]):
     def containing(self, text: str, project: Project) -> RunQuerySet:
         """Runs of ``project`` whose policy, workload or experiment has ``text`` in its name."""

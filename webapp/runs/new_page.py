@@ -37,6 +37,7 @@ def page_of(project: Project, choices: Choices, form: ExperimentForm) -> dict[st
         "served": served_models(choices.artifacts),
         "steps": policy_step(form, choices, past, _find_failed(proposal)),
         "workloads": usable_artifacts(project)[:MOST_WORKLOADS],
+        "presets": project.presets.select_related("created_by"),
         "devices": partial(device_choices, form),  # a choice is answered without them
         "shown": proposal.trials[:SHOWN_IN_PREVIEW],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
@@ -11,13 +12,15 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from experiments.core.errors import BadInput
 from experiments.core.policy import FAMILIES
 from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare.export import download as download_table
 from webapp.compare.listing import asked_export
 from webapp.navigation import project_url
 from webapp.presentation import simulator_errors
-from webapp.runs import again, choices, document, listings, live, services
+from webapp.runs import again, choices, document, listings, live, presets, services
+from webapp.runs.as_command import commands_of
 from webapp.runs.forms import ExperimentForm
 from webapp.runs.models import Experiment, Run
 from webapp.runs.new_page import page_of
@@ -86,6 +89,53 @@ def preview(request: ProjectRequest) -> HttpResponse:
     answer = render(request, "runs/preview.html", {**page, "anew": found.shown != request.GET.get("shown")})
     answer["New-Address"] = f"{project_url(request.project, 'runs:new')}?{found.address}"
     return answer
+
+
+@require_safe
+@in_project()
+def command(request: ProjectRequest) -> HttpResponse:
+    """What is chosen as commands to copy; what is wrong of it where it cannot be run."""
+    found = choices.settle(request.project, request.GET)
+    form = ExperimentForm(request.project, found.asked)
+    page: dict[str, Any] = {"form": form}
+    if form.is_valid():
+        trials = form.cleaned_data["expansion"].trials
+        name = form.cleaned_data["name"] or services.name_of(trials)
+        server = request.build_absolute_uri("/").rstrip("/")
+        page["commands"] = commands_of(request.project, name, trials, server)
+    return render(request, "runs/new/command.html", page)
+
+
+@require_POST
+@in_project()
+def save_preset(request: ProjectRequest) -> HttpResponse:
+    """Keeps what is chosen under its name for everybody of the project, to be run at night if asked for."""
+    found = choices.settle(request.project, request.POST)
+    form = ExperimentForm(request.project, found.asked)
+    if not form.is_valid():
+        return _new_page(request, found, form)
+    name = (form.cleaned_data["name"] or services.name_of(form.cleaned_data["expansion"].trials))[:80]
+    try:
+        made = presets.save_preset(request.project, request.user, name, found)
+    except BadInput as error:
+        form.add_error("name", str(error))
+        return _new_page(request, found, form)
+    if request.POST.get("then") == "nightly":
+        return redirect(f"{project_url(request.project, 'nightly:index')}?suite=preset:{made.pk}#schedule")
+    messages.success(request, f"Kept as {made}: it is under Presets for everybody of this project.")
+    return redirect(f"{project_url(request.project, 'runs:new')}?{found.address}")
+
+
+@require_POST
+@in_project()
+def remove_preset(request: ProjectRequest, preset: int) -> HttpResponse:
+    found = get_object_or_404(request.project.presets, pk=preset)
+    try:
+        presets.remove_preset(found)
+        messages.success(request, f"The preset {found} is removed. Its experiments stay.")
+    except BadInput as error:
+        messages.error(request, f"Not removed: {error}")
+    return redirect(f"{project_url(request.project, 'runs:new')}?{found.address}")
 
 
 @require_safe

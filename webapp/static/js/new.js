@@ -3,11 +3,13 @@
 
 const form = document.getElementById("new");
 
+const command = document.getElementById("as-command");
+
 const chips = (place) => [...place.querySelectorAll("input[name=policies]")];
 
 // The form as it is asked about and as its address has it: without what is empty.
 document.addEventListener("htmx:configRequest", (event) => {
-  if (event.target !== form) return;
+  if (event.target !== form && event.target !== command) return;
   const fields = event.detail.formData;
   fields.delete("csrfmiddlewaretoken");
   for (const name of new Set(fields.keys())) {
@@ -101,6 +103,9 @@ function search() {
   }
   document.getElementById("none-found").hidden = found > 0;
 }
+
+// The commands are of what is chosen when they are looked at.
+command?.addEventListener("toggle", () => { if (command.open) command.dispatchEvent(new Event("asked")); });
 
 if (form) {
   history.replaceState(null, "", form.dataset.address);

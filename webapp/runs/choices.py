@@ -23,7 +23,7 @@ from webapp.runs.models import Experiment, Run
 from webapp.runs.offers import SIMULATED, Offer, offers_for, try_all
 
 #: Fields of the page that are no part of its state.
-FLEETING = ("csrfmiddlewaretoken", "question", "shown", "all")
+FLEETING = ("csrfmiddlewaretoken", "question", "shown", "all", "then")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ urlpatterns = [
     path("experiments/new", views.new, name="new"),
     path("experiments/preview", views.preview, name="preview"),
     path("experiments/command", views.command, name="command"),
-    path("experiments/presets", views.save_preset, name="save_preset"),
     path("experiments/presets/<int:preset>/remove", views.remove_preset, name="remove_preset"),
     path("experiments/<uuid:experiment>/", views.experiment, name="experiment"),
     path("experiments/<uuid:experiment>/grid", views.grid, name="grid"),

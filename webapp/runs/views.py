@@ -51,7 +51,7 @@ def experiments(request: ProjectRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @in_project()
 def new(request: ProjectRequest) -> HttpResponse:
-    """The page of a new experiment as its address asks; a POST launches it."""
+    """The page of a new experiment as its address asks; a POST launches it, or keeps it as a preset."""
     if request.method != "POST":
         found = choices.settle(request.project, choices.asked_by(request.project, request.GET))
         return _new_page(request, found, ExperimentForm(request.project, found.asked))
@@ -61,6 +61,8 @@ def new(request: ProjectRequest) -> HttpResponse:
     form = ExperimentForm(request.project, asked)
     if not form.is_valid():
         return _new_page(request, found, form)
+    if "then" in request.POST:
+        return _keep(request, found, form)
     made = services.submit_experiment(
         request.project,
         request.user,
@@ -70,6 +72,20 @@ def new(request: ProjectRequest) -> HttpResponse:
     )
     page = "compare:experiment" if is_all else "runs:experiment"
     return redirect(project_url(request.project, page, experiment=made.pk))
+
+
+def _keep(request: ProjectRequest, found: choices.Choices, form: ExperimentForm) -> HttpResponse:
+    """A preset of what is chosen, for everybody of the project; run at night, its schedule is next."""
+    name = (form.cleaned_data["name"] or services.name_of(form.cleaned_data["expansion"].trials))[:80]
+    try:
+        made = presets.save_preset(request.project, request.user, name, found)
+    except BadInput as error:
+        form.add_error("name", str(error))
+        return _new_page(request, found, form)
+    if request.POST["then"] == "nightly":
+        return redirect(f"{project_url(request.project, 'nightly:index')}?suite=preset:{made.pk}#schedule")
+    messages.success(request, f"Kept as {made}: it is under Presets for everybody of this project.")
+    return redirect(f"{project_url(request.project, 'runs:new')}?{found.address}")
 
 
 def _new_page(request: ProjectRequest, found: choices.Choices, form: ExperimentForm) -> HttpResponse:
@@ -104,26 +120,6 @@ def command(request: ProjectRequest) -> HttpResponse:
         server = request.build_absolute_uri("/").rstrip("/")
         page["commands"] = commands_of(request.project, name, trials, server)
     return render(request, "runs/new/command.html", page)
-
-
-@require_POST
-@in_project()
-def save_preset(request: ProjectRequest) -> HttpResponse:
-    """Keeps what is chosen under its name for everybody of the project, to be run at night if asked for."""
-    found = choices.settle(request.project, request.POST)
-    form = ExperimentForm(request.project, found.asked)
-    if not form.is_valid():
-        return _new_page(request, found, form)
-    name = (form.cleaned_data["name"] or services.name_of(form.cleaned_data["expansion"].trials))[:80]
-    try:
-        made = presets.save_preset(request.project, request.user, name, found)
-    except BadInput as error:
-        form.add_error("name", str(error))
-        return _new_page(request, found, form)
-    if request.POST.get("then") == "nightly":
-        return redirect(f"{project_url(request.project, 'nightly:index')}?suite=preset:{made.pk}#schedule")
-    messages.success(request, f"Kept as {made}: it is under Presets for everybody of this project.")
-    return redirect(f"{project_url(request.project, 'runs:new')}?{found.address}")
 
 
 @require_POST

@@ -84,20 +84,20 @@ def test_files_are_fetched_by_hash_and_a_name_cannot_leave_its_quotes(cast: Cast
 
 def test_a_preset_is_the_projects_opens_as_it_was_and_is_never_overwritten(cast: Cast) -> None:
     model, max_, ada = ready(cast.project), signed_in(cast.max), signed_in(cast.ada)
-    url = cast.url("experiments/presets")
-    assert signed_in(cast.vera).post(url, chosen(model, name="mine")).status_code == 403
-    answer = max_.post(url, chosen(model, name="two <b>devices"), follow=True)
+    url = cast.url("experiments/new")
+    assert signed_in(cast.vera).post(url, chosen(model, name="mine", then="preset")).status_code == 403
+    answer = max_.post(url, chosen(model, name="two <b>devices", then="preset"), follow=True)
     assert "Kept as two &lt;b&gt;devices" in answer.content.decode()
     (preset,) = Preset.objects.all()
     opened = ada.get(f"{cast.url('experiments/new')}?{preset.address}").content.decode()
     assert "Launch 4 runs" in opened
     assert "two &lt;b&gt;devices" in opened
-    ada.post(url, chosen(model, name="called otherwise"))
-    refused = ada.post(url, chosen(model, name=preset.name, seeds="0, 1"))
+    ada.post(url, chosen(model, name="called otherwise", then="preset"))
+    refused = ada.post(url, chosen(model, name=preset.name, seeds="0, 1", then="preset"))
     assert refused.status_code == 422
     assert "another preset of this project" in refused.content.decode()
     assert 'value="0, 1"' in refused.content.decode()
-    assert Preset.objects.count() == 1
+    assert Preset.objects.count() == 1 and not Experiment.objects.exists()
     ada.post(cast.url(f"experiments/presets/{preset.pk}/remove"))
     assert not Preset.objects.exists()
 
@@ -105,7 +105,7 @@ def test_a_preset_is_the_projects_opens_as_it_was_and_is_never_overwritten(cast:
 def test_a_preset_is_run_at_night_under_titles_that_tell_its_runs_apart(cast: Cast) -> None:
     """While it is scheduled it cannot be removed; without its workload the night says why it was skipped."""
     model, max_ = ready(cast.project), signed_in(cast.max)
-    answer = max_.post(cast.url("experiments/presets"), chosen(model, name="fits", then="nightly"))
+    answer = max_.post(cast.url("experiments/new"), chosen(model, name="fits", then="nightly"))
     (preset,) = Preset.objects.all()
     assert f"suite=preset:{preset.pk}" in answer.headers["Location"]
     page = max_.get(answer.headers["Location"].partition("#")[0]).content.decode()

@@ -14,6 +14,7 @@ from typing import Any
 from experiments.commands.output import progress_of, progress_option, table, write_json
 from experiments.commands.suite_runs import SuiteRun, carry_out
 from experiments.core.errors import BadInput
+from experiments.core.policy import MODES
 from experiments.core.progress import Progress
 from experiments.core.suite_evidence import (
     SuiteEvidence,
@@ -54,6 +55,7 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("--out", type=Path, help="evidence file, written anew after each suite")
     parser.add_argument("--resume", action="store_true", help="keep what --out says of unchanged suites")
     parser.add_argument("--limit", type=float, default=LONGEST, help="seconds that a suite may take (600)")
+    parser.add_argument("--mode", choices=MODES, help="with --run: only suites whose runs are all of it")
     parser.add_argument("--data", type=Path, help="folder with the workloads that suites do not bring")
     progress_option(parser)
     parser.set_defaults(call=call)
@@ -82,11 +84,10 @@ def _begin(arguments: argparse.Namespace) -> SuiteEvidence:
 
 
 def _row(suite: Suite, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Carry a suite out, unless it takes too long or its workloads are not there."""
+    """Carry a suite out, unless it takes too long, is of another mode, or its workloads are not there."""
     began, runs = _Clocks(), list[dict[str, Any]]()
-    if suite.asks_for_data and arguments.data is None:
-        left_out = "its workloads are not part of this release"
-    else:
+    left_out = _why_not(suite, arguments)
+    if not left_out:
         runs, left_out = _carry_out(suite, arguments, progress_of(arguments), began)
     return {
         "suite": suite.name,
@@ -97,6 +98,16 @@ def _row(suite: Suite, arguments: argparse.Namespace) -> dict[str, Any]:
         "left_out": left_out,
         "runs": [] if left_out else runs,
     }
+
+
+def _why_not(suite: Suite, arguments: argparse.Namespace) -> str:
+    """Return why a suite is not even begun; empty for one that is."""
+    others = sorted(set(suite.modes) - {arguments.mode})
+    if arguments.mode and others:
+        return f"its runs are {' and '.join(others)}, and only {arguments.mode} ones were carried out"
+    if suite.asks_for_data and arguments.data is None:
+        return "its workloads are not part of this release"
+    return ""
 
 
 def _carry_out(

@@ -88,6 +88,11 @@ class Suite:
         """Whether some workload lies in a folder that the user has."""
         return any(is_users(row["workload"]["source"]) for _, row in self.runs)
 
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """Whether its runs are measured, simulated, or both."""
+        return tuple(sorted({str(row.get("mode", "simulated")) for _, row in self.runs}))
+
     def with_data(self, folder: Path) -> Suite:
         """Return the suite with the user's workloads taken from ``folder``.
 

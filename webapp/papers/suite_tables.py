@@ -26,7 +26,7 @@ class SuiteTable(Listing):
     about = tables.Column(
         accessor="suite__about", verbose_name="What it shows", orderable=False, visible=False
     )
-    modes = tables.Column(verbose_name="Is", orderable=False, attrs=WIDE)
+    modes = tables.Column(accessor="suite__modes", verbose_name="Is", orderable=False, attrs=WIDE)
     runs = FigureColumn(accessor="suite__runs", verbose_name="Runs", orderable=False, attrs=WIDE_RIGHT)
     release = tables.Column(verbose_name="As shipped", orderable=False, empty_values=())
     state = tables.Column(accessor="name", verbose_name="In this project", orderable=False, attrs=WIDE)

@@ -58,10 +58,6 @@ class SuiteState:
         return self.release if self.release and not self.release.left_out else None
 
     @property
-    def modes(self) -> tuple[str, ...]:
-        return tuple(sorted({str(row.get("mode", "simulated")) for _, row in self.suite.runs}))
-
-    @property
     def family(self) -> str:
         return ", ".join(sorted({str(row["family"]) for _, row in self.suite.runs}))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
 from experiments.core.progress import silent
-from experiments.summaries.memory_law import TERMS, MemoryLaw, _undominated, law_of
+from experiments.summaries.memory_law import TERMS, MemoryLaw, _find_undominated, law_of
 from experiments.summaries.training_memory import PARTS, bytes_at_peak
 from experiments.workloads.model import ModelSource
 
@@ -49,7 +49,7 @@ def test_a_stored_law_is_the_same_and_anything_else_is_refused() -> None:
 @given(st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=1, max_size=30))
 def test_what_is_left_out_can_never_be_the_largest(rows: list[tuple[int, ...]]) -> None:
     table = np.array(rows)
-    kept = table[_undominated(table)]
+    kept = table[_find_undominated(table)]
     for weights in ((1, 1, 1), (5, 0, 1), (0, 1, 9)):
         assert (table @ weights).max() == (kept @ weights).max()
 

@@ -20,6 +20,7 @@ from experiments.core.spec import Outcome, load_outcome
 from experiments.models.catalog import ZOO, zoo_model
 from experiments.workloads.transformer import has_closed_form
 from webapp.advice.services import keep_answer
+from webapp.artifacts.laws import lacks_law
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import store_bytes
 from webapp.artifacts.step_options import spell_out_options
@@ -103,7 +104,7 @@ def _inspect(run: Run, work: Path, limits: Limits) -> Assignment:
         next = beside.readings_again(artifact) if found["looks_beside"] and not again else ()
         artifact.kind, artifact.summary = found["kind"], found["summary"]
         if settings.CAPTURE_AT_ONCE and derivation.is_worth_a_capture(artifact):
-            next = (*next, derivation.first_capture(artifact, torch_version()))
+            next = (*next, *derivation.first_captures(artifact, torch_version()))
         return Ending(Run.State.SUCCEEDED, artifact=ready, next=next)
 
     return Assignment(("inspect", source, "--json"), inputs, limits, collect, told)
@@ -117,17 +118,17 @@ def _step(run: Run, work: Path, limits: Limits) -> Assignment:
     made, told = work / "step.npz", work / "facts.json"
     device = ("--device", run.needs) if run.kind == Run.Kind.PROFILE else ()
     host = run.host.name if run.host and device else ""
-    key = run.spec.get("derive_key") or derivation.derive_key(
-        run.kind, options, torch_version(), f"{run.needs}@{host}"
+    timed_on = f"{run.needs}@{host}" if device else ""
+    key = run.spec.get("derive_key") or derivation.derive_key(run.kind, options, torch_version(), timed_on)
+    is_told = run.kind == Run.Kind.CAPTURE and (
+        lacks_law(model, options) or derivation.ready_step(model, key)
     )
-
-    law = ("--law",) if run.kind == Run.Kind.CAPTURE and derivation.lacks_law(model, options) else ()
+    law = ("--law",) if is_told else ()
 
     def collect(ended: Ended) -> Ending:
         facts = _read(told, INSPECTION_BYTES)
-        if law:
-            derivation.store_law(model, options, facts.pop("law", {}))
-        summary = {**facts.pop("summary"), "facts": facts, "options": options}
+        told_law = {"law": facts.pop("law")} if "law" in facts else {}
+        summary = {**facts.pop("summary"), **told_law, "facts": facts, "options": options}
         derivation.store_step(run, {"key": key, "summary": summary}, store_bytes(made))
         return Ending(Run.State.SUCCEEDED)
 

@@ -68,7 +68,8 @@ def _law(model: ModelSource, step: Step, progress: Progress) -> dict[str, Any]:
     """The law of its memory, or the reason why it has none."""
     profiling = importlib.import_module("experiments.profiling.memory_law")
     try:
-        return {"law": profiling.capture_law(model, step, progress).to_json()}
+        laws = profiling.capture_laws(model, step, progress)
+        return {"law": {**laws.whole.to_json(), **profiling.compose(model, step, laws)}}
     except BadInput as error:
         return {"law": {"reason": str(error)}}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -24,6 +24,13 @@ PLANNED_LOSSES = ("compiled", "divided")
 
 #: In lists of linear layers: every one but the model's head.
 ALL_LINEAR = "all-linear"
+
+#: How a model is usually trained: all of it, adapters alone, and those with the rest in 4 bits.
+TRAINING_FORMS: Mapping[str, Mapping[str, str]] = {
+    "full": {},
+    "LoRA": {"adapter": "lora", "base": "plain", "base_targets": ALL_LINEAR},
+    "QLoRA": {"adapter": "lora", "base": "nf4"},
+}
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,23 @@
-"""Captures of a model at two other sizes, from which its memory at any size follows."""
+"""Captures of a model at two other sizes, from which its memory at any size follows, and with any update."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from experiments.core.errors import BadInput
+from experiments.core.precision import WITH_FP32_GRADS
 from experiments.core.progress import Progress, part
 from experiments.models.step_options import defaults_of, spell_out
 from experiments.profiling.capture import capture
-from experiments.summaries.memory_law import MemoryLaw, law_of
+from experiments.profiling.update_memory import measure_updates
+from experiments.summaries.composed_law import ComposedLaw
+from experiments.summaries.memory_law import StepLaws, laws_of
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
 
 
-def capture_law(source: ModelSource, step: Step, progress: Progress) -> MemoryLaw:
+def capture_laws(source: ModelSource, step: Step, progress: Progress) -> StepLaws:
     """Return the memory of ``source``'s training at any batch and sequence; ``step`` is its captured step.
 
     The batch is doubled, since some models cannot run one of 1, and the sequence halved, since most have a
@@ -33,4 +37,16 @@ def capture_law(source: ModelSource, step: Step, progress: Progress) -> MemoryLa
     if even:
         halved = replace(doubled, sequence=even // 2)
         half = capture(replace(source, options=halved), progress=part(progress, 0.5, 1.0))
-    return law_of(whole, step, half)
+    return laws_of(whole, step, half)
+
+
+def compose(source: ModelSource, step: Step, laws: StepLaws) -> dict[str, Any]:
+    """Return what other optimizers and precisions need beside the passes of ``laws``, as JSON under its name.
+
+    Nothing for a step whose gradients or update are not those of the form ``single``.
+    """
+    changes = source.options.changes
+    if step.facts["precision"] in WITH_FP32_GRADS or {"update", "accumulate", "autocast"} & set(changes):
+        return {}
+    updates = measure_updates(source, step)
+    return {"composed": ComposedLaw(laws.passes, laws.always, updates).to_json()}

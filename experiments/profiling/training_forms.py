@@ -7,25 +7,19 @@ from dataclasses import fields, replace
 from typing import Any
 
 from experiments.core.errors import BadInput
-from experiments.core.options import ALL_LINEAR, WorkloadOptions
+from experiments.core.options import TRAINING_FORMS, WorkloadOptions
 from experiments.core.progress import Progress
 from experiments.profiling.cache import capture_cached
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
 
-#: How a model is usually trained: all of it, adapters alone, and those with the rest in 4 bits.
-FORMS: Mapping[str, Mapping[str, str]] = {
-    "full": {},
-    "LoRA": {"adapter": "lora", "base": "plain", "base_targets": ALL_LINEAR},
-    "QLoRA": {"adapter": "lora", "base": "nf4"},
-}
 OF_ADAPTERS = ("adapter", "base")
 
 
 def capture_forms(source: ModelSource, step: Step, progress: Progress) -> dict[str, Step]:
-    """Return the step of each of ``FORMS`` that the model can be trained in; ``step`` is one of them."""
+    """Return the step of each of ``TRAINING_FORMS`` that the model can have; ``step`` is one of them."""
     found: dict[str, Step] = {}
-    for name, changes in FORMS.items() if source.options.training else ():
+    for name, changes in TRAINING_FORMS.items() if source.options.training else ():
         options = in_form(source.options, changes)
         try:
             same = options == source.options

@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from experiments.core.errors import BadInput
 from experiments.summaries.training_memory import PARTS, parts_of
+from experiments.workloads.paged_states import paged_states
 from experiments.workloads.ragged import Ints
-from experiments.workloads.step import Step
+from experiments.workloads.step import PHASES, Step
 
 #: Powers of the batch and of the sequence in the terms that are told apart.
 TERMS = tuple((batch, sequence) for batch in (0, 1) for sequence in (0, 1, 2))
@@ -80,18 +81,38 @@ class MemoryLaw:
         return cls(batch, sequence, peaks, needs)
 
 
-def law_of(whole: Step, half_batch: Step, half_sequence: Step | None) -> MemoryLaw:
-    """Return the law of three steps: as asked for, with half its batch, and with half its sequence, if any.
+@dataclass(frozen=True)
+class StepLaws:
+    """The law of a whole step, that of its passes alone, and the bytes ``always`` there by part and term.
+
+    Of the passes no op is left out that could need most with other bytes for each gradient.
+    """
+
+    whole: MemoryLaw
+    passes: MemoryLaw
+    always: Ints
+
+
+def laws_of(whole: Step, half_batch: Step, half_sequence: Step | None) -> StepLaws:
+    """Return the laws of three steps: as asked for, with half its batch, and with half its sequence, if any.
 
     ``BadInput`` where the ops differ or a tensor does not scale with a power.
     """
     terms = _terms(whole, half_batch, half_sequence)
-    live = _live(whole, terms)
+    always, live = _live(whole, terms)
     needs = _by_op(whole, terms)
-    facts = whole.facts
-    sequence = int(facts["sequence"]) if half_sequence else 0
+    sizes = int(whole.facts["batch"]), int(whole.facts["sequence"]) if half_sequence else 0
     kept = _find_undominated(live.sum(axis=1))
-    return MemoryLaw(int(facts["batch"]), sequence, live[kept], needs[_find_undominated(needs)])
+    law = MemoryLaw(*sizes, live[kept], needs[_find_undominated(needs)])
+    passes = whole.ops.phase < PHASES.index("optimizer")
+    live, needs = live[passes], needs[passes]
+    kept = _find_undominated(_with_gradients_apart(live))
+    return StepLaws(law, MemoryLaw(*sizes, live[kept], needs[_find_undominated(needs)]), always)
+
+
+def _with_gradients_apart(live: Ints) -> Ints:
+    gradients = live[:, PARTS.index("gradients")]
+    return np.concatenate([gradients, live.sum(axis=1) - gradients], axis=1)
 
 
 def _terms(whole: Step, half_batch: Step, half_sequence: Step | None) -> tuple[Ints, Ints]:
@@ -125,22 +146,28 @@ def _powers(whole: Ints, half: Ints, most: int, name: str) -> Ints:
     return found
 
 
-def _live(step: Step, terms: tuple[Ints, Ints]) -> Ints:
-    """Bytes live while each op runs, by part and term; workspace counts with the last part."""
+def _live(step: Step, terms: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """Bytes that are always there, and those live while each op runs, by part and term; workspace counts
+    with the last part. What a paged optimizer keeps on the host is there for its update.
+    """
     of_part = np.full(len(step.tensors), len(PARTS) - 1)
     for part, chosen in parts_of(step).items():
         of_part[chosen] = PARTS.index(part)
     change = np.zeros((len(step.ops) + 1, len(PARTS), len(TERMS)), np.int64)
-    local = np.flatnonzero(~step.persistent & (step.death >= 0))
+    stays = step.persistent.copy()
+    stays[paged_states(step)] = False
+    local = np.flatnonzero(~stays & (step.death >= 0))
     place = of_part[local], terms[0][local]
     np.add.at(change, (step.first_use[local], *place), step.tensors.bytes[local])
     np.add.at(change, (step.death[local] + 1, *place), -step.tensors.bytes[local])
-    always = np.flatnonzero(step.persistent)
-    np.add.at(change[0], (of_part[always], terms[0][always]), step.tensors.bytes[always])
+    always = np.flatnonzero(stays)
+    beginning = np.zeros(change.shape[1:], np.int64)
+    np.add.at(beginning, (of_part[always], terms[0][always]), step.tensors.bytes[always])
+    change[0] += beginning
     live = np.cumsum(change[:-1], axis=0)
     last = np.full(len(step.ops), len(PARTS) - 1)
     np.add.at(live, (np.arange(len(step.ops)), last, terms[1]), step.ops.workspace)
-    return live
+    return beginning, live
 
 
 def _by_op(step: Step, terms: tuple[Ints, Ints]) -> Ints:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.summaries.memory_law import MemoryLaw
 from tests.webapp.cast import Cast, make_cast, ready
+from webapp.artifacts.laws import lacks_law, law_for
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import add_zoo
 from webapp.artifacts.step_options import spell_out_options
@@ -65,11 +65,10 @@ def test_a_step_is_captured_once_and_found_under_its_key(cast: Cast) -> None:
     assert step.summary["options"] == OPTIONS
     assert step.summary["facts"]["timing"] != "measured"
     assert len(arrays_of(step)) > 0
-    model.refresh_from_db()
     peak = next(row["value"] for row in step.summary["cards"] if row["label"] == "live peak")
-    assert MemoryLaw.from_json(model.summary["law"]).peak(OPTIONS["batch"]) == peak
-    assert not derivation.lacks_law(model, {"batch": 8})
-    assert derivation.lacks_law(model, {"batch": 8, "dtype": "float64"})
+    found = law_for(model, {"batch": 8})
+    assert found.law is not None and found.law.peak(OPTIONS["batch"]) == peak
+    assert lacks_law(model, {"batch": 8, "dtype": "float64"})
 
 
 def test_a_model_is_captured_as_soon_as_it_was_read(cast: Cast, settings: Any) -> None:
@@ -77,13 +76,15 @@ def test_a_model_is_captured_as_soon_as_it_was_read(cast: Cast, settings: Any) -
     settings.CAPTURE_AT_ONCE = True
     model = add_zoo(cast.project, cast.max, "mlp")
     host = register(1, [CPU])
-    assert Supervisor(host, [CPU], sandbox.best_tier(), 2**32, threads=1).drain() == 2
+    assert Supervisor(host, [CPU], sandbox.best_tier(), 2**32, threads=1).drain() == 3
     model.refresh_from_db()
     assert sum(one["parameters"] for one in model.summary["parameters"]) == 669_706
     options = derivation.step_options(spell_out_options(model, {}))
     key = derivation.derive_key(Run.Kind.CAPTURE, options, torch_version())
     assert derivation.ready_step(model, key) is not None
-    assert not derivation.lacks_law(model, options)
+    for precision in ("fp32", "bf16-mixed"):
+        of_step = derivation.step_options(spell_out_options(model, {"precision": precision}))
+        assert not lacks_law(model, of_step)
 
 
 def test_a_step_is_profiled_on_the_device_that_the_run_needs(cast: Cast) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from experiments import hardware
 from experiments.core.errors import BadInput
-from experiments.core.precision import describe_states, state_bytes, states_note
+from experiments.core.options import OPTIMIZERS, TRAINING_FORMS
+from experiments.core.precision import PRECISIONS, describe_states, state_bytes, states_note
 from experiments.core.units import human, significant
-from experiments.summaries.memory_law import MemoryLaw
+from webapp.artifacts.laws import Known, law_for
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.step_options import spell_out_options
 from webapp.runs.models import Run
@@ -22,6 +24,10 @@ FITS, WITH_POLICY, NEVER = "fits", "policy", "never"
 USUAL_DEVICE = "rtx-4090-24g"
 #: Largest values that the sliders and the address may ask for.
 MOST = {"batch": 4096, "sequence": 2**20}
+#: What may be chosen next to them, and how the model is trained: a name of ``TRAINING_FORMS``.
+CHOICES: Mapping[str, tuple[str, ...]] = {"precision": PRECISIONS, "optimizer": OPTIMIZERS}
+TRAINED, FULL = "trained", "full"
+ASKED = (*MOST, *CHOICES)
 
 
 def as_percent(share: float) -> str:
@@ -76,14 +82,14 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Fit:
-    """The answer at one batch and sequence; without a capture yet it has model states alone."""
+    """The answer for one step; while no capture tells its activations it has model states alone."""
 
     model: str
     options: Mapping[str, Any]
+    trained: str
     longest: int | None
     device: str
-    is_captured: bool
-    reason: str
+    known: Known
     peak: float
     least: float
     parts: tuple[Part, ...]
@@ -95,7 +101,19 @@ class Fit:
     @property
     def step(self) -> str:
         """The step in words, as a run of it would say."""
-        return step_in_words(self.options)
+        said = step_in_words(self.options)
+        return said if self.trained == FULL else f"{said}, {self.trained}"
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether the whole of its memory is known."""
+        return self.known.law is not None
+
+    @property
+    def address(self) -> str:
+        """What the address says of it."""
+        sizes = {f"option:{name}": self.options[name] for name in ASKED if self.options.get(name)}
+        return urlencode({"devices": self.device, **sizes, TRAINED: self.trained})
 
     @property
     def chosen(self) -> DeviceRow | None:
@@ -132,41 +150,65 @@ def parameters_of(model: Artifact) -> list[Parameters]:
 
 
 def fit_of(model: Artifact, asked: Mapping[str, str]) -> Fit | None:
-    """The answer for what the address asks (``devices``, ``option:batch``, ``option:sequence``), else for the
-    step that the model has by default; ``None`` where no parameters are known.
+    """The answer for what the address asks (``devices``, ``option:batch``, ``option:sequence``,
+    ``option:precision``, ``option:optimizer``, ``trained``), else for the step that the model has by default;
+    ``None`` where no parameters are known.
     """
-    held = model.summary.get("parameters")
-    if model.kind != "model" or not held:
+    if not _has_parameters(model):
         return None
-    law, told = _law(model), model.summary.get("law", {})
-    base = told.get("options") or spell_out_options(model, {})
-    options = {**base, **_read_sizes(asked, base)}
     device = asked.get("devices", "") if asked.get("devices") in hardware.names() else USUAL_DEVICE
-    states, per_parameter = _states(options)
-    parameters = sum(one["parameters"] for one in held)
-    if law is None:
-        parts = {"model states": per_parameter * parameters}
-        least = 0.0
+    return fit_with(model, read_options(model, asked), device)
+
+
+def read_options(model: Artifact, asked: Mapping[str, str]) -> dict[str, Any]:
+    """The options of the step that an address asks for, with nothing left open."""
+    form = TRAINING_FORMS.get(asked.get(TRAINED, FULL), {})
+    chosen = {name: asked.get(f"option:{name}", "") for name in CHOICES}
+    said = {name: value for name, value in chosen.items() if value in CHOICES[name]}
+    usual = spell_out_options(model, {**said, **form})
+    return {**usual, **_read_sizes(asked, usual)}
+
+
+def fit_with(model: Artifact, options: Mapping[str, Any], device: str = USUAL_DEVICE) -> Fit | None:
+    """The answer for a step whose ``options`` leave nothing open."""
+    if not _has_parameters(model):
+        return None
+    known, trained = law_for(model, options), _name_form(options)
+    states, per_parameter = _states(options) if trained == FULL else ("", 0.0)
+    if known.law is None:
+        parameters = sum(one["parameters"] for one in model.summary["parameters"])
+        parts, least = {"model states": per_parameter * parameters}, 0.0
     else:
         sizes = int(options["batch"]), int(options.get("sequence") or 0)
-        parts, least = law.parts(*sizes), law.least(*sizes)
+        parts, least = known.law.parts(*sizes), known.law.least(*sizes)
     peak = sum(parts.values())
     tried, fitting = _count_tried(model, options, device)
     return Fit(
         describe_model(model),
         options,
+        trained,
         model.summary.get("longest"),
         device,
-        law is not None,
-        str(told.get("reason", "")),
+        known,
         peak,
         least,
         tuple(Part(name, size, size / peak) for name, size in parts.items() if size),
-        tuple(_devices(peak, least, device)) if law else (),
+        tuple(_devices(peak, least, device)) if known.law else (),
         states,
         tried,
         fitting,
     )
+
+
+def _has_parameters(model: Artifact) -> bool:
+    return model.kind == "model" and bool(model.summary.get("parameters"))
+
+
+def _name_form(options: Mapping[str, Any]) -> str:
+    """``full``, ``LoRA``, ``QLoRA``; of other forms what trains."""
+    given = {name: options[name] for form in TRAINING_FORMS.values() for name in form if name in options}
+    named = next((name for name, form in TRAINING_FORMS.items() if form == given), "")
+    return named or str(options.get("adapter", FULL))
 
 
 COUNTS = ((1e9, " B"), (1e6, " M"), (1e3, " k"))
@@ -184,14 +226,6 @@ def describe_model(model: Artifact) -> str:
     layers = [f"{cards[name]} layers" for name in LAYERS if name in cards]
     kind = str(cards.get("model type") or model.name)
     return ", ".join([kind, f"{significant(parameters / size)}{unit} parameters", *layers[:1]])
-
-
-def _law(model: Artifact) -> MemoryLaw | None:
-    told = model.summary.get("law") or {}
-    try:
-        return MemoryLaw.from_json(told) if "peaks" in told else None
-    except BadInput:
-        return None
 
 
 def _read_sizes(asked: Mapping[str, str], base: Mapping[str, Any]) -> dict[str, int]:

@@ -11,11 +11,11 @@ from django.core.files.uploadedfile import UploadedFile
 
 from experiments import hardware
 from experiments.core import knobs
-from experiments.core.options import WorkloadOptions
+from experiments.core.options import TRAINING_FORMS, WorkloadOptions
 from experiments.core.reading import KINDS
 from experiments.core.units import human
 from experiments.models.catalog import NAMES
-from webapp.artifacts.fit import USUAL_DEVICE
+from webapp.artifacts.fit import CHOICES, MOST, TRAINED, USUAL_DEVICE
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.samples import SAMPLES
 from webapp.runs.grid_fields import USUAL_OPTIONS, GridField
@@ -100,8 +100,15 @@ class TryAllForm(forms.Form):
         self.fields["devices"].choices = [(name, name) for name in hardware.names()]  # type: ignore[attr-defined]
         if kind == "model":
             for option in knobs.describe(WorkloadOptions):
-                if option.name in ("batch", "sequence"):
+                if option.name in MOST:
                     self.fields[f"option:{option.name}"] = GridField(option)
+            for name, values in CHOICES.items():
+                self.fields[f"option:{name}"] = _choice(name.capitalize(), values)
+            self.fields[TRAINED] = _choice("Trained", tuple(TRAINING_FORMS))
+
+
+def _choice(label: str, values: tuple[str, ...]) -> forms.ChoiceField:
+    return forms.ChoiceField(label=label, choices=[(value, value) for value in values], required=False)
 
 
 class ArtifactFilter(django_filters.FilterSet):  # type: ignore[misc]

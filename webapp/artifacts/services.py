@@ -14,9 +14,10 @@ from django.utils import timezone
 
 from experiments.core.package_files import PREFIX, path_of
 from webapp.accounts.models import Project, User
+from webapp.artifacts.laws import law_for
 from webapp.artifacts.models import Artifact, Blob
 from webapp.artifacts.step_options import spell_out_options
-from webapp.runs import queue, turns
+from webapp.runs import derivation, queue, turns
 from webapp.runs.models import Run
 
 
@@ -100,6 +101,15 @@ def add_zoo(project: Project, user: User, zoo: str) -> Artifact:
 def open_blob(blob: Blob) -> IO[bytes]:
     found: IO[bytes] = default_storage.open(blob.path, "rb")
     return found
+
+
+def capture(model: Artifact, user: User, options: Mapping[str, Any]) -> None:
+    """Asks a worker to capture the step with these options, unless its memory is known or will be."""
+    of_step = derivation.step_options(options)
+    known = law_for(model, of_step)
+    if known.law is None and not known.is_awaited and not known.reason:
+        derivation.capture_of(model, of_step, owner=user)
+        queue.wake()
 
 
 @transaction.atomic

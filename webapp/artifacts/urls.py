@@ -14,6 +14,7 @@ urlpatterns = [
     path("sample", views.add_sample, name="add_sample"),
     path("<int:artifact>/", views.artifact, name="artifact"),
     path("<int:artifact>/fit", views.fit_parts, name="fit_parts"),
+    path("<int:artifact>/capture", views.capture, name="capture"),
     path("<int:artifact>/fate", views.fate, name="fate"),
     path("<int:artifact>/timeline", views.timeline, name="timeline"),
     path("<int:artifact>/download", views.download, name="download"),

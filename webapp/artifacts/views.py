@@ -178,12 +178,26 @@ def artifact(request: ProjectRequest, artifact: int) -> HttpResponse:
 @in_project()
 def fit_parts(request: ProjectRequest, artifact: int) -> HttpResponse:
     """What moves with the sliders: the answer, and the figures that stand under them."""
-    found = _artifact(request, artifact)
+    return _fit_parts(request, _artifact(request, artifact))
+
+
+def _fit_parts(request: ProjectRequest, found: Artifact) -> HttpResponse:
     answer = fit.fit_of(found, request.GET.dict())
     if answer is None:
         raise Http404("nothing is known of its parameters")
-    page = {"artifact": found, "fit": answer, "moved": True}
-    return render(request, "artifacts/fit_parts.html", page)
+    return render(request, "artifacts/fit_parts.html", {"artifact": found, "fit": answer, "moved": True})
+
+
+@require_POST
+@in_project()
+def capture(request: ProjectRequest, artifact: int) -> HttpResponse:
+    """Captures the step that the address asks for, unless it is known or under way; answers with what moves
+    with the sliders.
+    """
+    found = _artifact(request, artifact)
+    if found.state == Artifact.State.READY and found.kind == "model":
+        services.capture(found, request.user, fit.read_options(found, request.GET.dict()))
+    return _fit_parts(request, found)
 
 
 def _page(request: ProjectRequest, found: Artifact, profile: ProfileForm) -> dict[str, Any]:
@@ -215,8 +229,8 @@ def _try_all(found: Artifact, answer: fit.Fit | None) -> TryAllForm:
     """The preset, filled with what the answer is about."""
     asked: dict[str, Any] = {}
     if answer is not None:
-        sizes = {f"option:{name}": answer.options.get(name) for name in fit.MOST}
-        asked = {"devices": answer.device, **sizes}
+        said = {f"option:{name}": answer.options.get(name) for name in fit.ASKED}
+        asked = {"devices": answer.device, **said, fit.TRAINED: answer.trained}
     return TryAllForm(found.kind, auto_id="try-%s", initial=asked)
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from django.http import QueryDict
 
+from experiments.core.options import TRAINING_FORMS
 from experiments.core.policy import FAMILIES
-from webapp.artifacts.fit import USUAL_DEVICE
+from webapp.artifacts.fit import TRAINED, USUAL_DEVICE
 from webapp.runs.grid import LOCAL, ON_CLUSTERS
 from webapp.runs.grid_fields import prefill
 from webapp.runs.models import Experiment, Run
@@ -49,6 +50,8 @@ def everything(family: str, asked: QueryDict, kinds: Sequence[str] = ()) -> Quer
     changed.setlist("modes", [*SIMULATED])
     for name, value in USUAL.items():
         changed.setdefault(name, value)
+    for name, value in TRAINING_FORMS.get(asked.get(TRAINED, ""), {}).items():
+        changed[f"option:{name}"] = value
     return changed
 
 

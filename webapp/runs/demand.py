@@ -9,7 +9,7 @@ from typing import Any
 from experiments.core.errors import BadInput
 from experiments.core.precision import state_bytes
 from experiments.hardware import Hardware
-from webapp.artifacts.fit import MOST, fit_of
+from webapp.artifacts.fit import fit_with
 from webapp.artifacts.models import Artifact
 from webapp.runs.grid import Trial
 
@@ -92,11 +92,10 @@ def _steps(trials: Sequence[Trial]) -> Iterator[tuple[Artifact, Mapping[str, Any
 
 
 def _need(artifact: Artifact, options: Mapping[str, Any]) -> tuple[Artifact, float, bool] | None:
-    sizes = {f"option:{name}": str(options[name]) for name in MOST if options.get(name)}
-    fit = fit_of(artifact, sizes)
+    fit = fit_with(artifact, options) if "batch" in options else None
     if fit is None:
         return None
-    if fit.is_captured and all(fit.options.get(name) == value for name, value in options.items()):
+    if fit.is_captured:
         return artifact, fit.peak, False
     parameters = sum(one["parameters"] for one in artifact.summary["parameters"])
     each = _bytes_of_states(options)

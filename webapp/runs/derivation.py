@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django.db import transaction
@@ -10,9 +10,11 @@ from django.db import transaction
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
 from experiments.core.options import NOT_OF_THE_STEP
+from experiments.core.precision import FULL, MIXED
 from experiments.hardware import resolve
 from experiments.models.catalog import ZOO, zoo_model
 from experiments.workloads.transformer_parameters import EXPERTS
+from webapp.accounts.models import User
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.step_options import spell_out_options
 from webapp.runs import turns
@@ -72,26 +74,35 @@ def device_name(hardware: Any) -> str:
 
 
 @transaction.atomic
-def capture_of(model: Artifact, options: dict[str, Any], key: str) -> Run:
-    """The living capture run of ``model`` with ``options``, queued now where there is none."""
+def capture_of(model: Artifact, options: dict[str, Any], key: str = "", owner: User | None = None) -> Run:
+    """The living capture run of ``model`` with ``options``, queued now where there is none.
+
+    Without a ``key`` the step has that of the torch which captures it.
+    """
     Artifact.objects.select_for_update().get(pk=model.pk)
-    spec = {"workload": {"options": options}, "derive_key": key}
+    spec = {"workload": {"options": options}, **({"derive_key": key} if key else {})}
     living = Run.objects.filter(artifact=model, kind=Run.Kind.CAPTURE, spec=spec, state__in=LIVING).first()
     if living is not None:
         return living
-    asked = _capture(model, spec)
+    asked = _capture(model, spec, owner)
     turns.enqueue([asked])
     return asked
 
 
-def _capture(model: Artifact, spec: dict[str, Any]) -> Run:
+def _capture(model: Artifact, spec: dict[str, Any], owner: User | None = None) -> Run:
     return Run(
-        project=model.project, artifact=model, owner=model.created_by, kind=Run.Kind.CAPTURE, spec=spec
+        project=model.project,
+        artifact=model,
+        owner=owner or model.created_by,
+        kind=Run.Kind.CAPTURE,
+        spec=spec,
     )
 
 
 #: Parameters of the largest model that is captured without being asked for.
 LARGEST_AT_ONCE = 200e9
+#: Formats whose programs have the type that they were exported with.
+OF_ONE_TYPE = ("onnx", "pt2")
 
 
 def is_worth_a_capture(model: Artifact) -> bool:
@@ -106,34 +117,21 @@ def is_worth_a_capture(model: Artifact) -> bool:
     return model.kind == "model" and few and trains and not has_experts
 
 
-def first_capture(model: Artifact, torch: str) -> Run:
-    """The run, not stored yet, that captures the step which the model has by default."""
-    options = step_options(spell_out_options(model, {}))
+def first_captures(model: Artifact, torch: str) -> Iterator[Run]:
+    """The runs, not stored yet, that capture the step which the model has by default, and the same in a type
+    of the other width.
+    """
+    usual = spell_out_options(model, {})
+    yield _first_capture(model, usual, torch)
+    if model.format not in OF_ONE_TYPE and usual.get("precision"):
+        other = MIXED if usual["precision"] == FULL else FULL
+        yield _first_capture(model, spell_out_options(model, {"precision": other}), torch)
+
+
+def _first_capture(model: Artifact, given: Mapping[str, Any], torch: str) -> Run:
+    options = step_options(given)
     spec = {"workload": {"options": options}, "derive_key": derive_key(Run.Kind.CAPTURE, options, torch)}
     return _capture(model, spec)
-
-
-#: The options in which the memory of a step is known at every value (``summaries.memory_law``).
-SCALED = ("batch", "sequence")
-
-
-def lacks_law(model: Artifact, options: Mapping[str, Any]) -> bool:
-    """Whether nothing is known yet of the model's memory at other sizes than these of a capture."""
-    model.refresh_from_db(fields=["summary"])
-    known = model.summary.get("law", {}).get("options", {})
-    return not known or _at_any_size(known) != _at_any_size(options)
-
-
-def store_law(model: Artifact, options: Mapping[str, Any], law: Mapping[str, Any]) -> None:
-    """Keep the law of the newest capture with one; its reading may be written meanwhile."""
-    with transaction.atomic():
-        kept = Artifact.objects.select_for_update().get(pk=model.pk)
-        kept.summary = {**kept.summary, "law": {**law, "options": dict(options)}}
-        kept.save(update_fields=["summary"])
-
-
-def _at_any_size(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name not in SCALED}
 
 
 def reading_of(artifact: Artifact) -> Run | None:

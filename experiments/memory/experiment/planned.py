@@ -21,10 +21,11 @@ from experiments.memory.interface import DeviceView, MemoryMachine, MemoryPlan, 
 from experiments.memory.interface.in_place import in_place_ops, out_of_place
 from experiments.memory.interface.machine import PlanEstimate, Split
 from experiments.memory.interface.microbatch import in_microbatches
-from experiments.memory.interface.pages import paged_states, with_pages
+from experiments.memory.interface.pages import with_pages
 from experiments.memory.interface.transform import transformed
 from experiments.memory.simulator import Simulator
 from experiments.workloads.model import ModelSource
+from experiments.workloads.paged_states import paged_states
 from experiments.workloads.step import Step
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import chain
 
-import numpy as np
-
 from experiments.memory.interface.plan import (
     MemoryMove,
     MemoryPlan,
@@ -21,17 +19,8 @@ from experiments.memory.interface.plan import (
     WaitForCopy,
 )
 from experiments.memory.interface.space import CountedBytes, MemoryPool
-from experiments.workloads.step import KINDS, Step
-
-
-def paged_states(step: Step) -> list[int]:
-    """Return the tensors of the optimizer's state that are resident on the host."""
-    fewest = step.facts.get("paged_from")
-    if not isinstance(fewest, int):
-        return []
-    states = np.nonzero(step.tensors.kind == KINDS.index("optimizer_state"))[0].tolist()
-    large = [t for t in states if np.prod(step.tensors.shape[t], dtype=np.int64) >= fewest]
-    return [t for t in large if len(step.uses[t]) and not step.tensors.name[t].endswith(".master")]
+from experiments.workloads.paged_states import paged_states
+from experiments.workloads.step import Step
 
 
 def with_pages(plan: MemoryPlan, step: Step) -> MemoryPlan:

@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from experiments.core.options import WorkloadOptions
+from experiments.core.options import TRAINING_FORMS, WorkloadOptions
 from experiments.core.progress import silent
-from experiments.profiling.training_forms import FORMS, capture_forms, in_form
+from experiments.profiling.training_forms import capture_forms, in_form
 from experiments.summaries.training_memory import bytes_at_peak
 from experiments.workloads.model import ModelSource
 from tests.experiments.captures import capture
@@ -46,7 +46,7 @@ def test_a_model_without_linear_layers_beside_its_head_is_trained_whole_alone() 
 
 def test_adapters_that_were_asked_for_are_those_of_the_form() -> None:
     asked = WorkloadOptions(adapter="dora", adapter_rank=2, base="int8", batch=3)
-    whole, lora, qlora = (in_form(asked, changes) for changes in FORMS.values())
+    whole, lora, qlora = (in_form(asked, changes) for changes in TRAINING_FORMS.values())
     assert (whole.adapter, whole.adapter_rank, whole.base, whole.batch) == ("none", 8, "plain", 3)
     assert (lora.adapter, lora.adapter_rank, lora.base) == ("lora", 2, "plain")
     assert (qlora.adapter, qlora.base) == ("lora", "int8")

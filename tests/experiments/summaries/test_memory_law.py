@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
 from experiments.core.progress import silent
-from experiments.summaries.memory_law import TERMS, MemoryLaw, _find_undominated, law_of
+from experiments.summaries.memory_law import TERMS, MemoryLaw, _find_undominated, laws_of
 from experiments.summaries.training_memory import PARTS, bytes_at_peak
 from experiments.workloads.model import ModelSource
 
@@ -59,7 +59,7 @@ def test_it_is_the_captures_peak_at_every_size() -> None:
     """Captured at three sizes, asked for at others: odd ones, and with another op at the peak."""
     pytest.importorskip("torch")
     from experiments.profiling.capture import capture
-    from experiments.profiling.memory_law import capture_law
+    from experiments.profiling.memory_law import capture_laws
 
     source = ModelSource("zoo:gpt2-tiny", zoo="gpt2-tiny")
 
@@ -67,7 +67,7 @@ def test_it_is_the_captures_peak_at_every_size() -> None:
         return replace(source, options=WorkloadOptions(batch=batch, sequence=sequence))
 
     asked = at(9, 33)
-    found = capture_law(asked, capture(asked), silent)
+    found = capture_laws(asked, capture(asked), silent).whole
     for batch, sequence in ((9, 33), (1, 64), (5, 7)):
         step = capture(at(batch, sequence))
         assert found.peak(batch, sequence) == step.live_peak
@@ -80,12 +80,12 @@ def test_it_is_the_captures_peak_at_every_size() -> None:
 def test_a_model_of_images_scales_with_its_batch_alone() -> None:
     pytest.importorskip("torch")
     from experiments.profiling.capture import capture
-    from experiments.profiling.memory_law import capture_law
+    from experiments.profiling.memory_law import capture_laws
 
     source = ModelSource("zoo:resnet18", zoo="resnet18")
     steps = {n: capture(replace(source, options=WorkloadOptions(batch=n, image=32))) for n in (2, 5)}
     asked = replace(source, options=WorkloadOptions(batch=2, image=32))
-    assert capture_law(asked, steps[2], silent).peak(5) == steps[5].live_peak
+    assert capture_laws(asked, steps[2], silent).whole.peak(5) == steps[5].live_peak
     other = replace(asked, options=WorkloadOptions(batch=1, image=64, optimizer="sgd"))
     with pytest.raises(BadInput, match="other ops"):
-        law_of(steps[2], capture(other), None)
+        laws_of(steps[2], capture(other), None)

@@ -26,7 +26,7 @@ document.addEventListener("htmx:afterRequest", (event) => {
   if (!form || !event.detail.successful) return;
   const asked = new URLSearchParams();
   for (const [name, value] of new FormData(form)) {
-    if (name === "devices" || name.startsWith("option:")) asked.set(name, value);
+    if (name === "devices" || name === "trained" || name.startsWith("option:")) asked.set(name, value);
   }
   history.replaceState(null, "", `?${asked}`);
 });

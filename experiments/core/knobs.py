@@ -117,8 +117,11 @@ def load(cls: type, given: Mapping[str, Any], where: str) -> Any:
 
 
 def dump(instance: Any) -> dict[str, Any]:
-    """All knobs of ``instance`` with their values, defaults included."""
-    return {k.name: getattr(instance, k.name) for k in describe(type(instance))}
+    """All knobs of ``instance`` with their values, defaults included, each in its declared type.
+
+    A default of 25 * 2**20 of a float is written as the float that loading it again gives.
+    """
+    return {k.name: _as_declared(k, getattr(instance, k.name)) for k in describe(type(instance))}
 
 
 def check(knob: Knob, value: Any, where: str) -> Any:
@@ -133,6 +136,10 @@ def check(knob: Knob, value: Any, where: str) -> Any:
     if knob.high is not None and value > knob.high:
         raise BadInput(f"{value!r} is too large", where, f"at most {knob.high}")
     return value
+
+
+def _as_declared(knob: Knob, value: Any) -> Any:
+    return None if value is None else _convert(knob, value, knob.name)
 
 
 def _convert(knob: Knob, value: Any, where: str) -> Any:

@@ -41,8 +41,8 @@ host_compute_time                s          -       time the host's processor co
 recompute_time                   s          lower   recompute time
 offloaded_bytes                  bytes      lower   bytes offloaded
 prefetched_bytes                 bytes      lower   bytes prefetched
-samples_per_second               1/s        higher  samples per second
-tokens_per_second                1/s        higher  tokens per second
+samples_per_second               samples/s  higher  samples per second
+tokens_per_second                tokens/s   higher  tokens per second
 mfu                              fraction   higher  model FLOPs utilization
 hfu                              fraction   higher  hardware FLOPs utilization
 jct                              s          lower   job completion time
@@ -143,8 +143,8 @@ latency_p50                      s          lower   median request latency
 latency_p99                      s          lower   99th percentile request latency
 normalized_latency_p50           s          lower   median latency per output token
 slo_attainment                   fraction   higher  requests within their objective
-goodput                          1/s        higher  requests within their objective per second
-throughput                       1/s        higher  requests completed per second
+goodput                          requests/s higher  requests within their objective per second
+throughput                       requests/s higher  requests completed per second
 peak_kv_tokens                   tokens     lower   most KV slots reserved at once
 """
 
@@ -168,8 +168,6 @@ def metric(name: str) -> Metric:
 
 #: What planning took on the host of the run: measured in every mode.
 CLOCKED = ("compile_time", "compile_cpu_time")
-#: Units of figures that a clock of this host gives in a measured run; those of others are counted.
-OF_A_CLOCK = ("s", "1/s", "FLOP/s")
 #: Ratios of such figures, and what follows from them.
 RATIOS = frozenset((*INTERVALS, *ENDS, "break_even"))
 
@@ -177,5 +175,10 @@ RATIOS = frozenset((*INTERVALS, *ENDS, "break_even"))
 def is_noisy(name: str, mode: str) -> bool:
     """Return whether a figure of a run in ``mode`` is read off a clock, so that repeats differ."""
     found = METRICS.get(name)
-    by_clock = found is not None and (found.unit in OF_A_CLOCK or name in RATIOS)
+    by_clock = found is not None and (_is_of_a_clock(found.unit) or name in RATIOS)
     return name in CLOCKED or (mode == "measured" and by_clock)
+
+
+def _is_of_a_clock(unit: str) -> bool:
+    """Times and rates, which a clock of this host gives in a measured run; other figures are counted."""
+    return unit == "s" or unit.endswith("/s")

@@ -133,7 +133,9 @@ class WorkloadOptions(FineTuning):
     )
     steps: int | None = knob(None, "steps of the whole training job, for jct", low=1, high=10**9)
     limit: int | None = knob(None, "keep only the first jobs or requests", low=1, high=10**8)
-    rate: float | None = knob(None, "scale arrivals to this many per second", low=1e-9, high=1e9, unit="1/s")
+    rate: float | None = knob(
+        None, "scale arrivals to this many per second", low=1e-9, high=1e9, unit="arrivals/s"
+    )
     model: str | None = knob(None, "the model that serves a request trace, as a source")
     vocabulary: int | None = knob(
         None,

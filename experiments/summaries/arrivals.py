@@ -107,7 +107,7 @@ def plots_of(trace: RequestTrace) -> list[dict[str, Any]]:
 def _rate(trace: RequestTrace) -> dict[str, Any]:
     x, counts, width = _over_time(trace.arrival, np.ones(len(trace)))
     line = {**points("requests", x, counts / width), "shape": "hv"}
-    return plot("Requests over time", "line", "time (s)", "rate (1/s)", [line])
+    return plot("Requests over time", "line", "time (s)", "rate (requests/s)", [line])
 
 
 def _tokens(trace: RequestTrace) -> dict[str, Any]:

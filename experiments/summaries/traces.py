@@ -56,7 +56,7 @@ def _requests(value: RequestTrace) -> dict[str, Any]:
     cards = [
         card("requests", len(value)),
         card("span", span, "s"),
-        card("mean rate", len(value) / span if span else 0.0, "1/s"),
+        card("mean rate", len(value) / span if span else 0.0, "requests/s"),
         card("mean prompt", float(value.prompt.mean()) if len(value) else 0.0, "tokens"),
         card("mean output", float(value.output.mean()) if len(value) else 0.0, "tokens"),
         card("longest request", int((value.prompt + value.output).max(initial=0)), "tokens"),

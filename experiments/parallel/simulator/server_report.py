@@ -67,7 +67,7 @@ def _asynchrony(plan: ParallelPlan, seen: Records) -> Asynchrony:
             "staleness": staleness_series(seen.staleness),
             "iterations_ahead": staleness_series(seen.leads),
             "samples_per_second_by_worker": Series(
-                "1/s", devices, [samples / window for samples in seen.samples], "device"
+                "samples/s", devices, [samples / window for samples in seen.samples], "device"
             ),
         },
     )

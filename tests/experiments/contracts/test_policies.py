@@ -2,16 +2,19 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from experiments.core import jsonio, knobs, registry
 from experiments.core.claims import chosen_claims, claim_specs, closed_forms
+from experiments.core.completion import complete
 from experiments.core.errors import BadInput
 from experiments.core.figures import names_in
 from experiments.core.metrics import METRICS
 from experiments.core.policy import EFFORTS, FAMILIES, MECHANISMS, MINUTES, MODES, Policy
+from experiments.core.spec import RunSpec, Workload, load_spec
 from experiments.estimates import CLOSED_FORMS
 
 POLICIES = registry.all_policies()
@@ -20,6 +23,28 @@ CLAIMS = chosen_claims(None, None)
 
 def title(policy: type[Policy]) -> str:
     return f"{policy.family}/{policy.name}"
+
+
+def _whole_ends(knob: knobs.Knob) -> Iterator[int]:
+    """Whole numbers that a float knob takes, if its bounds are such."""
+    for end in (knob.low, knob.high):
+        if end is not None and float(end).is_integer():
+            yield int(end)
+
+
+def _completed(policy: type[Policy], given: Mapping[str, Any]) -> RunSpec:
+    mode = policy.modes[0]
+    hardware = "local" if mode == "measured" else "v100-16g"
+    return complete(RunSpec(policy.family, policy.name, Workload("zoo:mlp"), hardware, given, mode))[0]
+
+
+def _is_accepted(policy: type[Policy], given: Mapping[str, Any]) -> bool:
+    """Whether the policy has nothing against this value next to its other knobs' defaults."""
+    try:
+        registry.create(policy.family, policy.name, given)
+    except BadInput:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=title)
@@ -49,6 +74,15 @@ class TestEveryPolicy:
         made = registry.create(policy.family, policy.name, {})
         values = jsonio.loads(jsonio.canonical(made.knob_values()), "knobs")
         assert registry.create(policy.family, policy.name, values) == made
+
+    def test_a_completed_spec_keeps_its_id_when_it_is_loaded_again(self, policy: type[Policy]) -> None:
+        """A float knob that was declared or given as 25 * 2**20 is the same one as 26214400.0."""
+        numbers = [knob for knob in knobs.describe(policy) if knob.type == "float"]
+        ends = [{knob.name: end} for knob in numbers for end in _whole_ends(knob)]
+        for given in ({}, *(one for one in ends if _is_accepted(policy, one))):
+            spec = _completed(policy, given)
+            again = load_spec(jsonio.loads(jsonio.canonical(spec.to_json()), "spec"))
+            assert _completed(policy, again.knobs).spec_id == again.spec_id == spec.spec_id
 
     def test_every_knob_is_explained_and_its_bounds_are_enforced(self, policy: type[Policy]) -> None:
         for knob in knobs.describe(policy):

@@ -144,7 +144,7 @@ def _staleness(reports: list[dict[str, Any]], late: list[int]) -> dict[str, Seri
 UNITS = {
     "learning_rate": "1",
     "workers": "workers",
-    "samples_per_second": "1/s",
+    "samples_per_second": "samples/s",
     "gradient_noise_scale": "samples",
     "gradient_variance": "1",
     "averages_weights": "1",
@@ -163,7 +163,7 @@ def _curves(reports: list[dict[str, Any]]) -> dict[str, Series]:
     rates = [report["updates"] / (report["ended"] - report["started"]) for report in workers]
     if len(workers) > 1:
         numbers = [float(number) for number in range(len(workers))]
-        found["updates_per_second_by_worker"] = Series("1/s", numbers, rates, "worker")
+        found["updates_per_second_by_worker"] = Series("updates/s", numbers, rates, "worker")
     return found
 
 

@@ -20,8 +20,8 @@ TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 5e-3, tor
 #: The candidate may also be this many times as far from float64 as eager itself is.
 EAGER_ALLOWANCE = 4.0
 #: And this many times as far as a draw moves the place, which is ``sides.LOUDER`` than rounding: a place that
-#: is moved by less than a fifth of what is usual in all of the draws is one in three hundred thousand.
-ROUNDING_ALLOWANCE = 2.0
+#: is moved by less than a tenth of what is usual in all of the draws is one in sixty million.
+ROUNDING_ALLOWANCE = 4.0
 #: A slice this much smaller than what went into it is 0, and float64 was off by what is left.
 NOTHING = 1e-13
 

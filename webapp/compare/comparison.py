@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -184,11 +185,22 @@ class Comparison:
         """All metrics that any run reports, shown or not."""
         return tuple(column.metric for column in self.columns if column.metric)
 
-    @property
+    @cached_property
     def has_dashboard_statuses(self) -> bool:
         return any(line.entry.dashboard_status for line in self.lines)
 
-    @property
+    @cached_property
+    def is_folded(self) -> bool:
+        """Whether some line stands for several runs."""
+        return any(len(entry.runs) > 1 for entry in self.entries)
+
+    @cached_property
+    def with_ends(self) -> frozenset[str]:
+        """Metrics of which some line has the ends of an interval."""
+        found = (item for entry in self.entries for item in entry.estimates.items())
+        return frozenset(name for name, one in found if one.low is not None)
+
+    @cached_property
     def entries(self) -> tuple[Entry, ...]:
         return tuple(line.entry for line in self.lines)
 

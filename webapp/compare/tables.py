@@ -24,7 +24,7 @@ def export_table(comparison: Comparison, title: str, errors: SimulatorErrors) ->
     if comparison.has_dashboard_statuses:
         columns.append(Column("PyTorch's status"))
     columns += [Column(column.label) for column in comparison.parameters]
-    if _is_folded(comparison):
+    if comparison.is_folded:
         columns.append(Column("n", is_figure=True))
     for column in comparison.metrics:
         columns.extend(_metric_columns(comparison, column.metric))
@@ -43,21 +43,12 @@ def _error(line: Line, errors: SimulatorErrors) -> float | None:
     return found.fraction if found else None
 
 
-def _is_folded(comparison: Comparison) -> bool:
-    return any(len(entry.runs) > 1 for entry in comparison.entries)
-
-
-def _has_ends(comparison: Comparison, name: str) -> bool:
-    found = (entry.estimates.get(name) for entry in comparison.entries)
-    return any(one is not None and one.low is not None for one in found)
-
-
 def _metric_columns(comparison: Comparison, name: str) -> Iterator[Column]:
     metric = METRICS[name]
     yield Column(metric.label, metric.unit, is_figure=True)
-    if _is_folded(comparison):
+    if comparison.is_folded:
         yield Column(f"± {metric.label}", metric.unit, is_figure=True)
-    if _has_ends(comparison, name):
+    if name in comparison.with_ends:
         yield Column(f"{metric.label} low", metric.unit, is_figure=True)
         yield Column(f"{metric.label} high", metric.unit, is_figure=True)
     if comparison.baseline:
@@ -75,14 +66,14 @@ def _row(comparison: Comparison, line: Line, error: tuple[float | None, ...]) ->
     for parameter in line.parameters:
         value = parameter.value
         yield value if value is None or isinstance(value, str | int | float) else pretty(value)
-    if _is_folded(comparison):
+    if comparison.is_folded:
         yield len(entry.runs)
     for cell in line.cells:
         found = cell.estimate
         yield (found.words or found.mean) if found else None
-        if _is_folded(comparison):
+        if comparison.is_folded:
             yield found.half_width if found else None
-        if _has_ends(comparison, cell.metric):
+        if cell.metric in comparison.with_ends:
             yield found.low if found else None
             yield found.high if found else None
         if comparison.baseline:

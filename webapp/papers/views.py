@@ -37,6 +37,8 @@ from webapp.runs.tables import RunTable
 RUNS_SHOWN = 20
 #: What stands on a table's page to be copied, by export format.
 PASTED = (("latex", "LaTeX (booktabs)"), ("markdown", "Markdown"), ("csv", "CSV"))
+#: Parts of an address that ask for every figure of a suite's runs, besides its own table.
+WHOLE = frozenset(("all", "column", "sort", "baseline", "unfold", "figure", "x", "y", "bar"))
 #: The whole catalog on one page: it is read by searching in it.
 MOST_SYSTEMS = 1000
 
@@ -147,14 +149,17 @@ def suite(request: ProjectRequest, suite: str) -> HttpResponse:
     comparison = paper_suites.compare_suite(found, request.project, shown, choice)
     table = export_table(comparison, found.suite.title, errors)
     published = paper_suites.published_of(found.suite, comparison)
+    grids = paper_suites.grids_of(found.suite, comparison)
+    is_whole = not (grids or published) or bool(WHOLE.intersection(request.GET))
     page |= {
         "comparison": comparison,
         "lines": comparison.lines,
-        "grids": paper_suites.grids_of(found.suite, comparison),
+        "grids": grids,
+        "is_whole": is_whole,
         "published": published,
         "agreement": draw_agreement(found.suite, published.rows) if published else None,
         "beside": paper_suites.own_beside_shipped(found, request.project),
-        "figure": draw_chosen(comparison, None, choice, request.project, errors),
+        "figure": draw_chosen(comparison, None, choice, request.project, errors) if is_whole else None,
         "texts": [(name, label, FORMATS[name].write(table)) for name, label in PASTED],
     }
     return asked_export(request, Fixed(table)) or render(request, "papers/suite.html", page)

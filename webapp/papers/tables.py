@@ -90,7 +90,7 @@ def cells(system: System) -> SafeString:
         for row in system.rows
     )
     found = format_html_join("", '<span class="cell tone-{}" title="{}">{}</span>', told)
-    words = ", ".join(f"{count} {word}" for word, count in system.verdicts.items())
+    words = ", ".join(f"{count} {word}" for word, count in system.verdicts.items()) or "claims nothing"
     return format_html('<span class="cells" role="img" aria-label="{}">{}</span>', words, found)
 
 

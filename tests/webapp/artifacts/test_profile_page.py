@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.test import RequestFactory
 
 from experiments.readers.kineto_columns import timeline
 from experiments.summaries.profile import report
 from tests.experiments.readers.kineto_traces import call, kernel, trace
 from tests.webapp.cast import Cast, ready, signed_in
 from webapp.artifacts.models import Artifact
+from webapp.artifacts.profile.page import page_of
 from webapp.artifacts.profile.words import percent_of, short
 
 pytestmark = pytest.mark.django_db
@@ -46,6 +48,28 @@ def test_the_page_says_where_the_time_went(cast: Cast) -> None:
         .content.decode()
     )
     assert "void gemm" in table
+
+
+def test_a_page_that_waits_has_the_style_of_what_it_turns_into(cast: Cast) -> None:
+    """It follows without reloading: what is linked in its head stays as it is."""
+    waiting = ready(cast.project, "", "step.json", zoo="", format="", source="upload", state="waiting")
+    page = signed_in(cast.vera).get(cast.url(f"artifacts/{waiting.pk}/")).content.decode()
+    assert "A worker has yet to read this file" in page
+    assert "css/profile.css" in page
+
+
+def test_what_takes_most_is_drawn_where_there_is_nothing_to_divide(cast: Cast) -> None:
+    """One device and one step: its kernels. Names of a trace are words, never markup."""
+    data = trace(kernel("<b>gemm</b>" + "m" * 90, 10, 60), kernel("softmax", 70, 20))
+    told = {"cards": [], "plots": [], "estimates": [], "profile": report([timeline(data, "one.json")])}
+    made = ready(cast.project, "step", "one.json", zoo="", format="kineto", source="upload", summary=told)
+    shown = page_of(made, RequestFactory().get("/"))
+    assert shown is not None and shown.main is not None
+    assert shown.main["title"] == "The kernels that take most"
+    [bars] = shown.main["series"]
+    assert bars["x"] == pytest.approx([60e-6, 20e-6])
+    assert "<" not in "".join(bars["y"]).replace("<br>", "") and len(bars["y"][0]) < 50
+    assert bars["hover"][1] == "softmax<br>20 µs, 1 call"
 
 
 def test_uploads_of_one_job_stand_side_by_side_and_name_the_straggler(cast: Cast) -> None:

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.utils.html import escape
+from django.utils.text import Truncator
+
+from experiments.core.units import human
 from experiments.summaries.drawing import plot, points
 from webapp.artifacts.profile.ranks import Process
-from webapp.artifacts.profile.words import PARTS
+from webapp.artifacts.profile.words import PARTS, calls, short
 
 #: The same hue for a part on every figure (tokens of the style sheet).
 COLORS = {"compute": "plot-3", "communication": "plot-2", "copies": "plot-6", "idle": "plot-8"}
+#: So many names are drawn, with so many letters each.
+MOST_NAMES, LONGEST_NAME = 12, 32
 CAUSE_COLORS = {"host wait": "plot-4", "kernel wait": "plot-7", "other": "plot-8"}
 
 
@@ -30,6 +36,21 @@ def by_step(device: Mapping[str, Any]) -> dict[str, Any] | None:
     if len(steps) < 2:
         return None
     return _stack("Time of each profiler step", [f"step {row['step']}" for row in steps], steps, "")
+
+
+def by_name(process: Process) -> dict[str, Any] | None:
+    """A bar for each of the kernels, or operators of the host, that take most."""
+    told, on_device = process.told, bool(process.told["devices"])
+    noun, key = ("kernels", "seconds") if on_device else ("operators", "host")
+    rows = [row for row in told.get(noun) or () if row[key]][:MOST_NAMES]
+    if not rows:
+        return None
+    names = [escape(Truncator(short(row["name"])).chars(LONGEST_NAME)) for row in rows]
+    hover = [f"{escape(row['name'])}<br>{human(row[key], 's')}, {calls(row['count'])}" for row in rows]
+    series = points(noun, [row[key] for row in rows], names)
+    look = {"color": COLORS["compute"], "hover_only": True, "hover": hover}
+    lanes = list(dict.fromkeys(names))
+    return plot(f"The {noun} that take most", "rows", "time (s)", "", [{**series, **look}], lanes=lanes)
 
 
 def _stack(title: str, names: Sequence[str], rows: Sequence[Mapping[str, Any]], x: str) -> dict[str, Any]:

@@ -130,11 +130,15 @@ def _draw(
     process: Process, processes: Sequence[Process], device: Mapping[str, Any] | None
 ) -> tuple[Mapping[str, Any] | None, tuple[Mapping[str, Any], ...]]:
     """The large figure, and those below it."""
-    main = figures.by_device(processes) if device else None
-    steps = figures.by_step(device) if device else None
-    main, steps = (main, steps) if main else (steps, None)
+    divided = [*filter(None, (figures.by_device(processes), figures.by_step(device)))] if device else []
+    main, others = (divided[0], divided[1:]) if divided else (figures.by_name(process), [])
     launches = process.told.get("launches") or {}
-    plots = [steps, figures.idle_by_cause(process), launches.get("plot"), *(process.told.get("memory") or ())]
+    plots = [
+        *others,
+        figures.idle_by_cause(process),
+        launches.get("plot"),
+        *(process.told.get("memory") or ()),
+    ]
     return main, tuple(filter(None, plots))
 
 

@@ -59,11 +59,12 @@ def top_of(rows: Sequence[Mapping[str, Any]], noun: str, key: str, whole: str) -
     for row in rows[:1]:
         yield (
             f"The {noun} that takes most is {short(row['name'])}: {human(row[key], 's')} in "
-            f"{_calls(row['count'])}, {percent_of(row[key], total)} of {whole}."
+            f"{calls(row['count'])}, {percent_of(row[key], total)} of {whole}."
         )
 
 
-def _calls(count: int) -> str:
+def calls(count: int) -> str:
+    """Return ``1 call`` or ``1,024 calls``."""
     return f"{count:,} call{'' if count == 1 else 's'}"
 
 
@@ -73,7 +74,7 @@ def top_operator(operators: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for row in operators[:1]:
         yield (
             f"The operator that takes most is {row['name']}: {human(row['host'], 's')} in "
-            f"{_calls(row['count'])}, {percent_of(row['host'], total)} of the time inside operators."
+            f"{calls(row['count'])}, {percent_of(row['host'], total)} of the time inside operators."
         )
 
 

@@ -51,6 +51,8 @@ def dispatch(options: argparse.Namespace, extra: Sequence[str], arguments: Seque
             return up.up(layout, options, arguments)
         case "test":
             return testing.run(layout, options.fast, extra, arguments)
+        case "walks":
+            return testing.walk(layout, options.letters, arguments)
         case "status":
             return control.status(layout)
         case "stop":
@@ -80,6 +82,8 @@ def parser() -> argparse.ArgumentParser:
     _add_up(commands.add_parser("up", help="set everything up and start it; Ctrl-C ends it"))
     test = commands.add_parser("test", help="run all checks and tests; further arguments go to pytest")
     test.add_argument("--fast", action="store_true", help="leave out the tests marked slow")
+    walks = commands.add_parser("walks", help="walk the first hour in a browser; prints clicks and seconds")
+    walks.add_argument("letters", nargs="*", type=walk_letter, metavar="LETTER", help="these only")
     commands.add_parser("status", help="what runs; exit code 3 where nothing does")
     commands.add_parser("stop", help="end the lab that runs in this checkout")
     check = commands.add_parser("doctor", help="look for what would stop a start")
@@ -127,6 +131,12 @@ def _add_up(command: argparse.ArgumentParser) -> None:
 def index_address(text: str) -> str:
     if not text.startswith(("https://", "http://", "file://")):
         raise argparse.ArgumentTypeError(f"{text!r} is not the address of a package index (https://...)")
+    return text
+
+
+def walk_letter(text: str) -> str:
+    if len(text) != 1 or text not in testing.WALKS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a walk ({', '.join(testing.WALKS)})")
     return text
 
 

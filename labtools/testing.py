@@ -1,4 +1,4 @@
-"""`./lab test`: style, types, walls and tests, against a Postgres and a Valkey of its own."""
+"""`./lab test`: style, types, walls and tests, against a Postgres and a Valkey of its own. `./lab walks`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from labtools import installation, processes
 from labtools.layout import Layout
 
 GIB = 2**30
+#: Letters of the walks (tests/webapp/walks).
+WALKS = "abcdef"
 #: Each has a database of Valkey, of which there are sixteen, and may hold a few GB.
 MOST_PROCESSES = 8
 
@@ -39,10 +41,7 @@ class Result:
 
 
 def run(layout: Layout, fast: bool, pytest_arguments: Sequence[str], arguments: Sequence[str]) -> int:
-    layout.make()
-    installation.ensure(layout, installation.RUNTIME_AND_TESTS, torch_index=os.environ.get("LAB_TORCH_INDEX"))
-    installation.continue_inside(layout, arguments)
-    processes.adopt_orphans()
+    _prepare(layout, arguments)
     began = time.monotonic()
     executor = ThreadPoolExecutor(1)
     try:
@@ -53,6 +52,23 @@ def run(layout: Layout, fast: bool, pytest_arguments: Sequence[str], arguments: 
     finally:
         processes.end_descendants()
     return report(results, time.monotonic() - began)
+
+
+def walk(layout: Layout, letters: Sequence[str], arguments: Sequence[str]) -> int:
+    """Walk the first hour in a browser, each walk to its end, and print its clicks and seconds."""
+    _prepare(layout, arguments)
+    os.environ["LAB_WALKS"] = "".join(letters) or WALKS
+    try:
+        return _tests(layout, False, ["tests/webapp/walks"]).code
+    finally:
+        processes.end_descendants()
+
+
+def _prepare(layout: Layout, arguments: Sequence[str]) -> None:
+    layout.make()
+    installation.ensure(layout, installation.RUNTIME_AND_TESTS, torch_index=os.environ.get("LAB_TORCH_INDEX"))
+    installation.continue_inside(layout, arguments)
+    processes.adopt_orphans()
 
 
 def style_checks(layout: Layout) -> list[Step]:

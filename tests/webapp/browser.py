@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import uvicorn
+from axe_playwright_python.sync_playwright import Axe
 from django.conf import settings
 from django.core.asgi import get_asgi_application
 from django.db import connection, connections
-from playwright.sync_api import Page, Route, sync_playwright
+from playwright.sync_api import ConsoleMessage, Locator, Page, Route, sync_playwright
 
 from tests.webapp.cast import signed_in
 from webapp.accounts.models import User
@@ -59,9 +61,15 @@ VIOLATIONS = """document.addEventListener("securitypolicyviolation", ({ violated
     setTimeout(() => { throw new Error(`${violatedDirective} refused ${blockedURI}`); }));"""
 
 
+#: What the browser says of a form that was refused, which is no error of the page.
+REFUSED = "status of 422"
+
+
 @contextmanager
-def browser_page(width: int = 1280, theme: str = "light") -> Iterator[Page]:
-    """A page in headless Chromium; an error in a script fails the test."""
+def browser_page(width: int = 1280, theme: str = "light", expected: Collection[str] = ()) -> Iterator[Page]:
+    """A page in headless Chromium. An error in a script or on the console fails the test, unless it has one
+    of the ``expected`` words.
+    """
     if not CHROMIUM.exists():
         pytest.skip(f"no browser at {CHROMIUM} (apt install chromium, or set LAB_CHROMIUM)")
     with sync_playwright() as playwright:
@@ -73,13 +81,51 @@ def browser_page(width: int = 1280, theme: str = "light") -> Iterator[Page]:
         page.add_init_script(VIOLATIONS)
         page.set_default_timeout(PATIENCE)
         page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda line: errors.append(line.text) if "Content Security" in line.text else None)
+        page.on("console", lambda line: errors.extend(error_of(line, (REFUSED, *expected))))
         try:
             yield page
         finally:
             browser.close()
             connections.close_all()  # this loop has connections of its own
     assert errors == []
+
+
+def error_of(line: ConsoleMessage, expected: Collection[str]) -> list[str]:
+    """What a line of the console says is wrong, if anything, and of which address."""
+    is_error = line.type == "error" or "Content Security" in line.text
+    wanted = is_error and not any(words in line.text for words in expected)
+    return [f"{line.text} ({line.location['url']})"] if wanted else []
+
+
+def ink(page: Page, place: Locator) -> float:
+    """The share of pixels of ``place`` that have not the color of most of them."""
+    picture = base64.b64encode(place.screenshot()).decode()
+    script = """async (source) => {
+        const picture = new Image(); picture.src = source; await picture.decode();
+        const canvas = new OffscreenCanvas(picture.width, picture.height), context = canvas.getContext("2d");
+        context.drawImage(picture, 0, 0);
+        const pixels = new Uint32Array(context.getImageData(0, 0, canvas.width, canvas.height).data.buffer);
+        const counts = new Map();
+        for (const pixel of pixels) counts.set(pixel, (counts.get(pixel) || 0) + 1);
+        return 1 - Math.max(...counts.values()) / pixels.length;
+    }"""
+    return float(page.evaluate(script, f"data:image/png;base64,{picture}"))
+
+
+#: What another theme can spoil: it changes colors and nothing else.
+OF_COLORS = ["color-contrast", "link-in-text-block"]
+
+
+def serious(page: Page) -> list[tuple[str, str]]:
+    """Serious faults for assistive technology of the page that is open, by theme and rule."""
+    found = []
+    for theme, rules in (("light", None), ("dark", OF_COLORS)):
+        page.emulate_media(color_scheme=theme)
+        # The rules are all tried; what passed is not described, which takes most of the time.
+        options = {"resultTypes": ["violations"], **({"runOnly": rules} if rules else {})}
+        faults = Axe().run(page, options=options).response["violations"]
+        found += [(theme, fault["id"]) for fault in faults if fault["impact"] in ("serious", "critical")]
+    return found
 
 
 def widen_fonts(page: Page, percent: int) -> None:

@@ -4,7 +4,6 @@ meets.
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 import unicodedata
@@ -13,14 +12,13 @@ from datetime import UTC, datetime
 from urllib.parse import urlencode
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from django.utils import timezone
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Page
 
 from experiments.core.suites import load_suite
 from tests.conftest import ROOT
 from tests.webapp.advice.answers import QUESTION, answer
-from tests.webapp.browser import browser_page, enter, restore_fonts, serving, widen_fonts
+from tests.webapp.browser import browser_page, enter, ink, restore_fonts, serious, serving, widen_fonts
 from tests.webapp.cast import Cast, experiment, experiment_with, finished, make_cast, ready
 from tests.webapp.cast import run as cast_run
 from tests.webapp.long_step import long_step
@@ -158,23 +156,28 @@ def test_the_main_pages_have_no_serious_fault_for_assistive_technology(red: Cast
     assert {name: faults for name, faults in found.items() if faults} == {}
 
 
+def test_a_fresh_project_has_no_dead_end(red: Cast, address: str) -> None:
+    """Every page of the menus is empty, has no serious fault, and something to do on it."""
+    found = {}
+    with browser_page() as page:
+        enter(page, address, red.ada)
+        page.goto(address + red.url())
+        links = page.locator("header a").evaluate_all("(links) => links.map((link) => link.href)")
+        for url in dict.fromkeys(links):
+            page.emulate_media(color_scheme="light")
+            page.goto(url, wait_until="load")
+            ways = page.locator("main").locator("a:visible, button:visible").count()
+            found[url] = [*serious(page), *([] if ways else ["a dead end"])]
+    assert {url: faults for url, faults in found.items() if faults} == {}
+    assert len(found) > 12
+
+
 def answered_page(red: Cast, model: Artifact) -> str:
     """The page of an answer of the advisor about ``model``."""
     advice = ask(red.project, red.ada, model, QUESTION)
     Advice.objects.filter(pk=advice.pk).update(answer=answer())
     Run.objects.filter(pk=advice.run_id).delete()
     return f"advise/?{urlencode(address_of(advice))}"
-
-
-def serious(page: Page) -> list[tuple[str, str]]:
-    """Serious faults of the page that is open, by theme and rule."""
-    found = []
-    for theme in ("light", "dark"):
-        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-        # The rules are all tried; what passed is not described, which takes most of the time.
-        faults = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
-        found += [(theme, fault["id"]) for fault in faults if fault["impact"] in ("serious", "critical")]
-    return found
 
 
 WIDTH = "document.documentElement.scrollWidth"
@@ -323,21 +326,6 @@ def drawn_lines(page: Page) -> set[str]:
             .reduce((sum, path) => sum + path.getTotalLength(), 0) > 10)
         .map((trace) => trace.__data__[0].trace.name)"""
     return set(page.locator("#memory-figure").evaluate(script))
-
-
-def ink(page: Page, place: Locator) -> float:
-    """The share of pixels of ``place`` that have not the color of most of them."""
-    picture = base64.b64encode(place.screenshot()).decode()
-    script = """async (source) => {
-        const picture = new Image(); picture.src = source; await picture.decode();
-        const canvas = new OffscreenCanvas(picture.width, picture.height), context = canvas.getContext("2d");
-        context.drawImage(picture, 0, 0);
-        const pixels = new Uint32Array(context.getImageData(0, 0, canvas.width, canvas.height).data.buffer);
-        const counts = new Map();
-        for (const pixel of pixels) counts.set(pixel, (counts.get(pixel) || 0) + 1);
-        return 1 - Math.max(...counts.values()) / pixels.length;
-    }"""
-    return float(page.evaluate(script, f"data:image/png;base64,{picture}"))
 
 
 def points_of(page: Page, name: str) -> list[list[float]]:

@@ -30,8 +30,10 @@ COMMAND = [
 
 
 @contextmanager
-def working(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Two slots; files under ``folder/var/files``; ended with all its trials on leaving."""
+def working(folder: Path, **more: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Two slots; files under ``folder/var/files``; ``more`` of its environment; ended with all its trials on
+    leaving.
+    """
     database = connection.settings_dict
     login = f"{database['USER']}:{database['PASSWORD']}@{database['HOST']}:{database['PORT']}"
     environment = os.environ | {
@@ -39,6 +41,7 @@ def working(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         "REDIS_URL": settings.REDIS_URL,
         "DJANGO_SETTINGS_MODULE": "webapp.settings.test",
         "LAB_VAR": str(folder / "var"),
+        **more,
     }
     with (folder / "worker.log").open("wb") as log:
         process = subprocess.Popen(

@@ -23,5 +23,6 @@ STORAGES = {
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
 AXES_ENABLED = False
-# Seconds for each of many models; the tests that are about it switch it on.
-CAPTURE_AT_ONCE = False
+# Seconds for each of many models; the tests that are about it switch it on, those with a worker by its
+# environment.
+CAPTURE_AT_ONCE = os.environ.get("CAPTURE_AT_ONCE") == "1"

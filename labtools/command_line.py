@@ -120,6 +120,11 @@ def _add_up(command: argparse.ArgumentParser) -> None:
         "--no-demo", dest="demo", action="store_false", help="start without the demo project"
     )
     command.add_argument(
+        "--unsafe",
+        action="store_true",
+        help="as root, carry out runs even where only limits can be put around them (docs/security.md)",
+    )
+    command.add_argument(
         "--torch-index",
         metavar="URL",
         type=index_address,

@@ -52,6 +52,16 @@ def require_redis(url: str) -> None:
         raise Problem(f"REDIS_URL ({without_password(url)}): {error}", remedy) from error
 
 
+def require_walls(unsafe: bool) -> None:
+    """Root must be able to put walls around what it carries out for others, or be told not to mind."""
+    from workers import sandbox
+
+    try:
+        sandbox.best_tier(unsafe)
+    except sandbox.NoWalls as error:
+        raise Problem(str(error), error.remedy) from error
+
+
 def without_password(url: str) -> str:
     """An address without its password."""
     parts = urlsplit(url)

@@ -74,9 +74,10 @@ def _server(server: Server, layout: Layout) -> Program:
     )
 
 
-def environment(layout: Layout, at: Endpoints) -> dict[str, str]:
+def environment(layout: Layout, at: Endpoints, unsafe: bool) -> dict[str, str]:
     """What web, worker, beat and manage.py read."""
     return os.environ | {
+        "LAB_UNSAFE": "1" if unsafe else os.environ.get("LAB_UNSAFE", ""),
         "DATABASE_URL": at.database_url,
         "REDIS_URL": at.redis_url,
         "SECRET_KEY": private_files.secret(layout.secret_key),

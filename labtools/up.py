@@ -32,6 +32,8 @@ def up(layout: Layout, options: argparse.Namespace, arguments: Sequence[str]) ->
 
 def _start_and_watch(layout: Layout, options: argparse.Namespace) -> int:
     began = time.monotonic()
+    if os.geteuid() == 0:
+        preflight.require_walls(options.unsafe or os.environ.get("LAB_UNSAFE") == "1")
 
     def remember(pids: dict[str, int], troubles: dict[str, str]) -> None:
         record.write(layout, options.port, pids, troubles)
@@ -42,7 +44,7 @@ def _start_and_watch(layout: Layout, options: argparse.Namespace) -> int:
         for server in at.servers:
             supervisor.start(server)
         supervisor.wait_until_ready(*[server.name for server in at.servers])
-        shared = programs.environment(layout, at)
+        shared = programs.environment(layout, at, options.unsafe)
         _prepare(layout, shared, layout.login(at.database_is_embedded), options.demo)
         applications = programs.applications(layout, shared, options.port, options.workers)
         for application in applications:

@@ -4,6 +4,7 @@ periodic.
 
 from __future__ import annotations
 
+import logging
 import os
 
 import django
@@ -11,6 +12,8 @@ from celery import Celery, bootsteps
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings.local")
 django.setup()
+
+log = logging.getLogger(__name__)
 
 app = Celery("workers")
 app.config_from_object("django.conf:settings", namespace="CELERY")
@@ -27,7 +30,13 @@ class Runs(bootsteps.StartStopStep):  # type: ignore[misc]  # celery is untyped
         self.dispatcher = app.dispatcher = Dispatcher(worker.concurrency or os.cpu_count() or 1)
 
     def start(self, worker) -> None:  # type: ignore[no-untyped-def]
-        self.dispatcher.start()
+        from workers.sandbox import NoWalls
+
+        try:
+            self.dispatcher.start()
+        except NoWalls as error:
+            log.critical("%s; %s", error, error.remedy)
+            raise SystemExit(1) from error
 
     def stop(self, worker) -> None:  # type: ignore[no-untyped-def]
         self.dispatcher.stop()

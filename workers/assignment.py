@@ -27,8 +27,8 @@ from webapp.artifacts.step_options import spell_out_options
 from webapp.runs import derivation, turns
 from webapp.runs.lifecycle import STATES, Diagnosis, Ending
 from webapp.runs.models import Run
-from workers import beside
-from workers.sandbox import Limits
+from workers import beside, results
+from workers.sandbox import Limits, usual_processes
 from workers.sources import Unusable, named_files, placed_file, portable_source, source_of
 from workers.trial import Ended
 
@@ -63,7 +63,8 @@ class Assignment:
 
 def assign(run: Run, work: Path, memory: int) -> Assignment | Waits:
     """What ``run`` needs here. Raises ``Unusable``, ``files.Damaged`` or ``OSError``."""
-    limits = Limits(memory, settings.TRIAL_SECONDS)
+    processes = settings.TRIAL_PROCESSES or usual_processes()
+    limits = Limits(memory, settings.TRIAL_SECONDS, processes, settings.TRIAL_DISK_BYTES)
     if run.kind == Run.Kind.INSPECT:
         return _inspect(run, work, replace(limits, seconds=settings.READING_SECONDS))
     if run.kind == Run.Kind.POLICY:
@@ -129,7 +130,8 @@ def _step(run: Run, work: Path, limits: Limits) -> Assignment:
         facts = _read(told, INSPECTION_BYTES)
         told_law = {"law": facts.pop("law")} if "law" in facts else {}
         summary = {**facts.pop("summary"), **told_law, "facts": facts, "options": options}
-        derivation.store_step(run, {"key": key, "summary": summary}, store_bytes(made))
+        with results.open_result(made, limits.disk) as file:
+            derivation.store_step(run, {"key": key, "summary": summary}, store_bytes(file))
         return Ending(Run.State.SUCCEEDED)
 
     words = (run.kind, source, "--options", jsonio.canonical(options), "--out", str(made), "--json")
@@ -238,12 +240,7 @@ def _answer(run: Run, artifact: Artifact, given: Artifact, outcome: Outcome) -> 
 
 def _read(path: Path, most: int) -> Any:
     """JSON that a trial left. The trial is not trusted: ``BadInput`` when it is not what it should be."""
-    try:
-        if path.stat().st_size > most:
-            raise BadInput(f"{path.stat().st_size} bytes", path.name, f"at most {most}")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(str(error), path.name, "what the trial was asked for") from None
+    text = results.read_text(path, most)
     if "\\u0000" in text or "\\ud" in text.lower():
         text = text.replace("\\u0000", "\\ufffd")
         text = json.dumps(jsonio.loads(text, path.name)).encode("utf-8", "replace").decode()

@@ -121,7 +121,7 @@ def register(slots: int, devices: list[gpu.Device]) -> Host:
         "cores": local.core_count(),
         "memory_bytes": local.memory_bytes(),
         "versions": versions(),
-        "sandbox_tier": sandbox.best_tier(),
+        "sandbox_tier": sandbox.best_tier(settings.TRIAL_UNSAFE),
         "slots": slots,
     }
     while True:

@@ -16,6 +16,7 @@ from django.conf import settings
 
 from webapp.artifacts.models import Blob
 from webapp.artifacts.services import open_blob
+from workers import trial_accounts
 
 CHUNK = 2**20
 #: What was used so lately may be about to be opened by a trial, and half a file may still be growing
@@ -40,6 +41,7 @@ def local(blob: Blob) -> Path:
         _fetch(blob, path)
         with _lock(cache):
             trim(cache, settings.BLOB_CACHE_BYTES)
+    trial_accounts.lend(path)
     return path
 
 

@@ -49,12 +49,22 @@ def shared_memory_bytes(pid: int) -> int:
     """Resident shared memory (tmpfs, shared anonymous pages), which ``statm`` counts with the
     mapped files.
     """
+    return _status(pid, "RssShmem") * 1024
+
+
+def threads(pids: list[int]) -> int:
+    """How many threads the processes have, each at least its first."""
+    return sum(_status(pid, "Threads") for pid in pids)
+
+
+def _status(pid: int, field: str) -> int:
+    """A number of /proc/<pid>/status; 0 where it is not told, or the process is gone."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    line = next((line for line in status.splitlines() if line.startswith("RssShmem:")), "0 0")
-    return int(line.split()[1]) * 1024
+    line = next((line for line in lines if line.startswith(f"{field}:")), f"{field}: 0")
+    return int(line.split()[1])
 
 
 def kill_below(pid: int) -> None:

@@ -2,9 +2,9 @@
 them.
 
 Tiers, best first (docs/security.md says what each holds back): ``bubblewrap`` own process, network, mount and
-user namespaces: only named files exist, loopback is the only network; ``landlock+seccomp`` only named files
-can be opened, no network sockets, the tree is held by a subreaper; ``limits`` resource limits and the
-subreaper alone.
+IPC namespaces: only named files exist, loopback is the only network; ``landlock+seccomp`` only named files
+can be opened, no network sockets, the tree is held by a subreaper; ``limits`` resource limits, refused system
+calls and the subreaper alone. In all of them a worker that is root gives the trial an account of its own.
 """
 
 from __future__ import annotations
@@ -12,40 +12,76 @@ from __future__ import annotations
 import functools
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from experiments.hardware import local
+from workers import bubblewrap, trial_accounts
+from workers.accounts import Account
+from workers.bubblewrap import CONFIGURATION, SHARED_MEMORY_BYTES, SYSTEM, TEMPORARY_BYTES
 from workers.guard import landlock, seccomp
 
 ROOT = Path(__file__).resolve().parents[1]
 BUBBLEWRAP, LANDLOCK, LIMITS = TIERS = ("bubblewrap", "landlock+seccomp", "limits")
 
-#: What programs need of a system to start: libraries, compilers, time zone; no accounts, no keys, no
-#: settings.
-SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt")
-CONFIGURATION = (
-    "/etc/alternatives",
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    "/etc/localtime",
-)
 GPU_DEVICES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
-#: Files a program may write at most, and open at a time.
-FILE_BYTES, OPEN_FILES = 16 * 2**30, 4096
+#: What tells of the host and of oneself; the folders of other processes are none of it.
+PROC = tuple(
+    f"/proc/{name}"
+    for name in (
+        "self",
+        "cpuinfo",
+        "devices",
+        "driver",
+        "filesystems",
+        "loadavg",
+        "meminfo",
+        "modules",
+        "stat",
+        "sys",
+        "uptime",
+        "version",
+        "vmstat",
+    )
+)
+#: Files a program may have open at a time.
+OPEN_FILES = 4096
+#: Processes and threads of a trial at most: a pool or two for each core, and what few cores need anyway.
+PROCESSES, PROCESSES_PER_CORE = 1024, 16
+#: The kernel refuses more than that many beyond the limit: what comes before is seen, and told as the cause.
+SPARE_PROCESSES = 16
+DISK_BYTES = 16 * 2**30
+
+
+class NoWalls(RuntimeError):
+    """No trial may be started on this host as it is; ``remedy`` says what to do."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.remedy = remedy
+
+
+def usual_processes() -> int:
+    """Processes and threads that a trial may have on this host."""
+    return PROCESSES + PROCESSES_PER_CORE * local.core_count()
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a trial may take: ``memory`` resident bytes of its whole tree, ``seconds`` of wall clock."""
+    """What a trial may take.
+
+    ``memory``: resident bytes of its whole tree. ``seconds``: wall clock. ``processes``: with their threads.
+    ``disk``: bytes of the files that it wrote.
+    """
 
     memory: int
     seconds: float
+    processes: int = field(default_factory=usual_processes)
+    disk: int = DISK_BYTES
 
 
 @dataclass(frozen=True)
@@ -57,21 +93,17 @@ class Cell:
     readable: tuple[Path, ...] = ()
     gpu: int | None = None
 
-    def command(self, command: Sequence[str], limits: Limits) -> list[str]:
-        """``command`` inside the walls. Its parent must be the calling thread, and live as long
-        as the trial.
+    def command(self, command: Sequence[str], limits: Limits, account: Account | None) -> list[str]:
+        """``command`` inside the walls, as ``account`` (which root must give). Its parent must be the calling
+        thread, and live as long as the trial.
         """
-        readable, writable = self._reachable()
-        plan = {
-            "parent": os.getpid(),
-            "limits": resource_limits(limits, cuda=self.gpu is not None),
-            "landlock": self.tier == LANDLOCK and landlock.version() > 0,
-            "seccomp": self.tier == LANDLOCK and seccomp.available(),
-            "readable": readable,
-            "writable": writable,
-        }
-        inner = self._bubblewrap(command) if self.tier == BUBBLEWRAP else list(command)
-        return [sys.executable, "-S", "-s", "-P", "-m", "workers.guard", json.dumps(plan), "--", *inner]
+        if account is None and trial_accounts.is_needed():
+            raise ValueError("root starts no trial without an account for it")
+        guarded = {"parent": os.getpid(), "limits": resource_limits(limits, cuda=self.gpu is not None)}
+        inner = [*_module("workers.guard.confine", self._confinement(limits, account)), "--", *command]
+        if self.tier == BUBBLEWRAP:
+            inner = [*self._bubblewrap(), "--", *inner]
+        return [*_module("workers.guard", guarded), "--", *inner]
 
     def python_path(self) -> str:
         """Where the guard and the trial find their packages.
@@ -86,33 +118,51 @@ class Cell:
         (packages / "experiments").symlink_to(ROOT / "experiments")
         return f"{ROOT}{os.pathsep}{packages}"
 
-    def _bubblewrap(self, command: Sequence[str]) -> list[str]:
-        words = [
-            *_bubblewrap_walls(),
-            "--proc",
-            "/proc",
-            "--dev",
-            "/dev",
-            "--tmpfs",
-            "/tmp",
-        ]
-        words += _system_mounts()
-        for path in (*program_files(), *self.readable):
+    def _confinement(self, limits: Limits, account: Account | None) -> dict[str, object]:
+        """What the last step before the trial's program does (``workers/guard/confine.py``)."""
+        readable, writable = self._reachable()
+        return {
+            "account": (account.uid, account.gid) if account else None,
+            "work": str(self.work),
+            "processes": limits.processes + SPARE_PROCESSES,
+            "own view": self.tier != BUBBLEWRAP,
+            "passable": [str(path) for path in (*program_files(), *self.readable, self.work)],
+            "shared memory": SHARED_MEMORY_BYTES,
+            "landlock": self.tier == LANDLOCK and landlock.version() > 0,
+            "readable": readable,
+            "writable": writable,
+            "seccomp": seccomp.available(),
+            "network": self.tier != LANDLOCK,
+        }
+
+    def _bubblewrap(self) -> list[str]:
+        words = [*bubblewrap.walls(), "--proc", "/proc", "--dev", "/dev"]
+        words += bubblewrap.memory_files("/dev/shm", SHARED_MEMORY_BYTES)
+        words += bubblewrap.memory_files("/tmp", TEMPORARY_BYTES)
+        words += bubblewrap.system_mounts()
+        shown = (*program_files(), *guard_files(), *self.readable)
+        words += bubblewrap.ways_to((*shown, self.work))
+        for path in shown:
             words += ["--ro-bind-try", str(path), str(path)]
         if self.gpu is not None:
             words += ["--ro-bind", "/sys", "/sys"]
             for device in gpu_devices(self.gpu):
                 words += ["--dev-bind-try", device, device]
-        return [*words, "--bind", str(self.work), str(self.work), "--chdir", str(self.work), "--", *command]
+        return [*words, "--bind", str(self.work), str(self.work), "--remount-ro", "/", "--remount-ro", "/dev"]
 
     def _reachable(self) -> tuple[list[str], list[str]]:
-        readable = [*SYSTEM, *CONFIGURATION, "/proc", "/dev/urandom", "/dev/random", "/dev/zero"]
+        """Paths for Landlock: to be read, and to be written too."""
+        readable = [*SYSTEM, *CONFIGURATION, *PROC, "/dev/urandom", "/dev/random", "/dev/zero"]
         readable += [str(path) for path in (*program_files(), *self.readable)]
-        writable = [str(self.work), "/dev/null", "/dev/shm"]
+        writable = [str(self.work), "/dev/null"]
         if self.gpu is not None:
             readable.append("/sys")
             writable += gpu_devices(self.gpu)
         return readable, writable
+
+
+def _module(name: str, plan: dict[str, object]) -> list[str]:
+    return [sys.executable, "-S", "-s", "-P", "-m", name, json.dumps(plan)]
 
 
 def resource_limits(limits: Limits, cuda: bool) -> dict[str, int]:
@@ -122,7 +172,7 @@ def resource_limits(limits: Limits, cuda: bool) -> dict[str, int]:
     not with CUDA, which maps device memory as such; twice the limit leaves room for what is reserved and not
     touched.
     """
-    found = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": FILE_BYTES, "RLIMIT_NOFILE": OPEN_FILES}
+    found = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": limits.disk, "RLIMIT_NOFILE": OPEN_FILES}
     if not cuda:
         found["RLIMIT_DATA"] = 2 * limits.memory
     return found
@@ -134,63 +184,68 @@ def program_files() -> tuple[Path, ...]:
     return (*sorted(places), ROOT / "experiments")
 
 
+def guard_files() -> tuple[Path, ...]:
+    """What the last step before a trial's program is made of."""
+    return (ROOT / "workers" / "__init__.py", ROOT / "workers" / "guard")
+
+
 def gpu_devices(index: int) -> list[str]:
     return [f"/dev/{name}" for name in (f"nvidia{index}", *GPU_DEVICES)]
 
 
-def _system_mounts() -> list[str]:
-    """Read-only mounts of the system; ``/lib`` and the like stay the links that they are on a
-    merged system.
+def best_tier(unsafe: bool = False) -> str:
+    """The first tier in which the domain package can be loaded on this host.
+
+    Raises ``NoWalls`` where there is none, and for root where that is ``limits`` and not ``unsafe``.
     """
-    words = []
-    for path in SYSTEM:
-        if Path(path).is_symlink():
-            words += ["--symlink", str(Path(path).readlink()), path]
-        else:
-            words += ["--ro-bind-try", path, path]
-    for path in CONFIGURATION:
-        words += ["--ro-bind-try", path, path]
-    return words
+    tier, complaint = _first_that_starts()
+    if not tier:
+        raise NoWalls(f"no trial can be started on this host: {complaint}", REMEDY)
+    if tier == LIMITS and trial_accounts.is_needed() and not unsafe:
+        raise NoWalls(
+            "as root, trials are started only behind bubblewrap or Landlock, and neither works here"
+            + (f" ({complaint})" if complaint else ""),
+            REMEDY,
+        )
+    return tier
 
 
-WALLS = ("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--cap-drop", "ALL")
-#: A user namespace of its own where the kernel allows it; root may do without one.
-USER_WALLS = (("--unshare-user", "--disable-userns"), ("--unshare-user",), ())
-
-
-@functools.cache
-def _bubblewrap_walls() -> tuple[str, ...]:
-    """bubblewrap with the strongest user namespace that works here; empty when none does."""
-    program = shutil.which("bwrap")
-    if program is None:
-        return ()
-    for user in USER_WALLS:
-        walls = (program, *user, *WALLS, "--new-session", "--die-with-parent")
-        if _starts([*walls, "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--", "/bin/true"]):
-            return walls
-    return ()
-
-
-def _starts(command: Sequence[str]) -> bool:
-    try:
-        return subprocess.run(command, capture_output=True, timeout=10).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
+REMEDY = (
+    "install bubblewrap, or run the lab as an ordinary user from a folder that everybody may enter; "
+    "--unsafe (LAB_UNSAFE=1) starts trials behind resource limits alone"
+)
 
 
 @functools.cache
-def best_tier() -> str:
-    """The first tier in which the domain package can be loaded on this host."""
+def _first_that_starts() -> tuple[str, str]:
+    """The tier (empty: none), and what the last one before it said."""
+    complaint = ""
     for tier in TIERS:
-        if tier == BUBBLEWRAP and not _bubblewrap_walls():
+        if tier == BUBBLEWRAP and not bubblewrap.walls():
             continue
         if tier == LANDLOCK and not (landlock.version() and seccomp.available()):
             continue
-        with tempfile.TemporaryDirectory() as folder:
-            cell = Cell(tier, Path(folder))
-            command = cell.command([sys.executable, "-P", "-c", "import experiments.run"], Limits(2**30, 60))
-            environment = {"PYTHONPATH": cell.python_path()}
-            started = subprocess.run(command, env=environment, cwd=folder, capture_output=True, timeout=60)
-            if started.returncode == 0:
-                return tier
-    raise RuntimeError("no child process can be started on this host, not even without walls")
+        said = _try(tier)
+        if said is None:
+            return tier, complaint
+        complaint = said
+    return "", complaint
+
+
+def _try(tier: str) -> str | None:
+    """Nothing where a trial that loads the domain package runs; else the last line of what it said."""
+    with tempfile.TemporaryDirectory() as folder, trial_accounts.borrow() as account:
+        cell = Cell(tier, Path(folder))
+        words = [sys.executable, "-P", "-c", "import experiments.run"]
+        command, environment = (
+            cell.command(words, Limits(2**30, 60), account),
+            {"PYTHONPATH": cell.python_path()},
+        )
+        if account:
+            account.take(Path(folder))
+        started = subprocess.run(
+            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=60
+        )
+        if started.returncode == 0:
+            return None
+        return (started.stderr.strip().splitlines() or [f"exit code {started.returncode}"])[-1]

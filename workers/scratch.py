@@ -7,6 +7,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,17 +21,37 @@ YOUNG_SECONDS = 60.0
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A folder with a lock on it, which the kernel lets go with this process, however it ends."""
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as name, _open(Path(name)) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield Path(name)
+    """A folder for a trial, in one that stays the worker's: who owns a folder could put another in its place.
+
+    The outer one has a lock on it, which the kernel lets go with this process, however it ends.
+    """
+    outer = Path(tempfile.mkdtemp(prefix=PREFIX))
+    try:
+        with _open(outer) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # A trial may have another account: it passes here, and sees nothing.
+            outer.chmod(0o711)
+            work = outer / "work"
+            work.mkdir(mode=0o700)
+            yield work
+    finally:
+        remove(outer)
+
+
+def remove(folder: Path) -> None:
+    """A folder with all that a trial left in it, however deep and whatever its modes."""
+    try:
+        shutil.rmtree(folder)
+    except (OSError, RecursionError):
+        for tidy in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+            subprocess.run([*tidy, "--", str(folder)], capture_output=True)
 
 
 def sweep(young: float = YOUNG_SECONDS) -> int:
     """Remove the folders whose worker is gone; how many."""
     left = [path for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*") if _is_left(path, young)]
     for path in left:
-        shutil.rmtree(path, ignore_errors=True)
+        remove(path)
     return len(left)
 
 

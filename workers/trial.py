@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from workers import process_tree
+from workers import process_tree, trial_accounts
+from workers.accounts import Account
 from workers.sandbox import Cell, Limits
+from workers.usage import Usage
 
-#: How often the tree's memory is added up. Between two looks a process can take about a gigabyte more.
+#: How often what the tree takes is added up. Between two looks a process can take about a gigabyte more.
 LOOK_SECONDS = 0.1
 LOG_BYTES = 16_384
 #: How the cause of an end begins that the time limit made.
@@ -62,36 +64,40 @@ class Trial:
     stdout: Path | None = None
     _log: bytearray = field(default_factory=bytearray)
     _line: bytearray = field(default_factory=bytearray)
-    _peak: int = 0
 
     def run(self, watch: Watch) -> Ended:
         pipes = [os.pipe() for _ in range(2)]
         (log, progress), writers = zip(*pipes, strict=True)
         try:
-            process = self._start(*writers)
-            try:
-                cause = self._watch(process, log, progress, watch)
-            finally:
-                status = self._end(process)
+            with trial_accounts.borrow() as account:
+                process = self._start(account, *writers)
+                usage = Usage(process.pid, self.cell.work, self.limits)
+                try:
+                    cause = self._watch(process, log, progress, watch, usage)
+                finally:
+                    status = self._end(process, usage)
             self._drain(log)
-            return self._ended(status, cause)
+            return self._ended(status, cause, usage.peak)
         finally:
             for reader in (log, progress):
                 os.close(reader)
 
-    def _start(self, log: int, progress: int) -> subprocess.Popen[bytes]:
-        """Start the command; the writing ends of the pipes are its own from here on."""
+    def _start(self, account: Account | None, log: int, progress: int) -> subprocess.Popen[bytes]:
+        """Start the command; the writing ends of the pipes, and its folder, are its own from here on."""
         words = [word.replace("{progress}", str(progress)) for word in self.command]
-        words = self.cell.command(words, self.limits)
         output = self.stdout.open("wb") if self.stdout else None
         try:
+            words = self.cell.command(words, self.limits, account)
+            environment = {**self.environment, "PYTHONPATH": self.cell.python_path()}
+            if account:
+                account.take(self.cell.work)
             return subprocess.Popen(
                 words,
                 stdin=subprocess.DEVNULL,
                 stdout=output or log,
                 stderr=log,
                 cwd=self.cell.work,
-                env={**self.environment, "PYTHONPATH": self.cell.python_path()},
+                env=environment,
                 pass_fds=(progress,),
                 start_new_session=True,
             )
@@ -101,7 +107,9 @@ class Trial:
             if output:
                 output.close()
 
-    def _watch(self, process: subprocess.Popen[bytes], log: int, progress: int, watch: Watch) -> str:
+    def _watch(
+        self, process: subprocess.Popen[bytes], log: int, progress: int, watch: Watch, usage: Usage
+    ) -> str:
         """Until the process ends by itself (no cause) or has to be ended (the cause)."""
         started = last_asked = time.monotonic()
         pause = Pause(process.pid)
@@ -114,13 +122,12 @@ class Trial:
                 while True:
                     for key, _ in events.select(LOOK_SECONDS):
                         if key.fd == ending:
-                            self._look(process)
-                            return ""
+                            return usage.excess_at_end()
                         if not self._read(key.fd, log, watch):
                             events.unregister(key.fd)
                     now = time.monotonic()
-                    if self._look(process) > self.limits.memory:
-                        return f"took more than {self.limits.memory / 2**30:.2f} GiB of memory"
+                    if cause := usage.excess():
+                        return cause
                     pause.go_on(watch.must_pause(), now)
                     if now - started - pause.seconds > self.limits.seconds:
                         return f"{TOO_LONG} {self.limits.seconds:g} s"
@@ -130,11 +137,6 @@ class Trial:
                             return cause
         finally:
             os.close(ending)
-
-    def _look(self, process: subprocess.Popen[bytes]) -> int:
-        held = process_tree.resident_bytes(process_tree.descendants(process.pid))
-        self._peak = max(self._peak, held)
-        return held
 
     def _read(self, source: int, log: int, watch: Watch) -> bool:
         data = os.read(source, 65536)
@@ -158,21 +160,21 @@ class Trial:
         except BlockingIOError:
             return
 
-    def _end(self, process: subprocess.Popen[bytes]) -> int:
+    def _end(self, process: subprocess.Popen[bytes], usage: Usage) -> int:
         """Kill what is left of the tree and take the exit status of its head."""
         # The guard kills what is below it and only then ends. It stands above bubblewrap too, whose own child
         # would never end when bubblewrap is killed while it sets up.
         process_tree.send(process.pid, signal.SIGTERM)
-        _, status, usage = os.wait4(process.pid, 0)
+        _, status, spent = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-        self._peak = max(self._peak, usage.ru_maxrss * 1024)
+        usage.peak = max(usage.peak, spent.ru_maxrss * 1024)
         return process.returncode
 
-    def _ended(self, status: int, cause: str) -> Ended:
+    def _ended(self, status: int, cause: str, peak: int) -> Ended:
         number = -status if status < 0 else status - 128
         killed_by = signal.Signals(number).name if status and number in _SIGNALS else ""
         text = self._log.decode("utf-8", "replace").replace("\0", "�")
-        return Ended(None if killed_by else status, killed_by, cause, self._peak, text)
+        return Ended(None if killed_by else status, killed_by, cause, peak, text)
 
 
 @dataclass

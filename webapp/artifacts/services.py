@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import IO, Any
 
 from django.core.files.base import ContentFile, File
@@ -37,10 +36,9 @@ def _store(file: Any) -> Blob:
     return Blob.objects.get_or_create(sha256=blob.sha256, defaults={"size": blob.size})[0]
 
 
-def store_bytes(path: Path) -> Blob:
-    """The bytes of a local file under their hash."""
-    with path.open("rb") as file:
-        return _store(File(file))
+def store_bytes(file: IO[bytes]) -> Blob:
+    """The bytes of an open file under their hash."""
+    return _store(File(file))
 
 
 def shown_name(name: str) -> str:

@@ -199,6 +199,11 @@ RUN_BEAT_SECONDS = float(os.environ.get("RUN_BEAT_SECONDS", 0.5))
 RUN_IDLE_SECONDS = float(os.environ.get("RUN_IDLE_SECONDS", 3))
 #: Limits of a trial: bytes of its whole tree (0: the host's memory shared among its slots) and seconds.
 TRIAL_MEMORY_BYTES = int(os.environ.get("TRIAL_MEMORY_BYTES", 0))
+#: Processes with their threads (0: as many as is usual for this host's cores) and bytes of files of a trial.
+TRIAL_PROCESSES = int(os.environ.get("TRIAL_PROCESSES", 0))
+TRIAL_DISK_BYTES = int(os.environ.get("TRIAL_DISK_BYTES", 16 * 2**30))
+#: Whether a worker that is root may start trials where nothing but limits can be put around them.
+TRIAL_UNSAFE = os.environ.get("LAB_UNSAFE", "") == "1"
 TRIAL_SECONDS = float(os.environ.get("TRIAL_SECONDS", 4 * 3600))
 READING_SECONDS = 300.0
 #: How long a policy may search, by the effort that it declares; the best so far is the answer then.

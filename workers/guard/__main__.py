@@ -1,17 +1,13 @@
-"""``python -S -m workers.guard PLAN.json -- COMMAND...``: carry out a ``Plan``, then watch over COMMAND."""
+"""``python -S -m workers.guard PLAN.json -- COMMAND...``: lower the limits, then watch over COMMAND."""
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import resource
 import signal
 import sys
-from typing import Any
 
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
+from workers.guard.process import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, lower, prctl, run
 
 
 def main() -> None:
@@ -21,50 +17,28 @@ def main() -> None:
         sys.exit("the supervisor is gone")
     for name, limit in plan["limits"].items():
         lower(name, limit)
-    watch(command, plan)
+    watch(command)
 
 
-def prctl(option: int, value: int) -> None:
-    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), f"prctl({option})")
-
-
-def lower(name: str, limit: int) -> None:
-    """Set both limits, never above the hard limit in force."""
-    kind = getattr(resource, name)
-    hard = resource.getrlimit(kind)[1]
-    value = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-    resource.setrlimit(kind, (value, value))
-
-
-def watch(command: list[str], plan: dict[str, Any]) -> None:
-    """Run ``command`` as a child, confined; when it or the supervisor ends, nothing below stays alive."""
+def watch(command: list[str]) -> None:
+    """Run ``command`` as a child; when it or the supervisor ends, nothing below stays alive."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     # Blocked rather than handled: SIGTERM (the supervisor died or asks) is then taken in the loop below.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
     child = os.fork()
     if child == 0:
-        become(command, plan)
+        become(command)
     ending = wait(child)
     kill_everything_below()
+    reap_all()
     # As a shell says it, and as bubblewrap does.
     os._exit(ending if ending >= 0 else 128 - ending)
 
 
-def become(command: list[str], plan: dict[str, Any]) -> None:
-    from workers.guard import landlock, seccomp
-
+def become(command: list[str]) -> None:
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
-    if plan["landlock"]:
-        landlock.restrict(plan["readable"], plan["writable"])
-    if plan["seccomp"]:
-        seccomp.deny_network()
-    try:
-        os.execv(command[0], command)
-    except OSError as error:
-        os.write(2, f"{command[0]}: {error}\n".encode())
-        os._exit(127)
+    run(command)
 
 
 def wait(child: int) -> int:
@@ -89,6 +63,15 @@ def reap() -> list[tuple[int, int]]:
         if pid == 0:
             return found
         found.append((pid, status))
+
+
+def reap_all() -> None:
+    """The dead count against their account until somebody takes them; not every container's init does."""
+    try:
+        while True:
+            os.waitpid(-1, 0)
+    except ChildProcessError:
+        return
 
 
 def kill_everything_below() -> None:

@@ -9,10 +9,11 @@ import ctypes
 import os
 import stat
 
+from workers.guard.process import PR_SET_NO_NEW_PRIVS, last_error, libc, prctl
+
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 VERSION_FLAG = 1
 RULE_PATH_BENEATH = 1
-PR_SET_NO_NEW_PRIVS = 38
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 TRUNCATE, IOCTL_DEV = 1 << 14, 1 << 15
@@ -33,12 +34,9 @@ class _PathBeneath(ctypes.Structure):
     _fields_ = [("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32)]
 
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
 def version() -> int:
     """Version of the kernel's interface; 0 where there is none."""
-    return max(0, int(_libc.syscall(CREATE_RULESET, None, 0, VERSION_FLAG)))
+    return max(0, int(libc.syscall(CREATE_RULESET, None, 0, VERSION_FLAG)))
 
 
 def restrict(readable: list[str], writable: list[str]) -> None:
@@ -58,8 +56,7 @@ def restrict(readable: list[str], writable: list[str]) -> None:
         _allow(descriptor, path, rights & READING)
     for path in writable:
         _allow(descriptor, path, rights)
-    if _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "no_new_privs")
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
     _call(RESTRICT_SELF, descriptor, 0)
     os.close(descriptor)
 
@@ -77,8 +74,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def _call(number: int, *arguments: object) -> int:
-    result = int(_libc.syscall(number, *arguments))
+    result = int(libc.syscall(number, *arguments))
     if result < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"landlock: {os.strerror(code)}")
+        raise last_error("landlock")
     return result

@@ -43,6 +43,8 @@ ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
 PROCESSES = int(os.environ.get("LAB_PROBE_PROCESSES", 60))
 DISK = int(os.environ.get("LAB_PROBE_DISK_BYTES", 32 * 2**20))
 FORKS, BYTES = 1500, 20 * 2**30
+#: More than it takes: what a page shared after a fork holds is counted for each process.
+MEMORY, SECONDS = 2**36, 300
 
 
 def become_user() -> None:
@@ -134,7 +136,7 @@ def carry_out(tier: str, folder: Path, told: Path, stored: Path, *words: str) ->
     work = folder / words[0] / "work"
     work.mkdir(parents=True)
     work.chmod(0o700)
-    limits = Limits(2**29, 60, PROCESSES, DISK)
+    limits = Limits(MEMORY, SECONDS, PROCESSES, DISK)
     command = [sys.executable, "-S", str(PROGRAM), str(told), *words]
     trial = Trial(command, Cell(tier, work, (PROGRAM, told, stored)), limits, ENVIRONMENT)
     return trial.run(Watch(lambda *_: None, lambda: "", 60.0))

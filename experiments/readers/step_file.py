@@ -15,6 +15,7 @@ from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
 from experiments.readers.base import Reader, Reading
 from experiments.workloads import storage
+from experiments.workloads.fixed_options import refuse_other_options
 
 ORIGIN = "origin"
 
@@ -25,6 +26,7 @@ def _recognizes(head: bytes, name: str) -> bool:
 
 def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
     step = storage.load(io.BytesIO(data), name)
+    refuse_other_options(step.facts, vars(options), name)
     origin = step.facts.get(ORIGIN)
     if origin is None:
         return Reading(step)

@@ -13,6 +13,7 @@ from experiments.hardware import Device, resolve
 from experiments.hardware.roofline import attainable, ridge_point
 from experiments.summaries.drawing import MOST_POINTS, card, plot, points, sample
 from experiments.summaries.summary import summary
+from experiments.workloads.fixed_options import fixed_options
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import KINDS, PHASES, Floats, Step
 
@@ -40,7 +41,8 @@ def _step(value: Step) -> dict[str, Any]:
         cards.append(card("timed on", value.timed_on))
     if isinstance(facts.get("attention"), str):
         cards.append(card("attention", facts["attention"]))
-    return {"cards": cards, "estimates": _step_estimates(value), "plots": _step_plots(value)}
+    drawn = {"estimates": _step_estimates(value), "plots": _step_plots(value)}
+    return {"cards": cards, **drawn, "facts": fixed_options(facts)}
 
 
 def _states(value: Step) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from experiments.models.catalog import ZOO, ZooModel
 from experiments.models.served import DEFAULT
 from experiments.models.step_options import OPEN, spell_out
 from experiments.sources import complete_options, load
+from experiments.workloads.fixed_options import refuse_other_options
 from experiments.workloads.published import OF_PUBLISHED
 from webapp.artifacts.models import Artifact
 
@@ -27,10 +28,12 @@ def spell_out_options(
 ) -> dict[str, Any]:
     """``given`` with what a model's step leaves open filled in, and the model that serves requests.
 
-    ``BadInput`` names the option that contradicts another.
+    ``BadInput`` names the option that contradicts another, or what a stored step was captured with.
     """
     if artifact.kind == "requests":
         return {**given, "model": given.get("model") or DEFAULT}
+    if artifact.kind == "step":
+        refuse_other_options(artifact.summary.get("facts", {}), given, artifact.name)
     plain = {name: value for name, value in given.items() if name not in FILES}
     options = knobs.load(WorkloadOptions, plain, "options")
     filled = _filled(artifact, options, fp32_gradients)

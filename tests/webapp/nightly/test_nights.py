@@ -15,6 +15,7 @@ from django_celery_beat.models import PeriodicTask
 from experiments.core.suites import Suite, is_users, load_suite, suite_names
 from tests.webapp import cast
 from tests.webapp.cast import Place
+from webapp.accounts.models import Role
 from webapp.nightly import charts, history, services, steps, suites
 from webapp.nightly.models import Night, Schedule
 from webapp.runs import queue
@@ -68,6 +69,19 @@ def test_a_schedule_that_is_there_already_is_opened_and_another_time_is_said(
     page = client.get(answer.headers["Location"]).content.decode()
     assert f"{SUITE} runs at 03:30 UTC already" in page
     assert f'runs at <a href="{ada.url(f"nightly/{first.pk}/")}">03:30 UTC</a> too' in page
+
+
+@pytest.mark.django_db
+def test_a_viewer_sees_the_form_disabled_with_the_reason(client: Client) -> None:
+    backend = "django.contrib.auth.backends.ModelBackend"
+    made, other = cast.place("vi", Role.VIEWER), cast.place("mo")
+    client.force_login(made.user, backend=backend)
+    page = client.get(made.url("nightly/")).content.decode()
+    assert '<fieldset class="stack tight" disabled aria-describedby="why-not">' in page
+    assert "Your role in this team is viewer: you can look, not schedule." in page
+    assert client.post(made.url("nightly/"), {"suite": SUITE, "at": "03:30"}).status_code == 403
+    client.force_login(other.user, backend=backend)
+    assert "why-not" not in client.get(other.url("nightly/")).content.decode()
 
 
 def test_a_doubled_message_runs_the_suite_once(nightly: Schedule) -> None:

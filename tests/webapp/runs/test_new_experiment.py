@@ -208,6 +208,20 @@ def test_what_is_wrong_is_said_at_its_field_and_nothing_typed_is_lost(cast: Cast
     assert not Run.objects.filter(kind="policy").exists()
 
 
+def test_an_option_that_a_captured_step_does_not_have_is_refused_at_its_field(cast: Cast) -> None:
+    """It was captured with a batch of 8: another is the model's to ask for."""
+    step = ready(cast.project, "step", "captured", zoo="", summary={"facts": {"batch": 8, "image": None}})
+    member, form = signed_in(cast.max), cast.url("experiments/new")
+    page = member.post(form, asked(step, **{"option:batch": "4"}))
+    assert page.status_code == 422
+    assert "batch 4 of captured, a step that was captured with batch 8" in page.content.decode()
+    assert ExperimentForm(cast.project, asked(step, **{"option:batch": "4"})).errors.keys() == {
+        "option:batch"
+    }
+    assert "option:image" in ExperimentForm(cast.project, asked(step, **{"option:image": "64"})).errors
+    assert member.post(form, asked(step, **{"option:batch": "8"})).status_code == 302
+
+
 def test_a_cluster_policy_asks_for_a_cluster_not_for_a_device(cast: Cast) -> None:
     jobs = ready(cast.project, "jobs", "trace")
     form = ExperimentForm(

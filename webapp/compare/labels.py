@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 #: A letter's width and a line's height as parts of a plot of usual size, and how far a name stands from its
@@ -28,21 +28,62 @@ class Box:
         return not (apart or self.top <= other.bottom or other.top <= self.bottom)
 
 
+@dataclass(frozen=True)
+class Frame:
+    """What the axes reach over, and a vertical line that no name may cross.
+
+    Without ends of its own an axis reaches over the points.
+    """
+
+    x: tuple[float, float] | None = None
+    y: tuple[float, float] | None = None
+    wall: float | None = None
+
+    @property
+    def wall_share(self) -> float | None:
+        """Where the line stands, from 0 to 1."""
+        return None if self.wall is None else _shares([self.wall], self.x)[0]
+
+    def holds(self, box: Box) -> bool:
+        """Whether a name is neither across the line nor out of ends that are known."""
+        wall = self.wall_share
+        is_across = wall is not None and box.left < wall < box.right
+        is_inside = self.y is None or (box.bottom >= 0 and box.top <= 1)
+        return is_inside and not is_across
+
+
 def place_labels(
-    points: Sequence[tuple[float, float]], names: Sequence[str], sides: Sequence[str] = SIDES
+    points: Sequence[tuple[float, float]],
+    names: Sequence[str],
+    sides: Sequence[str] = SIDES,
+    frame: Frame | None = None,
+    first: Collection[int] = (),
 ) -> list[tuple[str, str]]:
     """For each point its name and the side where it covers no other name and, if there is such a side, no
     point.
 
-    No name where every side would cover another name: hover tells it.
+    No name where every side would cover another name: hover tells it. The ``first`` are placed before all
+    others, which then may cover no point either.
     """
-    spots = list(zip(_shares([x for x, _ in points]), _shares([y for _, y in points]), strict=True))
+    frame = frame or Frame()
+    spots = list(
+        zip(
+            _shares([x for x, _ in points], frame.x),
+            _shares([y for _, y in points], frame.y),
+            strict=True,
+        )
+    )
     marks = [Box(x - GAP / 2, y - GAP, x + GAP / 2, y + GAP) for x, y in spots]
     found, taken = [("", SIDES[0])] * len(points), list[Box]()
-    for index in sorted(range(len(points)), key=lambda index: spots[index]):
+    for index in sorted(range(len(points)), key=lambda index: (index not in first, spots[index])):
         boxes = list(_boxes(*spots[index], names[index], sides)) if names[index] else []
-        free = [(side, box) for side, box in boxes if not any(box.meets(other) for other in taken)]
         others = [mark for place, mark in enumerate(marks) if place != index]
+        must_be_clear = taken if not first or index in first else [*taken, *others]
+        free = [
+            (side, box)
+            for side, box in boxes
+            if frame.holds(box) and not any(box.meets(other) for other in must_be_clear)
+        ]
         if free:
             side, box = min(free, key=lambda one: sum(one[1].meets(other) for other in others))
             taken.append(box)
@@ -50,8 +91,8 @@ def place_labels(
     return found
 
 
-def _shares(values: Sequence[float]) -> list[float]:
-    low, high = min(values), max(values)
+def _shares(values: Sequence[float], ends: tuple[float, float] | None = None) -> list[float]:
+    low, high = ends or (min(values), max(values))
     return [(value - low) / (high - low) if high > low else 0.5 for value in values]
 
 

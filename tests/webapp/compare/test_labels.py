@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webapp.compare.labels import Box, _boxes, _shares, place_labels
+from webapp.compare.labels import LEFT_FIRST, Box, Frame, _boxes, _shares, place_labels
 
 SHARE = st.floats(0, 1)
 
@@ -31,3 +31,21 @@ def test_a_name_goes_where_no_point_is() -> None:
 def test_no_name_covers_another(rows: list[tuple[float, float, int]]) -> None:
     shown = boxes([(x, y) for x, y, _ in rows], ["n" * length for _, _, length in rows])
     assert not any(one.meets(other) for i, one in enumerate(shown) for other in shown[i + 1 :])
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.floats(0.58, 0.6), SHARE, st.integers(3, 16)), min_size=4, max_size=43))
+def test_names_of_points_crowded_at_a_line_stay_clear_of_it_and_of_one_another(
+    rows: list[tuple[float, float, int]],
+) -> None:
+    """As policies that fill a device to its capacity do. What is to be named first has its name."""
+    points, names = [(x, y) for x, y, _ in rows], ["n" * length for _, _, length in rows]
+    frame = Frame((0.0, 1.0), (-0.1, 1.1), 0.6)
+    placed = place_labels(points, names, LEFT_FIRST, frame, first=[0])
+    spots = [(x, (y + 0.1) / 1.2) for x, y in points]
+    shown = [
+        dict(_boxes(*spot, name))[side] for spot, (name, side) in zip(spots, placed, strict=True) if name
+    ]
+    assert placed[0][0] == names[0]
+    assert not any(one.meets(other) for i, one in enumerate(shown) for other in shown[i + 1 :])
+    assert not any(box.left < 0.6 < box.right or box.bottom < 0 or box.top > 1 for box in shown)

@@ -15,6 +15,8 @@ from webapp.compare.figures.scale import BrokenScale, broken_scale
 from webapp.compare.statistics import pareto_front
 
 TIME, IDEAL = "step_time", "ideal_step_time"
+#: What the axis of memory reaches over: places on its broken scale, with a margin.
+X_RANGE = (-0.02, 1.02)
 #: What a family calls the peak of its fullest device.
 MEMORY = {"memory": "peak_memory", "parallel": "peak_memory_per_device"}
 #: So many points have their names next to them besides the front's and the baseline's.
@@ -67,17 +69,24 @@ class _Drawing:
         """What is not known to take any time lies on the lower edge."""
         return self.scale.place(self._size(entry)), self._seconds(entry) or self.bottom
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """What the axis of times reaches over."""
+        return self.bottom * (0.94 if self.is_log else 1), self.top
+
     def _names(self) -> dict[int, tuple[str, str]]:
         """The name next to each mark and its side; those of the front first, then as many as find a place."""
         entries = [*self.fits, *self.crossed]
         base = [entry for entry in entries if entry is self.case.baseline]
         named = [*self.best, *base, *(e for e in entries if e not in self.best and e not in base)][:NAMED]
-        points = [self._point(entry) for entry in entries]
-        if self.is_log:
-            points = [(x, math.log10(y)) for x, y in points]
+        scale = math.log10 if self.is_log else float
+        points = [(x, scale(y)) for x, y in map(self._point, entries)]
         wanted = {id(entry): entry.name for entry in named}
         texts = [wanted.get(id(entry), "") for entry in entries]
-        placed = labels.place_labels(points, texts, labels.LEFT_FIRST)
+        low, high = self.ends
+        frame = labels.Frame(X_RANGE, (scale(low), scale(high)), self.scale.line)
+        first = [place for place, entry in enumerate(entries) if entry in self.best or entry in base]
+        placed = labels.place_labels(points, texts, labels.LEFT_FIRST, frame, first)
         return {id(entry): one for entry, one in zip(entries, placed, strict=True)}
 
     def figure(self) -> dict[str, Any]:
@@ -93,8 +102,8 @@ class _Drawing:
             log="y" if self.is_log else "",
             series=[{"always": True, "hover_only": True, **line} for line in series],
             x_ticks={"values": [place for place, _ in ticks], "labels": [text for _, text in ticks]},
-            x_range=[-0.02, 1.02],
-            y_range=[self.bottom * (0.94 if self.is_log else 1), self.top],
+            x_range=[*X_RANGE],
+            y_range=[*self.ends],
             limit={
                 "x": self.scale.line,
                 "is_capacity": True,
@@ -158,4 +167,4 @@ class _Drawing:
         ideal = value(having[0], IDEAL)
         said = f"{human(ideal, 's')} with endless memory"
         dotted = {"mode": "lines", "dash": "dot", "color": "ink-soft"}
-        yield {"name": said, **dotted, "x": [-0.02, 1.02], "y": [ideal, ideal], "hover": [said] * 2}
+        yield {"name": said, **dotted, "x": [*X_RANGE], "y": [ideal, ideal], "hover": [said] * 2}

@@ -54,9 +54,8 @@ class SuiteTable(Listing):
     def render_release(self, value: ShippedSuite | None, record: SuiteState) -> str:
         one = record.shipped
         if one is None:
-            return format_html(
-                '<span class="soft" title="{}">{}</span>', command_of(record.suite), _tell(value)
-            )
+            why, command = _tell(value), command_of(record.suite)
+            return format_html('<span class="soft">{}</span><br><code class="small">{}</code>', why, command)
         words = format_html("revision {}, {}", one.revision[:12], presentation.when(one.ended_at))
         seconds = presentation.figure(one.seconds, "s")
         return format_html("{} {}<br><span class='soft small'>{}</span>", OK, seconds, words)

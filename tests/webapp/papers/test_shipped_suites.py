@@ -71,7 +71,9 @@ def test_a_table_is_full_before_anybody_ran_anything(cast: Cast, tmp_path: Path)
     for figure in ("bars", "coordinates", "scatter"):
         assert vera.get(cast.url(f"tables/{SUITE.name}/?figure={figure}")).status_code == 200
     for address in ("tables/memory/", "tables/"):
-        assert "takes more than 10 min: 41 of its 60 runs" in vera.get(cast.url(address)).content.decode()
+        told = vera.get(cast.url(address)).content.decode()
+        assert "takes more than 10 min: 41 of its 60 runs" in told
+        assert "python -m experiments suite memory<" in told
     assert "1 of 18 tables have results as shipped" in vera.get(cast.url("tables/")).content.decode()
 
 

@@ -134,11 +134,9 @@ def test_the_main_pages_have_no_serious_fault_for_assistive_technology(red: Cast
         f"compare/{experiment.pk}/",
         f"runs/{run.pk}/",
         f"runs/{pipeline.pk}/",
-        "hosts/",
         "hosts/validation",
     ]
     pages += [
-        "tables/",
         "tables/memory-gpt2/",
         "nightly/",
         f"nightly/{schedule.pk}/",
@@ -157,7 +155,7 @@ def test_the_main_pages_have_no_serious_fault_for_assistive_technology(red: Cast
 
 
 def test_a_fresh_project_has_no_dead_end(red: Cast, address: str) -> None:
-    """Every page of the menus is empty, has no serious fault, and something to do on it."""
+    """Each page that the menus lead to, empty as it is, has no serious fault and something to do on it."""
     found = {}
     with browser_page() as page:
         enter(page, address, red.ada)

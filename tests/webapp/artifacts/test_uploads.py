@@ -162,7 +162,7 @@ def test_a_large_file_survives_a_lost_connection_and_a_reload(
         input.files = files.files;
         input.dispatchEvent(new Event("change"));
     }}"""
-    with serving() as address, browser_page() as page:
+    with serving() as address, browser_page(expected=["net::ERR_FAILED"]) as page:
         sign_in(page, address, "max")
         sent: list[str] = []
         page.on("request", lambda r: sent.append(r.headers["upload-offset"]) if r.method == "PATCH" else None)

@@ -50,6 +50,7 @@ def walk_from_a_model_to_the_best_plan(walk: Walker) -> None:
     walk.choose_file(files.config("llama-2-7b.json", files.LLAMA2))
     page.wait_for_url("**/artifacts/*/?devices=*")
     walk.click("What should I do?", role="link")
+    walk.spare()
     walk.look()
     walk.write(page.get_by_label("How many"), "8")
     walk.click("Find the best plan")

@@ -97,10 +97,15 @@ class Walker:
 
     def go_on(self, what: str, until: Locator, wanted: float | None = None) -> None:
         """Wait for the runs that have been started; as a test, end them."""
+        self.spare()
+        if WHOLE:
+            until.wait_for()
+            self.mark(what, wanted)
+
+    def spare(self) -> None:
+        """As a test, end what nobody waits for."""
         if not WHOLE:
-            return self.laboratory.end_all_runs()
-        until.wait_for()
-        return self.mark(what, wanted)
+            self.laboratory.end_all_runs()
 
     def end(self, most: int | None = None, keys: int = 0) -> None:
         """No more than ``most`` clicks were needed, and so many keys."""

@@ -66,16 +66,19 @@ class Trial:
     _line: bytearray = field(default_factory=bytearray)
 
     def run(self, watch: Watch) -> Ended:
+        with trial_accounts.borrow() as account:
+            return self._run(account, watch)
+
+    def _run(self, account: Account | None, watch: Watch) -> Ended:
         pipes = [os.pipe() for _ in range(2)]
         (log, progress), writers = zip(*pipes, strict=True)
         try:
-            with trial_accounts.borrow() as account:
-                process = self._start(account, *writers)
-                usage = Usage(process.pid, self.cell.work, self.limits)
-                try:
-                    cause = self._watch(process, log, progress, watch, usage)
-                finally:
-                    status = self._end(process, usage)
+            process = self._start(account, *writers)
+            usage = Usage(process.pid, self.cell.work, self.limits)
+            try:
+                cause = self._watch(process, log, progress, watch, usage)
+            finally:
+                status = self._end(process, usage)
             self._drain(log)
             return self._ended(status, cause, usage.peak)
         finally:

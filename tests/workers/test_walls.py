@@ -170,7 +170,7 @@ def test_a_folder_that_trials_cannot_pass_is_named(monkeypatch: pytest.MonkeyPat
     closed = tmp_path / "closed"
     (closed / "python").mkdir(parents=True)
     closed.chmod(0o700)
-    monkeypatch.setattr(view, "is_granted", lambda: False)
+    monkeypatch.setattr(view, "separate_mounts", lambda: False)
     monkeypatch.setattr(view, "first_closed", lambda path: closed if path.is_relative_to(closed) else None)
     with pytest.raises(PermissionError, match="an account of their own, which cannot pass"):
         confine.look_from({"passable": ["/usr", str(closed / "python")]})

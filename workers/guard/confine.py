@@ -54,7 +54,7 @@ def look_from(plan: dict[str, Any]) -> list[str]:
     """Shared memory of its own and ways through closed folders, for root that may mount; what more may be
     written then.
     """
-    if view.is_granted():
+    if view.separate_mounts():
         view.own_shared_memory(plan["shared memory"])
         view.open_ways(plan["passable"])
         return [str(view.SHARED_MEMORY)]

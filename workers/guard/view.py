@@ -18,11 +18,15 @@ MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 0x2, 0x4, 0x1000, 0x4000, 0x4
 SHARED_MEMORY = Path("/dev/shm")
 
 
-def is_granted() -> bool:
-    """Whether mounts of its own can be had here; where so, this process has them from now on."""
+def separate_mounts() -> bool:
+    """Have mounts of its own from now on; whether that is granted here."""
     if libc.unshare(CLONE_NEWNS):
         return False
-    _mount("none", "/", "", MS_REC | MS_PRIVATE)
+    try:
+        _mount("none", "/", "", MS_REC | MS_PRIVATE)
+    except PermissionError:
+        # Some containers let a process have a namespace and change nothing in it.
+        return False
     return True
 
 

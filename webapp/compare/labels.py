@@ -30,7 +30,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Frame:
-    """What the axes reach over, and a vertical line that no name may cross.
+    """What the axes reach over, and a vertical line: names stand on their points' side of it.
 
     Without ends of its own an axis reaches over the points.
     """
@@ -44,12 +44,12 @@ class Frame:
         """Where the line stands, from 0 to 1."""
         return None if self.wall is None else _shares([self.wall], self.x)[0]
 
-    def holds(self, box: Box) -> bool:
-        """Whether a name is neither across the line nor out of ends that are known."""
+    def holds(self, box: Box, x: float) -> bool:
+        """Whether the name of a point at ``x`` is on its side of the line and inside of known ends."""
         wall = self.wall_share
-        is_across = wall is not None and box.left < wall < box.right
+        is_on_its_side = wall is None or (box.left >= wall if x > wall else box.right <= wall)
         is_inside = self.y is None or (box.bottom >= 0 and box.top <= 1)
-        return is_inside and not is_across
+        return is_inside and is_on_its_side
 
 
 def place_labels(
@@ -82,7 +82,7 @@ def place_labels(
         free = [
             (side, box)
             for side, box in boxes
-            if frame.holds(box) and not any(box.meets(other) for other in must_be_clear)
+            if frame.holds(box, spots[index][0]) and not any(box.meets(other) for other in must_be_clear)
         ]
         if free:
             side, box = min(free, key=lambda one: sum(one[1].meets(other) for other in others))

@@ -51,8 +51,10 @@ class Shape:
 
 @dataclass(frozen=True)
 class One:
-    """Bytes of one parameter's update: what is kept for it, what else is live at its worst moment (a gradient
-    that has no buffer too), and what its largest operation touches.
+    """Bytes of one parameter's update.
+
+    ``state`` and ``buffers`` are kept for it, ``made`` is live at its worst moment beside them (a gradient
+    that has no buffer too), ``need`` is what its largest operation touches.
     """
 
     state: int

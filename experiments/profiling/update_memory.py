@@ -107,6 +107,7 @@ def _add_up(optimizer: Optimizer, precision: str, shapes: list[Shape]) -> Update
     return UpdateMemory(
         state=sum(found[shape].state for shape in shapes),
         buffers=sum(found[shape].buffers for shape in shapes),
+        passing=0 if are_held else max((shape.gradient_bytes for shape in shapes), default=0),
         gradients=worst[0],
         temporaries=worst[1],
         need=max((one.need for one in found.values()), default=0),

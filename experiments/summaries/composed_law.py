@@ -26,12 +26,14 @@ class UpdateMemory:
     """Bytes of an optimizer and its update.
 
     - ``state``: what it keeps on the device, master weights too; ``buffers``: gradients that are always kept.
+    - ``passing``: the largest gradient on its way into such a buffer.
     - ``gradients``, ``temporaries``: what else is live at the worst moment of the update.
     - ``need``: what the largest operation of the update touches.
     """
 
     state: int
     buffers: int
+    passing: int
     gradients: int
     temporaries: int
     need: int
@@ -61,8 +63,8 @@ class ComposedLaw:
         peaks[:, STATE] = 0
         peaks[:, STATE, 0] = update.state
         if update.buffers:
-            peaks[:, GRADIENTS] = 0
-            peaks[:, GRADIENTS, 0] = update.buffers
+            peaks[:-1, GRADIENTS, 0] = update.buffers + np.minimum(peaks[:-1, GRADIENTS, 0], update.passing)
+            peaks[-1, GRADIENTS, 0] = update.buffers
         needs = np.zeros((1, len(TERMS)), np.int64)
         needs[0, 0] = update.need
         return replace(self.passes, peaks=peaks, needs=np.concatenate([self.passes.needs, needs]))

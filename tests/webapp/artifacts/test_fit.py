@@ -35,7 +35,7 @@ def law() -> dict[str, Any]:
     peaks[0, PARTS.index("activations"), TERMS.index((1, 1))] = 16 * GIB
     needs[0, TERMS.index((1, 1))] = 8 * GIB
     found = MemoryLaw(8, 1024, peaks, needs)
-    updates = {"bf16-mixed": {"sgd": UpdateMemory(2 * GIB, 0, 0, 0, 0)}}
+    updates = {"bf16-mixed": {"sgd": UpdateMemory(2 * GIB, 0, 0, 0, 0, 0)}}
     composed = ComposedLaw(found, np.zeros(peaks.shape[1:], np.int64), updates)
     return {**found.to_json(), "composed": composed.to_json()}
 

@@ -81,21 +81,23 @@ class Rematerializer:
         self._repeatable = [self.lineage.repeatable(op) for op in ops]
         self._sources = [self._read_again(op) for op in ops]
         self._changing = [self._changes_after(op) for op in ops]
+        self._steady = [self.reads_what_stays(op) for op in ops]
 
     def chain(self, wanted: Iterable[int], present: Present, at: int) -> RecomputeChain:
         """Ops that recompute ``wanted`` before op ``at`` from persistent and ``present`` tensors."""
+        writers, steady, sources = self.lineage.writers, self._steady, self._sources
         ops: set[int] = set()
         stuck: set[int] = set()
         todo = list(wanted)
         seen = set(todo)
         while todo:
             tensor = todo.pop()
-            makers = [op for op in self.lineage.writers[tensor] if op < at]
-            if not makers or any(self.is_fixed(op, present, at) for op in makers):
+            makers = [op for op in writers[tensor] if op < at]
+            if not makers or any(not steady[op] and self.is_fixed(op, present, at) for op in makers):
                 stuck.add(tensor)
                 continue
             ops.update(makers)
-            fresh = [s for op in makers for s in self._sources[op] if s not in seen and not present(s)]
+            fresh = [s for op in makers for s in sources[op] if s not in seen and not present(s)]
             seen.update(fresh)
             todo += dict.fromkeys(fresh)
         return RecomputeChain(tuple(sorted(ops)), frozenset(stuck))

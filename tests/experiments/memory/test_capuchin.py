@@ -40,12 +40,19 @@ def planner_of(step, on) -> Planner:
     return Planner(step, DeviceView(on, simulator.estimate, np.random.default_rng(0), simulator.split), True)
 
 
+def overhead_of(planner: Planner, gaps) -> float:
+    link = planner.link()
+    for gap in gaps:
+        link.add(gap)
+    return link.overhead()
+
+
 def test_free_time_is_what_is_left_between_two_swaps():
     # 12 GB/s: 20 ms each way. Evicted at 10 ms, back at 100 ms: (100 - 20) - (10 + 20).
     planner = planner_of(away_and_back(), machine(bandwidth=12e9))
     (gap,) = [gap for gap in planner.gaps if gap.tensor == 0]
     assert planner.free_time(gap) == pytest.approx(50 * MS)
-    assert planner.overhead([gap]) == 0
+    assert overhead_of(planner, [gap]) == 0
 
 
 def test_swaps_that_are_hidden_alone_are_not_hidden_together():
@@ -53,8 +60,13 @@ def test_swaps_that_are_hidden_alone_are_not_hidden_together():
     (gap,) = [gap for gap in planner.gaps if gap.tensor == 0]
     second, third = replace(gap, tensor=1), replace(gap, tensor=2)
     # Out at 30, 50 and 70 ms; the ways back begin at 80, 60 and 40 ms: the third is 30 ms short.
-    assert planner.overhead([gap, second]) == 0
-    assert planner.overhead([gap, second, third]) == pytest.approx(30 * MS)
+    assert overhead_of(planner, [gap, second]) == 0
+    assert overhead_of(planner, [gap, second, third]) == pytest.approx(30 * MS)
+    link = planner.link()
+    for each in (gap, third, second):
+        link.add(each)
+    link.remove(third)
+    assert link.overhead() == 0
 
 
 def test_saving_per_second_falls_when_a_source_is_made_again_too():

@@ -53,6 +53,7 @@ from experiments.memory.planning.swaps import (
     within,
 )
 from experiments.memory.policies.capuchin.lineage_costs import LineageCosts, Rerun
+from experiments.memory.policies.capuchin.link_times import LinkTimes
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Step
 
@@ -91,6 +92,10 @@ class Planner:
         self.clock = UnstalledClock(step)
         self.remake = Rematerializer(step)
         self.gaps = [gap for gap in gaps_of(step) if not step.persistent[gap.tensor]]
+        self._candidates = frozenset(gap.tensor for gap in self.gaps)
+        self._last_use: list[int] = step.last_use.tolist()
+        self._seconds: list[float] = step.ops.seconds.tolist()
+        self._known: dict[Gap, Rerun | None] = {}
 
     def free_time(self, gap: Gap) -> float:
         idle = self.clock.idle(gap)
@@ -113,38 +118,36 @@ class Planner:
                 best[gap.tensor] = found
         return sorted(best.values(), key=lambda c: (-c.free_time, c.gap.tensor))
 
-    def overhead(self, gaps: Sequence[Gap]) -> float:
-        """Seconds by which the worst of these swaps is not hidden, one transfer at a time each way."""
-        begin: dict[int, float] = {}
-        latest = float("inf")
-        for gap in sorted(gaps, key=lambda gap: -gap.before):
-            latest = min(latest, self.clock.start[gap.before]) - self.back_time(gap)
-            begin[gap.tensor] = latest
-        free, worst = 0.0, 0.0
-        for gap in sorted(gaps, key=lambda gap: gap.after):
-            free = max(free, self.clock.start[gap.after + 1]) + self.out_time(gap)
-            worst = max(worst, free - begin[gap.tensor])
-        return worst
+    def link(self) -> LinkTimes:
+        """Return the link while nothing is swapped."""
+        return LinkTimes(self.clock.start.tolist(), self.out_time, self.back_time)
 
     def choose(self, capacity: int) -> Choice:
         """Steps 3 and 4 of the paper's order."""
         load = self.step.live_bytes.copy()
+        link = self.link()
         swaps: list[Gap] = []
         rest: list[Candidate] = []
         for candidate in self.candidates(capacity):
             hidden = candidate.free_time >= 0 and _relieves(load, candidate.gap, capacity)
-            if hidden and self.overhead([*swaps, candidate.gap]) <= 0:
+            if hidden:
+                link.add(candidate.gap)
+            if hidden and link.overhead() <= 0:
                 swaps.append(candidate.gap)
                 lighten(load, TensorSwap(candidate.gap, candidate.gap.before))
-            else:
-                rest.append(candidate)
-        return self._by_cost(load, capacity, swaps, rest)
+                continue
+            if hidden:
+                link.remove(candidate.gap)
+            rest.append(candidate)
+        return self._by_cost(load, capacity, swaps, rest, link)
 
-    def _by_cost(self, load: Ints, capacity: int, swaps: list[Gap], rest: Sequence[Candidate]) -> Choice:
+    def _by_cost(
+        self, load: Ints, capacity: int, swaps: list[Gap], rest: Sequence[Candidate], link: LinkTimes
+    ) -> Choice:
         costs = LineageCosts(self._reruns(rest) if self.hybrid else ())
         waiting = {candidate.gap.tensor: candidate for candidate in rest}
         reruns: list[Gap] = []
-        paid = self.overhead(swaps)
+        paid = link.overhead()
         while waiting and load.max() > capacity:
             best = costs.best()
             tensor = best.tensor if best else next(iter(waiting))
@@ -153,10 +156,12 @@ class Planner:
                 costs.drop(tensor)
                 continue
             lighten(load, TensorSwap(candidate.gap, candidate.gap.before))
-            swapped = self.overhead([*swaps, candidate.gap])
+            link.add(candidate.gap)
+            swapped = link.overhead()
             if best and best.cost < swapped - paid:
                 costs.choose(tensor)
                 reruns.append(candidate.gap)
+                link.remove(candidate.gap)
             else:
                 costs.drop(tensor)
                 swaps.append(candidate.gap)
@@ -165,20 +170,25 @@ class Planner:
 
     def _reruns(self, rest: Sequence[Candidate]) -> list[Rerun]:
         """Each candidate from its nearest sources that the step itself still needs by then."""
-        seconds = self.step.ops.seconds
-        found = []
-        for candidate in rest:
-            gap = candidate.gap
+        found = (self._rerun_of(candidate.gap) for candidate in rest)
+        return [rerun for rerun in found if rerun]
 
-            def present(tensor: int, gap: Gap = gap) -> bool:
-                return tensor != gap.tensor and bool(self.step.last_use[tensor] >= gap.before)
+    def _rerun_of(self, gap: Gap) -> Rerun | None:
+        """The rerun that ends ``gap``, the same for every choice; ``None`` where there is none.
+
+        Of its sources those count that could leave themselves.
+        """
+        if gap not in self._known:
+            last, seconds = self._last_use, self._seconds
+
+            def present(tensor: int) -> bool:
+                return tensor != gap.tensor and last[tensor] >= gap.before
 
             chain = self.remake.chain([gap.tensor], present, gap.before)
-            if not chain.stuck:
-                sources = self.remake.lineage.external(chain.ops)
-                cost = sum(float(seconds[op]) for op in chain.ops)
-                found.append(Rerun(gap.tensor, gap.bytes, cost, frozenset(sources)))
-        return found
+            sources = self._candidates.intersection(self.remake.lineage.external(chain.ops))
+            cost = sum(seconds[op] for op in chain.ops)
+            self._known[gap] = None if chain.stuck else Rerun(gap.tensor, gap.bytes, cost, sources)
+        return self._known[gap]
 
     def plan(self, choice: Choice, capacity: int, earlier: Mapping[int, float]) -> MemoryPlan:
         """Return the moves for ``choice``.

@@ -9,6 +9,8 @@ reaches them through it.
 
 from __future__ import annotations
 
+import heapq
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -37,11 +39,21 @@ class Rerun:
 
 
 class LineageCosts:
-    """Candidates not chosen yet, and the chosen ones, with their present costs."""
+    """Candidates not chosen yet, and the chosen ones, with their present costs.
+
+    ``best`` is asked once for each candidate: a heap has every cost that an open one had, the present one
+    among them. Each tensor knows what is, or was, made from it.
+    """
 
     def __init__(self, reruns: Iterable[Rerun]) -> None:
         self.open: dict[int, Rerun] = {rerun.tensor: rerun for rerun in reruns}
         self.chosen: dict[int, Rerun] = {}
+        self._made_from: dict[int, set[int]] = defaultdict(set)
+        for rerun in self.open.values():
+            for source in rerun.sources:
+                self._made_from[source].add(rerun.tensor)
+        self._ranked = [_rank(rerun) for rerun in self.open.values()]
+        heapq.heapify(self._ranked)
 
     def drop(self, tensor: int) -> None:
         """``tensor`` stays, or is swapped: it is no candidate any more and remains a source."""
@@ -49,30 +61,46 @@ class LineageCosts:
 
     def best(self) -> Rerun | None:
         """The open candidate that saves the most bytes per second (ties: the lowest tensor)."""
-        return max(self.open.values(), key=lambda rerun: (rerun.saving, -rerun.tensor), default=None)
+        while self._ranked:
+            rerun = self.open.get(self._ranked[0][1])
+            if rerun and _rank(rerun) == self._ranked[0]:
+                return rerun
+            heapq.heappop(self._ranked)
+        return None
 
     def choose(self, tensor: int) -> None:
         """``tensor`` is recomputed: its sources take its place wherever it was a source."""
         picked = self.open.pop(tensor)
-        users = 0
-        for other, rerun in self.chosen.items():
-            if tensor in rerun.sources:
-                self.chosen[other] = _without(rerun, picked)
-                users += 1
-        for other, rerun in self.open.items():
-            if tensor in rerun.sources:
-                longer = replace(_without(rerun, picked), seconds=rerun.seconds + picked.seconds)
-                self.open[other] = replace(longer, times=1 + self._used_by(other))
-        self.chosen[tensor] = replace(picked, times=1 + users)
+        users = self._made_from.pop(tensor, set())
+        for source in picked.sources:
+            self._made_from[source] |= users
+        chosen = users & self.chosen.keys()
+        for other in chosen:
+            self.chosen[other] = _without(self.chosen[other], picked)
+        for other in users & self.open.keys():
+            rerun = self.open[other]
+            longer = replace(_without(rerun, picked), seconds=rerun.seconds + picked.seconds)
+            self._reopen(replace(longer, times=1 + self._used_by(other)))
+        self.chosen[tensor] = replace(picked, times=1 + len(chosen))
         for source in picked.sources & self.open.keys():
-            self.open[source] = replace(self.open[source], times=1 + self._used_by(source))
+            self._reopen(replace(self.open[source], times=1 + self._used_by(source)))
+
+    def _reopen(self, rerun: Rerun) -> None:
+        """``rerun`` is what its tensor costs from now on."""
+        self.open[rerun.tensor] = rerun
+        heapq.heappush(self._ranked, _rank(rerun))
 
     def _used_by(self, tensor: int) -> int:
         """Chosen tensors that are made from ``tensor``."""
-        return sum(tensor in rerun.sources for rerun in self.chosen.values())
+        return len(self._made_from[tensor] & self.chosen.keys())
 
     def table(self) -> Mapping[int, Rerun]:
         return {**self.open, **self.chosen}
+
+
+def _rank(rerun: Rerun) -> tuple[float, int]:
+    """The less the better, as ``best`` has it."""
+    return -rerun.saving, rerun.tensor
 
 
 def _without(rerun: Rerun, picked: Rerun) -> Rerun:

@@ -72,7 +72,7 @@ class Precedence:
                 index = int(strays[at] * len(ready))
                 ready[index], ready[-1] = ready[-1], ready[index]
                 op = order[ready.pop()]
-                heapq.heapify(ready)
+                _settle(ready, index)
             else:
                 op = order[heapq.heappop(ready)]
             yield op
@@ -80,3 +80,18 @@ class Precedence:
                 waits[later] -= 1
                 if not waits[later]:
                     heapq.heappush(ready, position[later])
+
+
+def _settle(heap: list[int], index: int) -> None:
+    """Make ``heap`` one again after its entry at ``index`` was changed (``heapify`` looks at all of them)."""
+    if index >= len(heap):
+        return
+    value = heap[index]
+    while index and value < heap[(index - 1) // 2]:
+        heap[index], index = heap[(index - 1) // 2], (index - 1) // 2
+    while (child := 2 * index + 1) < len(heap):
+        child += child + 1 < len(heap) and heap[child + 1] < heap[child]
+        if value <= heap[child]:
+            break
+        heap[index], index = heap[child], child
+    heap[index] = value

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.workloads.ragged import Ints
-from experiments.workloads.step import Step
+from experiments.workloads.step import Floats, Step
 
 #: The smallest object.
 SMALLEST = 512
@@ -44,7 +44,9 @@ class SizeClasses:
         self.capacity = capacity - int(step.ops.workspace.max(initial=0))
         self.own = [self.bytes.index(size) for size in wanted]
         self.group_of: Ints = np.searchsorted(sizes, step.tensors.bytes)
-        self._operands, self._live = self._demand(step)
+        operands, live = self._demand(step)
+        self._operands, self._live = operands.astype(np.float64), live.astype(np.float64)
+        self._most_by_class: dict[tuple[str, tuple[int, ...]], Ints] = {}
         self._merge()
 
     def _demand(self, step: Step) -> tuple[Ints, Ints]:
@@ -77,19 +79,23 @@ class SizeClasses:
                 return
             need, self.own = min(tried)
 
-    def _by_class(self, by_group: Ints, serves: Sequence[int]) -> Ints:
-        found: Ints = by_group @ np.eye(len(self.bytes), dtype=np.int64)[np.array(serves, np.int64)]
-        return found
-
     def least(self, serves: Sequence[int]) -> Ints:
         """Objects of each class that some op needs at once."""
-        least: Ints = self._by_class(self._operands, serves).max(axis=0, initial=0)
-        return least
+        return self._most("least", self._operands, tuple(serves))
 
     def most(self, serves: Sequence[int]) -> Ints:
         """Objects of each class with which nothing is ever evicted, in the order of the step."""
-        most: Ints = self._by_class(self._live, serves).max(axis=0, initial=0)
-        return most
+        return self._most("most", self._live, tuple(serves))
+
+    def _most(self, name: str, by_group: Floats, serves: tuple[int, ...]) -> Ints:
+        """The most of each class in any row of ``by_group``. Candidates share what few ``serves`` there are, and
+        matrices of floats, in which counts are exact, are multiplied fast.
+        """
+        key = name, serves
+        if key not in self._most_by_class:
+            by_class = by_group @ np.eye(len(self.bytes))[np.array(serves, np.int64)]
+            self._most_by_class[key] = by_class.max(axis=0, initial=0).astype(np.int64)
+        return self._most_by_class[key]
 
     def feasible(self, serves: Sequence[int]) -> bool:
         return self.total(self.least(serves)) <= self.capacity

@@ -112,7 +112,10 @@ def _inspect(run: Run, work: Path, limits: Limits) -> Assignment:
 
 
 def _step(run: Run, work: Path, limits: Limits) -> Assignment:
-    """A capture, or a profile on the device kind that the run needs."""
+    """A capture, or a profile on the device kind that the run needs.
+
+    The step comes first, since runs wait for it; the law of its memory in a run after it.
+    """
     model = _about(run)
     source, inputs = source_of(model)
     options = derivation.step_options(run.spec["workload"]["options"])
@@ -124,19 +127,26 @@ def _step(run: Run, work: Path, limits: Limits) -> Assignment:
     is_told = run.kind == Run.Kind.CAPTURE and (
         lacks_law(model, options) or derivation.ready_step(model, key)
     )
-    law = ("--law",) if is_told else ()
+    known = derivation.ready_step(model, key) if is_told else None
+    asked: tuple[str, ...] = ("--out", str(made))
+    if known is not None:
+        path, files_of_step = source_of(known)
+        inputs, asked = (*inputs, *files_of_step), ("--law", "--step", path)
 
     def collect(ended: Ended) -> Ending:
         facts = _read(told, INSPECTION_BYTES)
         told_law = {"law": facts.pop("law")} if "law" in facts else {}
         summary = {**facts.pop("summary"), **told_law, "facts": facts, "options": options}
+        if known is not None:
+            derivation.store_step(run, {"key": key, "summary": summary}, known.blob)
+            return Ending(Run.State.SUCCEEDED)
         with results.open_result(made, limits.disk) as file:
             derivation.store_step(run, {"key": key, "summary": summary}, store_bytes(file))
-        return Ending(Run.State.SUCCEEDED)
+        return Ending(Run.State.SUCCEEDED, next=(derivation.capture_law(run),) if is_told else ())
 
-    words = (run.kind, source, "--options", jsonio.canonical(options), "--out", str(made), "--json")
+    words = (run.kind, source, "--options", jsonio.canonical(options), *asked, "--json")
     progress = ("--progress", "json", "--progress-fd", "{progress}")
-    return Assignment((*words, *device, *law, *progress), inputs, limits, collect, told)
+    return Assignment((*words, *device, *progress), inputs, limits, collect, told)
 
 
 def _advise(run: Run, work: Path, limits: Limits) -> Assignment:

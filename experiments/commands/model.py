@@ -40,8 +40,9 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         json_option(parser)
         progress_option(parser)
         parser.set_defaults(call=call)
-    law = "with --json: the memory of training at any batch and sequence too"
+    law = "with --json: the memory of training at any batch and sequence, and of adapters, too"
     capture.add_argument("--law", action="store_true", help=law)
+    capture.add_argument("--step", type=Path, help="the step as it was captured before")
 
 
 def options_of(text: str) -> WorkloadOptions:
@@ -60,7 +61,8 @@ def call_capture(arguments: argparse.Namespace) -> None:
     profiling = importlib.import_module("experiments.profiling.cache")
     progress, share = progress_of(arguments), 0.4 if arguments.law else 1.0
     model = _model(arguments)
-    step = profiling.capture_cached(model, part(progress, 0.0, share))
+    known = storage.load(arguments.step) if arguments.step else None
+    step = known or profiling.capture_cached(model, part(progress, 0.0, share))
     _deliver(step, arguments, _law(model, step, part(progress, share, 1.0)) if arguments.law else {})
 
 
@@ -84,9 +86,7 @@ def _deliver(step: Step, arguments: argparse.Namespace, more: Mapping[str, Any] 
         storage.save(step, arguments.out)
     if arguments.json:
         facts = {"name": step.name, "timing": step.timing, "timed_on": step.timed_on, **step.facts}
-        found = summary(step)
-        forms = importlib.import_module("experiments.profiling.training_forms")
-        bars = peak_bars(forms.capture_forms(_model(arguments), step, progress_of(arguments)))
+        found, bars = summary(step), _bars(step, arguments)
         return write_json({**facts, **more, "summary": {**found, "plots": [*bars, *found["plots"]]}})
     print(
         f"{step.name}: {len(step.ops)} ops, {len(step.tensors)} tensors, live peak "
@@ -95,3 +95,11 @@ def _deliver(step: Step, arguments: argparse.Namespace, more: Mapping[str, Any] 
     if step.timing != "none":
         print(f"op times sum to {human(step.seconds, 's')} on {step.timed_on} ({step.timing})")
     return None
+
+
+def _bars(step: Step, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """The memory of every form of training: captures of their own, which a capture makes where asked to."""
+    if not getattr(arguments, "law", True):
+        return []
+    forms = importlib.import_module("experiments.profiling.training_forms")
+    return peak_bars(forms.capture_forms(_model(arguments), step, progress_of(arguments)))

@@ -40,7 +40,7 @@ def carry_out(run: Run) -> Run:
     """By one slot in this process; the trial is a process of its own in its cell."""
     host = register(1, [CPU])
     slot = Supervisor(host, [CPU], sandbox.best_tier(), 2**32, threads=1)
-    assert slot.drain() == 1
+    assert slot.carry_out_one()
     run.refresh_from_db()
     assert (run.state, run.reason) == ("succeeded", "")
     assert run.sandbox_tier == sandbox.best_tier()
@@ -65,6 +65,16 @@ def test_a_step_is_captured_once_and_found_under_its_key(cast: Cast) -> None:
     assert step.summary["options"] == OPTIONS
     assert step.summary["facts"]["timing"] != "measured"
     assert len(arrays_of(step)) > 0
+    # What waits for the step goes on with it; how its memory goes with the batch is another run's work.
+    assert lacks_law(model, {"batch": 8})
+    captured = step.blob_id
+    [law] = Run.objects.filter(kind=Run.Kind.CAPTURE, state=Run.State.QUEUED)
+    assert law.priority < asked.priority
+    carry_out(law)
+    assert not Run.objects.filter(state=Run.State.QUEUED).exists()
+    [step] = model.derived.all()
+    assert step.blob_id == captured
+    assert any(plot["title"].startswith("Memory where a step needs most") for plot in step.summary["plots"])
     peak = next(row["value"] for row in step.summary["cards"] if row["label"] == "live peak")
     found = law_for(model, {"batch": 8})
     assert found.law is not None and found.law.peak(OPTIONS["batch"]) == peak
@@ -76,7 +86,7 @@ def test_a_model_is_captured_as_soon_as_it_was_read(cast: Cast, settings: Any) -
     settings.CAPTURE_AT_ONCE = True
     model = add_zoo(cast.project, cast.max, "mlp")
     host = register(1, [CPU])
-    assert Supervisor(host, [CPU], sandbox.best_tier(), 2**32, threads=1).drain() == 3
+    assert Supervisor(host, [CPU], sandbox.best_tier(), 2**32, threads=1).drain() == 5  # reading, two steps, two laws
     model.refresh_from_db()
     assert sum(one["parameters"] for one in model.summary["parameters"]) == 669_706
     options = derivation.step_options(spell_out_options(model, {}))

@@ -134,6 +134,12 @@ def _first_capture(model: Artifact, given: Mapping[str, Any], torch: str) -> Run
     return _capture(model, spec)
 
 
+def capture_law(run: Run) -> Run:
+    """The run, not stored yet, that tells the law of the memory of what ``run`` captured."""
+    assert run.artifact is not None
+    return _capture(run.artifact, {**run.spec, turns.LAW: True}, run.owner)
+
+
 def reading_of(artifact: Artifact) -> Run | None:
     """The run that reads ``artifact``, while it lives."""
     return Run.objects.filter(artifact=artifact, kind=Run.Kind.INSPECT, state__in=LIVING).first()

@@ -20,6 +20,8 @@ from webapp.runs.models import Run
 
 #: What others wait for goes first: readings of files, questions that a page asks, then captures of steps.
 PRIORITIES = {Run.Kind.INSPECT: 10, Run.Kind.ADVISE: 8, Run.Kind.CAPTURE: 5}
+#: Of a capture's spec: nobody waits for the law of a step's memory, which so takes its turn among policies.
+LAW = "law"
 #: What a run is charged by its policy's effort: about the seconds that it takes.
 COSTS = {AT_ONCE: 1, SECONDS: 10, MINUTES: 100}
 #: In which order queued runs are claimed.
@@ -51,7 +53,8 @@ def give_turns(runs: Sequence[Run]) -> None:
     owned = told.values_list("owner", "effort").annotate(last=Max("turn"))
     last = {(owner, effort): turn for owner, effort, turn in owned}
     for run in runs:
-        run.priority = PRIORITIES.get(Run.Kind(run.kind), run.priority)
+        if not run.spec.get(LAW):
+            run.priority = PRIORITIES.get(Run.Kind(run.kind), run.priority)
         run.effort = effort_of(run.family, run.policy)
         flow = (run.owner_id, run.effort)
         run.turn = last[flow] = max(now, last.get(flow, 0)) + COSTS[run.effort]

@@ -27,9 +27,11 @@ def least_device(
     large. Nothing where more device memory does not help.
     """
 
+    simulator = Simulator(step, machine)
+
     def attempt(capacity: int) -> MemorySimulation | None:
         try:
-            return Simulator(step, replace(machine, capacity=capacity)).steady(plan)
+            return simulator.on(replace(machine, capacity=capacity)).steady(plan)
         except (ImpossiblePlan, Infeasible):
             return None
 

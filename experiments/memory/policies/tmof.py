@@ -149,15 +149,19 @@ def until_it_fits(step: Step, gaps: Sequence[Gap], capacity: int) -> list[Gap]:
 
     Each is around the op where the load is highest then.
     """
-    load, left, found = step.live_bytes.copy(), list(gaps), list[Gap]()
-    while load.max() > capacity:
-        peak = int(load.argmax())
-        chosen = next((gap for gap in left if gap.crosses(peak)), None)
-        if chosen is None:
+    load, found = step.live_bytes.copy(), list[Gap]()
+    after, before = (np.array([getattr(gap, end) for gap in gaps], np.int64) for end in ("after", "before"))
+    wraps = np.array([gap.wraps for gap in gaps], bool)
+    left = np.ones(len(gaps), bool)
+    while gaps and load[peak := int(load.argmax())] > capacity:
+        begun, ends = after < peak, peak < before
+        crosses = left & np.where(wraps, begun | ends, begun & ends)
+        first = int(crosses.argmax())
+        if not crosses[first]:
             break
-        left.remove(chosen)
-        found.append(chosen)
-        lighten(load, TensorSwap(chosen, chosen.before))
+        left[first] = False
+        found.append(gaps[first])
+        lighten(load, TensorSwap(gaps[first], gaps[first].before))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections import deque
 
@@ -37,6 +38,13 @@ class Simulator:
         self.prepared = Prepared(step, machine)
         self.split: Split = split or functools.partial(in_microbatches, step)
         self._latest: tuple[tuple[object, ...], Prepared] = ((), self.prepared)
+
+    def on(self, machine: MemoryMachine) -> Simulator:
+        """Return a simulator of the same step on another machine; what was prepared is shared."""
+        other = copy.copy(self)
+        other.prepared = self.prepared.on(machine)
+        other._latest = (self._latest[0], self._latest[1].on(machine))
+        return other
 
     def run(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -29,6 +30,12 @@ class Prepared:
         self.flops: list[float] = step.ops.flops.tolist()
         self.lineage = Lineage(step)
         self._deaths = self._by_last_need(MemoryPlan())
+
+    def on(self, machine: MemoryMachine) -> Prepared:
+        """Return the same for another machine."""
+        other = copy.copy(self)
+        other.machine = machine
+        return other
 
     def deaths(self, plan: MemoryPlan) -> Mapping[int, Sequence[int]]:
         """Tensors needed no more: after op ``i`` at ``2 i + 1``, after the moves at ``i`` at ``2 i``."""

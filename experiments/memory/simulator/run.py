@@ -50,6 +50,7 @@ class StepRun:
     ) -> None:
         self.s, self.plan, self.recorder = prepared, plan, recorder
         self.synchronous = prepared.machine.synchronous
+        self.is_alone = channels is None and not recorder.watches
         self.clock = StepClock(prepared.step)
         pool = plan.space if isinstance(plan.space, MemoryPool) else None
         self.memory = DeviceMemory(prepared, pool, self.clock, recorder)
@@ -140,7 +141,7 @@ class StepRun:
                 free(dying[2 * op])
             if op in host_ops:
                 yield from self._op_on_host(op)
-            else:
+            elif not self._runs_at_once(op):
                 yield from self._op(op, self.seconds[op], self.workspace[op])
             if op in self.until:
                 self.copies.release(self.until.pop(op))
@@ -156,6 +157,38 @@ class StepRun:
         self.host.run(op, self.seconds[op], self.workspace[op])
         if self.synchronous and self.host.free > self.clock.now:
             yield from self.lane.stall_until(self.host.free, "host")
+
+    def _runs_at_once(self, op: int) -> bool:
+        """Carry out an op that waits for nothing while no copy ends; False, and it is left, for any other.
+
+        Most ops are such, and nobody has to hear of them where no other device shares the link.
+        """
+        clock, copies, memory = self.clock, self.copies, self.memory
+        end, workspace, state = clock.now + self.seconds[op], self.workspace[op], copies.state
+        if copies.queue or op in self.in_place or not self.is_alone:
+            return False
+        if copies.leaving and copies.leaving[0].time <= end:
+            return False
+        new = []
+        for tensor in self.touched[op]:
+            if state[tensor] == UNBORN:
+                new.append(tensor)
+            elif state[tensor] != DEVICE:
+                return False
+        clock.at = op
+        if (new or workspace) and not memory.occupy(new, workspace):
+            return False
+        for tensor in new:
+            state[tensor] = DEVICE
+        if copies.kept:
+            for tensor in self.s.lineage.writes[op]:
+                copies.void(tensor)
+        clock.now = end
+        if workspace:
+            memory.give(SCRATCH, workspace, NOWHERE)
+        if self.residency.policy:
+            self.residency.remember(self.touched[op], new, self.seconds[op])
+        return True
 
     def _op(self, op: int, seconds: float, workspace: int) -> Process:
         self.clock.at = op

@@ -58,6 +58,12 @@ ALLOWED = (
     Allowed(
         "experiments.run", "experiments.{spec.family}.experiment", "a run loads its own family", EXPERIMENTS
     ),
+    Allowed(
+        "experiments.__main__",
+        "experiments.commands.{name}",
+        "every trial begins with the command line: it loads the one command that it carries out",
+        ("experiments.commands",),
+    ),
     Allowed("experiments.commands.communication", "experiments.parallel.experiment", TORCH),
     Allowed("experiments.commands.model", "experiments.profiling.cache", TORCH),
     Allowed("experiments.commands.model", "experiments.profiling.memory_law", TORCH),

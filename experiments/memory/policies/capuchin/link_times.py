@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 
 from experiments.memory.planning.swaps import Gap
 
-#: A swap in one direction: its place in the order, when the tensor may leave or has to be back, the seconds of
-#: its transfer, and the tensor.
+#: A swap in one direction: its place in the order, when the tensor may leave or has to be back, the seconds
+#: of its transfer, and the tensor.
 Transfer = tuple[int, float, float, int]
 
 
 class LinkTimes:
-    """Swaps in the order of the link: out as tensors are used, back as they are needed, one at a time each way.
+    """Swaps in the order of the link, one at a time each way: out as tensors are used, back as they are needed.
 
-    ``start`` are the seconds at which ops start; ``out_time`` and ``back_time`` say how long a gap's transfers
-    take.
+    ``start`` are the seconds at which ops start; ``out_time`` and ``back_time`` give the seconds of a gap's
+    transfers.
     """
 
     def __init__(

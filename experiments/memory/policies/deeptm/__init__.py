@@ -16,6 +16,7 @@ memory that ops can use in place, slow memory is the host, and what is there ret
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -26,7 +27,7 @@ from experiments.core.knobs import knob
 from experiments.core.policy import MINUTES
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
 from experiments.memory.policies.deeptm.placement_game import Board, bin_of
-from experiments.workloads.step import Floats, Step
+from experiments.workloads.step import Step
 
 UNMADE, HERE, ELSEWHERE = range(3)
 STAY, TO_FAST, TO_SLOW = range(3)
@@ -36,34 +37,42 @@ EDGES = (0.2, 0.4, 0.6, 0.8)
 LEARNING, DISCOUNT = 0.1, 0.9
 
 
+State = tuple[int, ...]
+
+
 @dataclass
 class QLearner:
-    """``table[location, heat, free fast, free slow, action]`` is the return expected of an action."""
+    """``table[location, heat, free fast, free slow][action]`` is the return expected of an action.
+
+    It is read twice for every decision, and ``costs`` are the same in every episode: plain lists and numbers.
+    """
 
     board: Board
     random: np.random.Generator
-    table: Floats = field(default_factory=lambda: np.zeros((3, BINS, BINS, BINS, 3)))
+    table: dict[State, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0] * 3))
+    costs: dict[tuple[int, bool, bool], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.held = [self.board.resident_ops(turn) for turn in self.board.turns]
         heat = self.board.heat()
         edges = np.quantile(heat[self.board.tensors], EDGES).tolist() if self.board.tensors else EDGES
         self.heat = [bin_of(value, edges) for value in heat.tolist()]
         self.ideal = self.board.step.seconds
 
-    def episode(self, exploration: float) -> tuple[list[bool], list[tuple[int, ...]]]:
+    def episode(self, exploration: float) -> tuple[list[bool], list[tuple[State, int]]]:
         """Decisions for every turn, learning from each; and the (state, action) pairs that were visited."""
         board = self.board
         load, room = board.least_load.copy(), board.machine.capacity
         slow = board.machine.tier_bytes(board.tier)
-        left, previous = float(slow), dict[int, tuple[tuple[int, ...], float]]()
+        left, previous = float(slow), dict[int, tuple[State, int, float]]()
         stays: list[bool] = []
-        visited: list[tuple[int, ...]] = []
+        visited: list[tuple[State, int]] = []
         where: dict[int, int] = {}
-        explored = self.random.random(len(board.turns)) < exploration
-        strays = self.random.integers(3, size=len(board.turns))
+        explored = (self.random.random(len(board.turns)) < exploration).tolist()
+        strays = self.random.integers(3, size=len(board.turns)).tolist()
         for index, turn in enumerate(board.turns):
-            held, size = board.resident_ops(turn), board.sizes[turn.tensor]
-            free = room - int(load[held].max(initial=0))
+            held, size = self.held[index], board.sizes[turn.tensor]
+            free = room - max(int(load[ops].max(initial=0)) for ops in held)
             location = where.get(turn.tensor, HERE if turn.after >= 0 and not turn.wraps else UNMADE)
             state = (
                 location,
@@ -71,15 +80,17 @@ class QLearner:
                 bin_of(free / room, EDGES),
                 bin_of(left / slow if slow else 0.0, EDGES),
             )
-            action = int(strays[index]) if explored[index] else int(self.table[state].argmax())
+            returns = self.table[state]
+            action = strays[index] if explored[index] else returns.index(max(returns))
             wanted = location != ELSEWHERE if action == STAY else action == TO_FAST
             here = wanted and free >= size
-            reward = -board.cost(turn, location == HERE, here) / self.ideal - float(wanted and not here)
+            cost = self._cost(index, location == HERE, here)
+            reward = -cost / self.ideal - float(wanted and not here)
             self._learn(previous.get(turn.tensor), state)
-            previous[turn.tensor] = ((*state, action), reward)
-            visited.append((*state, action))
-            if here:
-                load[held] += size
+            previous[turn.tensor] = (state, action, reward)
+            visited.append((state, action))
+            for ops in held if here else ():
+                load[ops] += size
             left -= size * (float(location != ELSEWHERE and not here) - float(location == ELSEWHERE and here))
             where[turn.tensor] = HERE if here or not board.in_place else ELSEWHERE
             stays.append(here)
@@ -87,18 +98,25 @@ class QLearner:
             self._learn(last, None)
         return stays, visited
 
-    def _learn(self, last: tuple[tuple[int, ...], float] | None, state: tuple[int, ...] | None) -> None:
+    def _cost(self, index: int, here: bool, stays: bool) -> float:
+        key = index, here, stays
+        if key not in self.costs:
+            self.costs[key] = self.board.cost(self.board.turns[index], here, stays)
+        return self.costs[key]
+
+    def _learn(self, last: tuple[State, int, float] | None, state: State | None) -> None:
         """The tensor's last decision led to ``state`` (none: the end)."""
         if last is None:
             return
-        pair, reward = last
-        future = 0.0 if state is None else DISCOUNT * float(self.table[state].max())
-        self.table[pair] += LEARNING * (reward + future - self.table[pair])
+        before, action, reward = last
+        future = 0.0 if state is None else DISCOUNT * max(self.table[state])
+        returns = self.table[before]
+        returns[action] += LEARNING * (reward + future - returns[action])
 
-    def reward_all(self, visited: Sequence[tuple[int, ...]], reward: float) -> None:
+    def reward_all(self, visited: Sequence[tuple[State, int]], reward: float) -> None:
         """What the whole episode was worth, once for every pair of state and action in it."""
-        for pair in sorted(set(visited)):
-            self.table[pair] += LEARNING * reward
+        for state, action in sorted(set(visited)):
+            self.table[state][action] += LEARNING * reward
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ the whole step.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from bisect import bisect_right
 from collections import defaultdict
@@ -73,18 +74,19 @@ class Board:
                 if self.in_place or before > after + 1:
                     yield Turn(tensor, after, before)
 
-    def resident_ops(self, turn: Turn) -> Ints:
+    def resident_ops(self, turn: Turn) -> tuple[slice, ...]:
         """The ops for which a tensor on the device needs bytes by this decision."""
         end = turn.before + 1 if self.in_place else turn.before
         if turn.wraps:
-            return np.concatenate((np.arange(turn.after + 1, len(self.step.ops)), np.arange(end)))
-        return np.arange(turn.before if turn.after < 0 else turn.after + 1, end)
+            return slice(turn.after + 1, len(self.step.ops)), slice(0, end)
+        return (slice(turn.before if turn.after < 0 else turn.after + 1, end),)
 
     def _least_load(self) -> Ints:
         """Bytes by op if every decision were against the device."""
         load = self.step.live_bytes.copy()
         for turn in self.turns:
-            load[self.resident_ops(turn)] -= self.sizes[turn.tensor]
+            for ops in self.resident_ops(turn):
+                load[ops] -= self.sizes[turn.tensor]
         return load
 
     def cost(self, turn: Turn, here: bool, stays: bool) -> float:
@@ -128,9 +130,13 @@ class Board:
         """The moves of an episode's decisions, one for each turn."""
         if self.in_place:
             return self._in_place(stays)
-        gaps = [self.gap(turn) for turn, here in zip(self.turns, stays, strict=True) if not here]
-        swaps = [TensorSwap(gap, self._early(gap)) for gap in gaps]
+        swaps = [swap for swap, here in zip(self._swaps, stays, strict=True) if not here]
         return moves_of(within(self.step, swaps, self.machine.capacity))
+
+    @functools.cached_property
+    def _swaps(self) -> list[TensorSwap]:
+        """What each turn is where it is decided against the device."""
+        return [TensorSwap(gap, self._early(gap)) for gap in map(self.gap, self.turns)]
 
     def _early(self, gap: Gap) -> int:
         seconds = self.machine.back_time(gap.bytes, self.tier)

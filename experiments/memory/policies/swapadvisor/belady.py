@@ -155,9 +155,9 @@ class _Pass:
     def run(self, restore: bool = False) -> Schedule | None:
         """Walk the order: whatever has no object is given one, whatever is used no more gives its own back.
 
-        Half of a search's time is spent here: the loop has no calls but for what leaves and what comes back.
+        Half of a search's time is spent here: the loop calls others only for what leaves and comes back.
         """
-        where, residents, free, upcoming, kinds = self.where, self.residents, self.free, self.next, self.kinds
+        where, residents, free, kinds = self.where, self.residents, self.free, self.kinds
         uses, touched = self.uses, self.p.touched
         for at, (first, due, ending) in enumerate(zip(uses.beginning, self.due, uses.ending, strict=True)):
             coming = first + due if due else first
@@ -169,17 +169,10 @@ class _Pass:
                 kind = kinds[tensor]
                 if free[kind]:
                     emptied, behind = heapq.heappop(free[kind])
-                else:
-                    victim, farthest = NOTHING, NOTHING  # the resident that is used last, none that is used now
-                    for held in residents[kind]:
-                        use = upcoming[held]
-                        if use < at:
-                            use = self._next_use(held, at)
-                        if use > farthest and use != at:
-                            victim, farthest = held, use
-                    if victim == NOTHING:
-                        return None
+                elif (victim := self._farthest(kind, at)) is not None:
                     emptied, behind = self._evict(victim, at)
+                else:
+                    return None
                 residents[kind][tensor] = None
                 if where[tensor] == HOST:
                     self._return(tensor, at, emptied, behind)
@@ -202,6 +195,18 @@ class _Pass:
         ready = 0 if own == NOTHING else self.out.departures[own].at + 1
         self.came[tensor] = len(returns)
         returns.append(Return(min(at, max(emptied, ready)), tensor, at, behind, own))
+
+    def _farthest(self, kind: int, at: int) -> int | None:
+        """The resident of ``kind`` that is used last, none that is used now."""
+        upcoming = self.next
+        victim, farthest = None, NOTHING
+        for tensor in self.residents[kind]:
+            use = upcoming[tensor]
+            if use < at:
+                use = self._next_use(tensor, at)
+            if use > farthest and use != at:
+                victim, farthest = tensor, use
+        return victim
 
     def _next_use(self, tensor: int, at: int) -> int:
         """The first use from ``at`` on; persistent ones are used again in the next step."""

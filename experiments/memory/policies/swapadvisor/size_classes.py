@@ -88,8 +88,9 @@ class SizeClasses:
         return self._most("most", self._live, tuple(serves))
 
     def _most(self, name: str, by_group: Floats, serves: tuple[int, ...]) -> Ints:
-        """The most of each class in any row of ``by_group``. Candidates share what few ``serves`` there are, and
-        matrices of floats, in which counts are exact, are multiplied fast.
+        """The most of each class in any row of ``by_group``, whose floats hold counts exactly.
+
+        Candidates share the few ``serves`` that there are.
         """
         key = name, serves
         if key not in self._most_by_class:

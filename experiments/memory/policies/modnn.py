@@ -48,12 +48,9 @@ def leaving_set(candidates: Sequence[Gap], missing: int) -> tuple[Gap, ...]:
     All of them where that is not enough.
     """
     if len(candidates) > ENUMERATED:
-        chosen: list[Gap] = []
-        for gap in sorted(candidates, key=lambda gap: (-gap.before, -gap.bytes, gap.tensor)):
-            if sum(entry.bytes for entry in chosen) >= missing:
-                break
-            chosen.append(gap)
-        return tuple(chosen)
+        ranked = sorted(candidates, key=lambda gap: (-gap.before, -gap.bytes, gap.tensor))
+        freed = itertools.accumulate(gap.bytes for gap in ranked)
+        return tuple(ranked[: 1 + sum(1 for _ in itertools.takewhile(lambda total: total < missing, freed))])
     sizes = np.array([gap.bytes for gap in candidates], np.int64)
     masks = _masks(len(candidates))
     total, count = masks @ sizes, masks.sum(axis=1)
@@ -88,14 +85,15 @@ def schedule(step: Step, capacity: int) -> list[Gap]:
         while following is not None and following.after < op:
             open_gaps.append(following)
             following = next(upcoming, None)
-        open_gaps = [gap for gap in open_gaps if gap.before > op]
         missing = int(load[op]) - capacity
         if missing <= 0:
             continue
+        open_gaps = [gap for gap in open_gaps if gap.before > op]
         leaving = leaving_set(open_gaps, missing)
         for gap in leaving:
             lighten(load, TensorSwap(gap, gap.before))
-            open_gaps.remove(gap)
+        left = set(map(id, leaving))
+        open_gaps = [gap for gap in open_gaps if id(gap) not in left]
         chosen += leaving
     return chosen
 

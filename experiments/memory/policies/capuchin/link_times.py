@@ -13,7 +13,7 @@ Transfer = tuple[int, float, float, int]
 
 
 class LinkTimes:
-    """Swaps in the order of the link, one at a time each way: out as tensors are used, back as they are needed.
+    """Swaps in the order of the link, one at a time each way: out when used, back as late as they may be.
 
     ``start`` are the seconds at which ops start; ``out_time`` and ``back_time`` give the seconds of a gap's
     transfers.

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.child_seconds import children_seconds
 from experiments.core import registry
 from experiments.parallel.interface import ParallelPolicy
 
@@ -49,9 +49,9 @@ def _row(name: str, batch: int, timeout: float) -> tuple[str, str, float]:
         "workload": {"source": "zoo:llama2-7b", "options": {"batch": batch}},
         "hardware": {"cluster": {"nodes": 8, "node": "dgx-h100"}},
     }
-    before = _processor_seconds()
+    before = children_seconds()
     status, said = _run(spec, timeout)
-    seconds = _processor_seconds() - before
+    seconds = children_seconds() - before
     print(f"{name:20} {status:12} {seconds:6.1f} s  {said}", flush=True)
     return name, status, seconds
 
@@ -70,11 +70,6 @@ def _run(spec: dict[str, object], timeout: float) -> tuple[str, str]:
         outcome = json.loads(answer.read_text())
     step = outcome["metrics"].get("step_time")
     return outcome["status"], f"{step['value']:.2f} s a step" if step else str(outcome["reason"])[:120]
-
-
-def _processor_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":

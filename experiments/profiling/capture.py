@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,7 +44,7 @@ from experiments.models.parts import split_words
 from experiments.profiling.lowering import Lowering, lower
 from experiments.profiling.program import Leaf, Program, fake_program, real_inputs
 from experiments.profiling.recorder import Recorder
-from experiments.workloads.hf import equal_blocks
+from experiments.workloads.hf import equal_blocks, with_blocks
 from experiments.workloads.lengthened import FEWEST, lengthen
 from experiments.workloads.model import COMPILED, ModelSource
 from experiments.workloads.step import KINDS, Step
@@ -120,13 +121,24 @@ def trace(source: ModelSource, device: str = "cpu", progress: Progress = silent)
 
 
 def capture(source: ModelSource, device: str = "cpu", progress: Progress = silent) -> Step:
-    """The Step alone, untimed. Of equal blocks that a model repeats only a few are traced."""
+    """The Step alone, untimed. Of equal blocks that a model repeats only a few are traced.
+
+    Where the blocks that were traced turn out to differ, all are.
+    """
     few, more = few_blocks(source)
     traced = trace(few, device, progress)
+    try:
+        step = _lengthened(traced, more)
+    except BadInput:
+        step = trace(source, device, progress).step
+    return with_state_bytes(step)
+
+
+def _lengthened(traced: Traced, more: Mapping[str, int]) -> Step:
     step = traced.step
     for module, count in more.items():
         step = lengthen(step, module, count, traced.weight_counts)
-    return with_state_bytes(step)
+    return step
 
 
 def few_blocks(source: ModelSource) -> tuple[ModelSource, dict[str, int]]:
@@ -145,7 +157,10 @@ def few_blocks(source: ModelSource) -> tuple[ModelSource, dict[str, int]]:
     more = {repeats[size]: sizes[size] - FEWEST for size in few}
     if entry:
         return replace(source, sizes={**source.sizes, **few}), more
-    return replace(source, config={**source.config, **few}), more
+    config = source.config
+    for size, count in few.items():
+        config = with_blocks(config, size, count)
+    return replace(source, config=config), more
 
 
 def _names_blocks(options: WorkloadOptions) -> bool:

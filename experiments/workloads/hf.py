@@ -98,9 +98,13 @@ EQUAL_BLOCKS: Mapping[str, tuple[str, str]] = {
         ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "phi3", "starcoder2"),
         ("num_hidden_layers", "model.layers"),
     ),
+    "bert": ("num_hidden_layers", "bert.encoder.layer"),
+    "roberta": ("num_hidden_layers", "roberta.encoder.layer"),
+    "distilbert": ("n_layers", "distilbert.transformer.layer"),
+    "vit": ("num_hidden_layers", "vit.layers"),
 }
-#: Fields by which some blocks attend otherwise than the others.
-UNLIKE_BLOCKS = ("layer_types", "use_sliding_window")
+#: The field that lists how each block attends.
+BLOCK_TYPES = "layer_types"
 
 #: Fields that would run code of the file's author, fetch something or ask for a foreign kernel.
 REMOTE = ("auto_map", "custom_pipelines", "trust_remote_code", "quantization_config")
@@ -207,10 +211,16 @@ def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def equal_blocks(config: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the field that counts the blocks and the module that holds them, where all blocks are alike."""
-    if any(config.get(name) for name in UNLIKE_BLOCKS):
+    if config.get("use_sliding_window") or len(set(config.get(BLOCK_TYPES) or ())) > 1:
         return None
     found = EQUAL_BLOCKS.get(str(config.get("model_type")))
     return found if found and isinstance(config.get(found[0]), int) else None
+
+
+def with_blocks(config: Mapping[str, Any], size: str, count: int) -> dict[str, Any]:
+    """Return ``config`` with ``count`` of its equal blocks, which its field ``size`` counts."""
+    types = config.get(BLOCK_TYPES)
+    return {**config, size: count, **({BLOCK_TYPES: types[:count]} if types else {})}
 
 
 def longest_sequence(config: Mapping[str, Any], kind: ModelType) -> int:

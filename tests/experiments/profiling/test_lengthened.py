@@ -68,6 +68,9 @@ CONFIGS = {
     "gpt_neox": {**CONFIG, "num_hidden_layers": 6},
     "mpt": {"d_model": 32, "n_heads": 4, "n_layers": 6},
     "bloom": {"hidden_size": 32, "n_head": 4, "n_layer": 6},
+    **{name: {**CONFIG, "num_hidden_layers": 6} for name in ("bert", "roberta")},
+    "distilbert": {"dim": 32, "n_heads": 4, "hidden_dim": 64, "n_layers": 6},
+    "vit": {**CONFIG, "num_hidden_layers": 6, "image_size": 32, "patch_size": 16},
     "opt": {**CONFIG, "ffn_dim": 64, "word_embed_proj_dim": 32, "num_hidden_layers": 6},
     **{
         name: {**CONFIG, "head_dim": 8, "pad_token_id": 0, "num_hidden_layers": 6}
@@ -80,7 +83,8 @@ CONFIGS = {
 def test_blocks_of_a_configuration_are_counted_on_as_well(kind: str) -> None:
     assert sorted(CONFIGS) == sorted(EQUAL_BLOCKS)
     adapter = {"adapter": "lora", "adapter_dropout": 0.1, "base": "nf4-double"} if kind in ADAPTED else {}
-    options = WorkloadOptions(batch=2, sequence=16, optimizer="sgd", **adapter)
+    sequence = None if kind == "vit" else 16
+    options = WorkloadOptions(batch=2, sequence=sequence, optimizer="sgd", **adapter)
     source = ModelSource(
         kind, config={"model_type": kind, "vocab_size": 50, **CONFIGS[kind]}, options=options
     )
@@ -102,8 +106,29 @@ def test_an_optimizer_whose_state_goes_by_a_tensors_size_is_counted_on_as_well(o
 
 
 def test_blocks_that_attend_otherwise_are_all_traced() -> None:
-    config = {"model_type": "qwen2", **CONFIGS["qwen2"], "use_sliding_window": True}
-    assert few_blocks(ModelSource("qwen2", config=config)) == (ModelSource("qwen2", config=config), {})
+    types = ["full_attention"] * 5 + ["sliding_attention"]
+    for unlike in ({"use_sliding_window": True}, {"layer_types": types}):
+        config = {"model_type": "qwen2", **CONFIGS["qwen2"], **unlike}
+        assert few_blocks(ModelSource("qwen2", config=config)) == (ModelSource("qwen2", config=config), {})
+
+
+def test_a_list_of_one_type_of_block_is_shortened_with_them() -> None:
+    alike = {"layer_types": ["full_attention"] * 6, "vocab_size": 50}
+    config = {"model_type": "qwen2", **CONFIGS["qwen2"], **alike}
+    source = ModelSource("qwen2", config=config, options=WorkloadOptions(batch=2, sequence=16))
+    few, more = few_blocks(source)
+    assert (few.config["layer_types"], more) == (["full_attention"] * 5, {"model.layers": 1})
+    ours, whole = content(capture(source)), content(trace(source).step)
+    assert [name for name in whole if ours[name] != whole[name]] == []
+
+
+def test_all_blocks_are_traced_where_those_traced_first_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Step:
+        raise BadInput("blocks of 'features.stage2' differ")
+
+    source = network(stage2=6, stage3=1)
+    monkeypatch.setattr("experiments.profiling.capture.lengthen", refuse)
+    assert content(capture(source)) == content(trace(source).step)
 
 
 def test_too_few_blocks_and_blocks_that_differ_are_refused() -> None:

@@ -34,6 +34,7 @@ from experiments.memory.policies.checkpoint import Checkpoint
 from experiments.memory.policies.swap_all import SwapAll
 from experiments.memory.policies.vdnn import VdnnAll
 from experiments.memory.simulator import Simulator, curves
+from experiments.memory.simulator.recorder import StepRecorder
 from tests.experiments.memory.steps import chain, machine, make_step, plan_of
 
 
@@ -48,6 +49,22 @@ def there_and_back():
         ("read", "backward", 3.0, ["t", "v"], []),
     ]
     return make_step(rows, {"t": 4, "u": 2, "v": 2})
+
+
+@pytest.mark.parametrize("policy", [SwapAll(), VdnnAll(), Checkpoint()])
+@pytest.mark.parametrize("bandwidth", [0.7, 3.0, 100.0])
+def test_ops_that_wait_for_nothing_come_to_the_same_watched_and_unwatched(policy, bandwidth):
+    """Watched, every op is a process of its own; unwatched, most are carried out at once. The preparation
+    for one machine serves another.
+    """
+    step, on = chain(12), machine(10**6, bandwidth=bandwidth)
+    plan = plan_of(policy, step, on)
+    simulator = Simulator(step, on)
+    for repeated in (1, 3):
+        quick = simulator.run(plan, iterations=repeated)
+        assert quick == simulator.run(plan, iterations=repeated, recorder=StepRecorder())
+        slower = machine(10**6, bandwidth=bandwidth / 2)
+        assert simulator.on(slower).run(plan) == Simulator(step, slower).run(plan)
 
 
 def run(*moves, on=None, step=None):

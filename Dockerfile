@@ -23,7 +23,7 @@ COPY workers workers
 COPY docs/evidence docs/evidence
 COPY manage.py ./
 
-RUN useradd --create-home --uid 10001 lab && mkdir -p /var/lib/lab/files && chown -R lab: /var/lib/lab
+RUN useradd --create-home --uid 10001 lab && install -d -o lab -g lab /var/lib/lab && install -d -o lab -g lab -m 700 /var/lib/lab/files
 USER lab
 # Collecting static files reads the settings, which insist on their secrets; these are used for nothing else.
 RUN SECRET_KEY=build ALLOWED_HOSTS=build DATABASE_URL=postgresql://build@build/build REDIS_URL=redis://build \
@@ -31,4 +31,4 @@ RUN SECRET_KEY=build ALLOWED_HOSTS=build DATABASE_URL=postgresql://build@build/b
 
 EXPOSE 8000
 VOLUME ["/var/lib/lab/files"]
-CMD ["python", "-m", "uvicorn", "webapp.asgi:application", "--host=0.0.0.0", "--port=8000", "--lifespan=off"]
+CMD ["python", "-m", "uvicorn", "webapp.asgi:application", "--host=0.0.0.0", "--port=8000", "--lifespan=off", "--no-proxy-headers"]

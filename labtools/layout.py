@@ -30,6 +30,11 @@ class Layout:
         return self.var / "log"
 
     @property
+    def files(self) -> Path:
+        """Uploads and results (``MEDIA_ROOT``)."""
+        return self.var / "files"
+
+    @property
     def record(self) -> Path:
         return self.var / "lab.json"
 
@@ -46,4 +51,7 @@ class Layout:
         return self.var / ("login.txt" if database_is_embedded else "login-external.txt")
 
     def make(self) -> None:
+        """Make the folders; that of the files is closed to other accounts, also where it was left open."""
         self.logs.mkdir(parents=True, exist_ok=True)
+        self.files.mkdir(exist_ok=True)
+        self.files.chmod(0o700)

@@ -88,6 +88,10 @@ def environment(layout: Layout, at: Endpoints, unsafe: bool) -> dict[str, str]:
     }
 
 
+#: Whose word is taken for another's address is the settings' to say (``TRUSTED_PROXIES``).
+WEB_OPTIONS = ("--lifespan=off", "--no-proxy-headers", "--timeout-graceful-shutdown=3", "--no-access-log")
+
+
 def applications(layout: Layout, shared: Mapping[str, str], port: int, workers: int) -> list[Program]:
     """Web, worker and beat."""
     program = partial(Program, environment=shared, options={"cwd": str(layout.root)})
@@ -98,7 +102,7 @@ def applications(layout: Layout, shared: Mapping[str, str], port: int, workers: 
         program(
             "web",
             # Open event streams would hold a graceful end up without limit.
-            [*web, "--lifespan", "off", "--timeout-graceful-shutdown", "3", "--no-access-log"],
+            [*web, *WEB_OPTIONS],
             layout.logs / "web.log",
             ready=partial(answers, f"http://127.0.0.1:{port}/healthz"),
         ),

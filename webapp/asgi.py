@@ -3,9 +3,15 @@
 import os
 
 from django.core.asgi import get_asgi_application
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings.local")
-application = get_asgi_application()
+pages = get_asgi_application()
+
+from django.conf import settings  # noqa: E402
+
+#: Who asks is what a trusted proxy says; uvicorn itself is told to believe nobody (``--no-proxy-headers``).
+application = ProxyHeadersMiddleware(pages, trusted_hosts=settings.TRUSTED_PROXIES)
 
 from experiments.core import registry  # noqa: E402  (after Django's set-up)
 

@@ -19,9 +19,9 @@ from django.core.files.storage import default_storage
 from django.db import DatabaseError, InterfaceError, OperationalError, connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
-from django.views import defaults
 from kombu.exceptions import OperationalError as BrokerError
 
+from webapp.refusals import failed
 from webapp.runs import queue
 
 #: After so many seconds whoever was refused may ask again.
@@ -66,7 +66,7 @@ def _is_about_the_connection(error: Exception) -> bool:
 def server_error(request: HttpRequest) -> HttpResponse:
     """Answer what no view answered: an outage by 503, anything else is a fault of ours."""
     outage = outage_of(sys.exc_info()[1])
-    return answer_outage(request, outage) if outage else defaults.server_error(request)
+    return answer_outage(request, outage) if outage else failed()
 
 
 def answer_outage(request: HttpRequest, outage: str) -> HttpResponse:

@@ -34,3 +34,9 @@ urlpatterns = [
     path(f"{PROJECT}nightly/", include("webapp.nightly.urls")),
     path(f"{PROJECT}advise/", include("webapp.advice.urls")),
 ]
+
+handler400 = "webapp.refusals.bad_request"
+handler403 = "webapp.refusals.forbidden"
+handler404 = "webapp.refusals.not_found"
+#: Asked by the sign-in pages where their limits are reached.
+handler429 = "webapp.refusals.too_many"

@@ -34,6 +34,8 @@ from workers.trial import Ended
 
 OUTCOME_BYTES, INSPECTION_BYTES = 256 * 2**20, 16 * 2**20
 BAD_INPUT = 2
+#: Options of every verb that takes long.
+PROGRESS = ("--progress", "json", "--progress-fd", "{progress}")
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def _inspect(run: Run, work: Path, limits: Limits) -> Assignment:
             next = (*next, *derivation.first_captures(artifact, torch_version()))
         return Ending(Run.State.SUCCEEDED, artifact=ready, next=next)
 
-    return Assignment(("inspect", source, "--json"), inputs, limits, collect, told)
+    return Assignment(("inspect", source, "--json", *PROGRESS), inputs, limits, collect, told)
 
 
 def _step(run: Run, work: Path, limits: Limits) -> Assignment:
@@ -145,8 +147,7 @@ def _step(run: Run, work: Path, limits: Limits) -> Assignment:
         return Ending(Run.State.SUCCEEDED, next=(derivation.capture_law(run),) if is_told else ())
 
     words = (run.kind, source, "--options", jsonio.canonical(options), *asked, "--json")
-    progress = ("--progress", "json", "--progress-fd", "{progress}")
-    return Assignment((*words, *device, *progress), inputs, limits, collect, told)
+    return Assignment((*words, *device, *PROGRESS), inputs, limits, collect, told)
 
 
 def _advise(run: Run, work: Path, limits: Limits) -> Assignment:

@@ -6,10 +6,11 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from experiments.commands.output import json_option, write_json
+from experiments.commands.output import json_option, progress_of, progress_option, write_json
 from experiments.compilation.planning.substitutions.verdicts import count_labels, verdicts
 from experiments.core.errors import BadInput
 from experiments.core.package_files import path_of
+from experiments.core.progress import Progress, silent
 from experiments.core.spec import Workload
 from experiments.core.units import human
 from experiments.models.parameters import count_parameters
@@ -29,10 +30,18 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument("file", help="a file, zoo:NAME or package:NAME")
     parser.add_argument("--format", default="auto")
     json_option(parser)
+    progress_option(parser)
     parser.set_defaults(call=call)
 
 
-def inspection(workload: Workload) -> dict[str, Any]:
+#: Rules that are proved and tested to say what a file holds: about a minute. A run judges all that it uses.
+MOST_JUDGED = 1000
+UNJUDGED = (
+    f"the first {MOST_JUDGED:,} rules are proved and tested here, and the others by runs that use them:"
+)
+
+
+def inspection(workload: Workload, progress: Progress = silent) -> dict[str, Any]:
     """Return a file's format, kind, hash, summary, assumptions and warnings, as JSON.
 
     ``looks_beside``: whether other files beside it could give more warnings. Substitution rules are proved
@@ -41,7 +50,9 @@ def inspection(workload: Workload) -> dict[str, Any]:
     loaded = load(workload)
     found = summary(loaded.value)
     uncounted = _count(loaded.value, found) if isinstance(loaded.value, ModelSource) else []
-    judged = verdicts(loaded.value.rules) if isinstance(loaded.value, Substitutions) else ()
+    rules = loaded.value.rules if isinstance(loaded.value, Substitutions) else ()
+    judged = verdicts(rules[:MOST_JUDGED], progress=progress)
+    unjudged = [] if len(rules) <= MOST_JUDGED else [f"{UNJUDGED} {len(rules) - MOST_JUDGED:,} rules"]
     found["cards"] += [
         card(f"rules {label}", count) for label, count in count_labels(judged).items() if judged
     ]
@@ -55,7 +66,7 @@ def inspection(workload: Workload) -> dict[str, Any]:
         "summary": found,
         "verdicts": [str(verdict) for verdict in judged],
         "assumed": list(loaded.assumed),
-        "warnings": [*loaded.warnings, *uncounted, *doubts],
+        "warnings": [*loaded.warnings, *unjudged, *uncounted, *doubts],
         "looks_beside": looks_beside(loaded.format),
     }
 
@@ -91,7 +102,7 @@ def _describe_serving(model: ModelSource) -> dict[str, Any]:
 
 
 def call(arguments: argparse.Namespace) -> None:
-    found = inspection(Workload(arguments.file, arguments.format))
+    found = inspection(Workload(arguments.file, arguments.format), progress_of(arguments))
     if arguments.json:
         return write_json(found)
     print(f"{arguments.file}: {found['kind']} ({found['format']})")

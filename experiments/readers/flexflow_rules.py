@@ -21,8 +21,8 @@ from experiments.workloads.substitutions import (
     Operand,
     Operator,
     Substitution,
-    Substitutions,
     check_substitution,
+    collect_substitutions,
 )
 
 INT32 = 2**31
@@ -38,10 +38,12 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
     rules = _list(root, "rule", name, MOST_RULES)
     if not rules:
         raise BadInput("no rules", name, "at least one")
-    read = tuple(_rule(rule, f"{name}: rule {index}") for index, rule in enumerate(rules))
-    if len({rule.name for rule in read}) < len(read):
+    read = collect_substitutions(
+        name, (_rule(rule, f"{name}: rule {index}") for index, rule in enumerate(rules))
+    )
+    if len({rule.name for rule in read.rules}) < len(read.rules):
         raise BadInput("two rules of one name", name, "a name of its own for each rule")
-    return Reading(Substitutions(name, read))
+    return Reading(read)
 
 
 def _rule(value: Any, where: str) -> Substitution:

@@ -23,8 +23,8 @@ from experiments.workloads.substitutions import (
     Operand,
     Operator,
     Substitution,
-    Substitutions,
     check_substitution,
+    collect_substitutions,
 )
 
 MOST_BYTES = 64 * 2**20
@@ -108,8 +108,8 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
         raise BadInput(f"not a RuleCollection: {str(error)[:100]}", name, "TASO's protobuf") from None
     if not 1 <= len(found.rule) <= MOST_RULES:
         raise BadInput(f"{len(found.rule)} rules", name, f"1 to {MOST_RULES}")
-    rules = tuple(_rule(rule, f"{name}: rule {index}", index) for index, rule in enumerate(found.rule))
-    return Reading(Substitutions(name, rules))
+    rules = (_rule(rule, f"{name}: rule {index}", index) for index, rule in enumerate(found.rule))
+    return Reading(collect_substitutions(name, rules))
 
 
 def _rule(rule: Any, where: str, index: int) -> Substitution:

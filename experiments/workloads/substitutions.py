@@ -9,7 +9,7 @@ the same tensor. ``outputs`` says which tensor of the target stands for which of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from experiments.core.errors import BadInput
@@ -17,6 +17,8 @@ from experiments.core.errors import BadInput
 MOST_RULES = 20_000
 MOST_OPERATORS = 16
 MOST_INPUTS = 16
+#: Inputs of all operators of a file; the published files have 1,461 and 5,038.
+MOST_OPERANDS = 200_000
 #: Operators that move data among devices and compute nothing (Unity, section 4.1).
 PARALLEL = ("partition", "combine", "replicate", "reduce")
 
@@ -105,6 +107,19 @@ class Substitutions:
         }
 
 
+def collect_substitutions(name: str, rules: Iterable[Substitution]) -> Substitutions:
+    """The rules of the file ``name``; ``BadInput`` as soon as they are more than are read."""
+    kept, operands = [], 0
+    for rule in rules:
+        operands += sum(len(operator.inputs) for operator in (*rule.source, *rule.target))
+        if operands > MOST_OPERANDS:
+            raise BadInput(
+                f"more than {MOST_OPERANDS} inputs of operators, at rule {len(kept)}", name, "a smaller file"
+            )
+        kept.append(rule)
+    return Substitutions(name, tuple(kept))
+
+
 def check_substitution(rule: Substitution, where: str) -> Substitution:
     """``rule`` if both its sides are graphs and its outputs exist; ``BadInput`` names what is not."""
     for title, side, least in (("source", rule.source, 1), ("target", rule.target, 0)):
@@ -112,9 +127,10 @@ def check_substitution(rule: Substitution, where: str) -> Substitution:
             raise BadInput(f"{title} of {len(side)} operators", where, f"{least} to {MOST_OPERATORS}")
         for index, operator in enumerate(side):
             _check_operator(operator, index, f"{where}: {title} operator {index}")
+    bound = frozenset(rule.variables)
     for mine, theirs in _pairs(rule, where):
         for side, operand in ((rule.source, mine), (rule.target, theirs)):
-            if side is rule.target and operand in rule.variables:
+            if side is rule.target and operand in bound:
                 continue
             if not 0 <= operand.op < len(side) or not 0 <= operand.output < MOST_INPUTS:
                 raise BadInput(f"maps output {operand.output} of operator {operand.op}", where, "an operator")

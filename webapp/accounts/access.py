@@ -37,6 +37,12 @@ class ProjectRequest(TeamRequest):
     project: Project
 
 
+async def still_enters(request: TeamRequest) -> bool:
+    """Whether who was let in still would be: asked by answers that go on for long."""
+    member = Membership.objects.filter(team=request.team, user=request.user, user__is_active=True)
+    return await member.aexists()
+
+
 View = Callable[..., HttpResponseBase]
 
 
@@ -57,18 +63,27 @@ def project_of(member: Membership, slug: str) -> Project:
     return found
 
 
-def _door(entered: View) -> View:
-    """Lets in who is signed in, and a team's token that asks for a table as a file; all others
-    sign in first.
+def _door(entered: View, exports: bool) -> View:
+    """Lets in who is signed in, and where a page ``exports`` tables a team's token that asks for one as a
+    file; all others sign in first.
     """
     guarded = login_required(entered)
 
     @functools.wraps(entered)
     def door(request: HttpRequest, *args: Any, **where: Any) -> HttpResponseBase:
-        request.by_token = _by_token(request)  # type: ignore[attr-defined]
-        return (entered if request.by_token else guarded)(request, *args, **where)  # type: ignore[attr-defined]
+        request.by_token = _by_token(request) if exports else None  # type: ignore[attr-defined]
+        if request.by_token is None:  # type: ignore[attr-defined]
+            return guarded(request, *args, **where)
+        return _only_file(entered(request, *args, **where))
 
     return door
+
+
+def _only_file(answer: HttpResponseBase) -> HttpResponseBase:
+    """What a token may see of a page: a table as a file, and nothing else of it."""
+    if not answer.has_header("Content-Disposition"):
+        raise Http404("this is no table")
+    return answer
 
 
 def _by_token(request: HttpRequest) -> Membership | None:
@@ -92,8 +107,13 @@ def _enter(request: HttpRequest, team: str, read: str, write: str) -> Membership
     return member
 
 
-def in_team(read: str = Role.VIEWER, write: str = Role.ADMIN) -> Callable[[View], View]:
-    """For views at ``/t/<team>/...``: ``view(request: TeamRequest, ...)``. Changing a team takes an admin."""
+def in_team(
+    read: str = Role.VIEWER, write: str = Role.ADMIN, *, exports: bool = False
+) -> Callable[[View], View]:
+    """For views at ``/t/<team>/...``: ``view(request: TeamRequest, ...)``. Changing a team takes an admin.
+
+    A page that ``exports`` gives its tables as files to the team's tokens too.
+    """
 
     def decorate(view: View) -> View:
         @functools.wraps(view)
@@ -101,15 +121,17 @@ def in_team(read: str = Role.VIEWER, write: str = Role.ADMIN) -> Callable[[View]
             _enter(request, team, read, write)
             return view(request, **rest)
 
-        return _door(enter_and_view)
+        return _door(enter_and_view, exports)
 
     return decorate
 
 
-def in_project(read: str = Role.VIEWER, write: str = Role.MEMBER) -> Callable[[View], View]:
+def in_project(
+    read: str = Role.VIEWER, write: str = Role.MEMBER, *, exports: bool = False
+) -> Callable[[View], View]:
     """For views at ``/t/<team>/<project>/...``: ``view(request: ProjectRequest, ...)``.
 
-    Safe methods need the role ``read``, all others ``write``.
+    Safe methods need the role ``read``, all others ``write``; ``exports`` as in ``in_team``.
     """
 
     def decorate(view: View) -> View:
@@ -119,6 +141,6 @@ def in_project(read: str = Role.VIEWER, write: str = Role.MEMBER) -> Callable[[V
             request.project = project_of(member, project)  # type: ignore[attr-defined]
             return view(request, **rest)
 
-        return _door(enter_and_view)
+        return _door(enter_and_view, exports)
 
     return decorate

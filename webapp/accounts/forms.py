@@ -5,17 +5,18 @@ from __future__ import annotations
 from django import forms
 
 from webapp.accounts.models import Role
+from webapp.names import NameField
 
 
 class ProjectForm(forms.Form):
-    name = forms.CharField(max_length=80, label="Project name")
+    name = NameField(max_length=80, label="Project name")
     description = forms.CharField(
         required=False, label="What it is about", widget=forms.Textarea(attrs={"rows": 2})
     )
 
 
 class TeamForm(forms.Form):
-    name = forms.CharField(max_length=80, label="Team name")
+    name = NameField(max_length=80, label="Team name")
 
 
 class RoleForm(forms.Form):

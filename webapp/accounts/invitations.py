@@ -1,7 +1,8 @@
-"""Invitations: a link that lets somebody sign up into a team, and the list of those that still open it.
+"""Invitations: a link that lets one person into a team, and the list of those that still open it.
 
-The link is signed and kept nowhere; what is kept says who made it, for which role, and whether it was taken
-back. It ends after a week, when an admin takes it back, or as soon as who made it is no longer an admin.
+The link is signed and kept nowhere; what is kept says who made it, for which role, whether it was used and
+whether it was taken back. It ends once it was used, after a week, when an admin takes it back, or as soon as
+who made it is no longer an admin.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import Any
 
 from allauth.account.signals import user_signed_up
 from django.core import signing
-from django.db.models import F, QuerySet
+from django.db import transaction
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
@@ -31,7 +33,8 @@ def token(team: Team, by: User, role: str) -> str:
 def pending(team: Team) -> QuerySet[Invitation]:
     """The team's invitations that still open it, newest first."""
     admins = Membership.objects.filter(team=team, role=Role.ADMIN).values("user")
-    found = team.invitations.filter(revoked_at=None, created_at__gt=timezone.now() - LASTS, by__in=admins)
+    unused = team.invitations.filter(revoked_at=None, joined=0)
+    found = unused.filter(created_at__gt=timezone.now() - LASTS, by__in=admins)
     return found.select_related("by", "team").order_by("-created_at")
 
 
@@ -61,14 +64,27 @@ def remembered_invitation(request: HttpRequest) -> Invitation | None:
     return read_invitation(request.session.get(SESSION_KEY, ""))
 
 
-def accept(invitation: Invitation, user: User) -> Membership:
-    """Joins the team; somebody who is in it already keeps the role they have."""
-    member, is_new = Membership.objects.get_or_create(
+@transaction.atomic
+def accept(invitation: Invitation, user: User) -> Membership | None:
+    """Joins the team and uses the invitation up; ``None`` where somebody else was quicker.
+
+    Somebody who is in the team already keeps the role they have, and uses it up too: it would open the team
+    again once they were removed.
+    """
+    unused = pending(invitation.team).select_for_update(of=("self",)).filter(pk=invitation.pk)
+    if not unused.exists():
+        return None
+    Invitation.objects.filter(pk=invitation.pk).update(joined=1)
+    return Membership.objects.get_or_create(
         team=invitation.team, user=user, defaults={"role": invitation.role}
-    )
-    if is_new:
-        Invitation.objects.filter(pk=invitation.pk).update(joined=F("joined") + 1)
-    return member
+    )[0]
+
+
+def end_those_of(member: Membership) -> None:
+    """Takes back what the member made for the team, so that a later admin role does not revive it."""
+    made = Invitation.objects.filter(team=member.team, by=member.user, revoked_at=None)
+    for invitation in made:
+        revoke(invitation)
 
 
 def _join_after_sign_up(request: HttpRequest, user: User, **kwargs: Any) -> None:

@@ -48,7 +48,7 @@ class Membership(models.Model):
 
 
 class Invitation(models.Model):
-    """A link into a team that an admin made; whoever opens it while it lasts joins with its role."""
+    """A link into a team that an admin made; who opens it first while it lasts joins with its role."""
 
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="invitations")
     by = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")

@@ -9,6 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.text import slugify
 
+from webapp.accounts import invitations
 from webapp.accounts.models import Membership, Project, Role, Team, User
 
 #: Words that are pages of a team, so that no project may be called so in an address.
@@ -69,7 +70,11 @@ def set_role(member: Membership, role: str) -> None:
 
 @transaction.atomic
 def remove_member(member: Membership) -> None:
+    """Takes the member out of the team, with the invitations that they made; open streams of events end by
+    themselves (``access.still_enters``).
+    """
     _keep_an_admin(member)
+    invitations.end_those_of(member)
     member.delete()
 
 

@@ -28,6 +28,7 @@ from webapp.presentation import simulator_errors
 from webapp.runs.models import Run
 
 ROWS = 20
+ENDED = "this invitation was used, has ended or was taken back"
 #: What the drop zone takes, in the words of those who have it.
 KINDS = ("config.json", "profiler trace", ".pt2", "ONNX", "job trace", "request trace")
 
@@ -79,7 +80,7 @@ def project(request: ProjectRequest) -> HttpResponse:
 
 
 @require_safe
-@in_team()
+@in_team(exports=True)
 def team(request: TeamRequest) -> HttpResponse:
     members = request.team.memberships.select_related("user").order_by("user__username")
     projects = request.team.projects.filter(trashed_at=None).order_by("name")
@@ -98,7 +99,7 @@ def team(request: TeamRequest) -> HttpResponse:
 @in_team(write=Role.MEMBER)
 def restore(request: TeamRequest) -> HttpResponse:
     """Takes ``kind`` and ``key`` out of the team's trash."""
-    kind, key = request.POST.get("kind", ""), request.POST.get("key", "").replace("\0", "")
+    kind, key = request.POST.get("kind", ""), request.POST.get("key", "")
     try:
         messages.success(request, f"{trash.restore(request.team, kind, key)} is back.")
     except ValidationError as error:
@@ -109,7 +110,7 @@ def restore(request: TeamRequest) -> HttpResponse:
 @require_POST
 @in_team()
 def delete(request: TeamRequest) -> HttpResponse:
-    kind, key = request.POST.get("kind", ""), request.POST.get("key", "").replace("\0", "")
+    kind, key = request.POST.get("kind", ""), request.POST.get("key", "")
     messages.success(request, f"{trash.delete(request.team, kind, key)} is deleted for good.")
     return redirect("team", team=request.team.slug)
 
@@ -168,7 +169,12 @@ def set_role(request: TeamRequest, member: int) -> HttpResponse:
 @in_team()
 def remove_member(request: TeamRequest, member: int) -> HttpResponse:
     found = get_object_or_404(Membership, pk=member, team=request.team)
-    return _try(request, lambda: services.remove_member(found))
+    answer = _try(request, lambda: services.remove_member(found))
+    made = request.team.tokens.filter(created_by=found.user, revoked_at=None).count()
+    if made and found.pk is None:
+        tokens = "1 token that still opens" if made == 1 else f"{made} tokens that still open"
+        messages.warning(request, f"{found.user} made {tokens} this team: revoke what is not needed.")
+    return answer
 
 
 def _try(request: TeamRequest, change: object) -> HttpResponse:
@@ -186,11 +192,12 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
     """Joins the bearer into the team; who has no account signs up first."""
     found = invitations.read_invitation(token)
     if found is None:
-        raise Http404("this invitation has ended or was taken back")
+        raise Http404(ENDED)
     if not isinstance(request.user, User):
         invitations.remember(request, token)
         return redirect("account_signup")
     if request.method == "POST":
-        joined = invitations.accept(found, request.user)
-        return redirect("team", team=joined.team.slug)
+        if invitations.accept(found, request.user) is None:
+            raise Http404(ENDED)
+        return redirect("team", team=found.team.slug)
     return render(request, "accounts/invitation.html", {"invitation": found, "token": token})

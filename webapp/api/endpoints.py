@@ -30,6 +30,7 @@ from webapp.api.gate import read_json
 from webapp.api.projects import project_of
 from webapp.api.schemas import ArtifactAnswer, ExperimentAnswer, RunAnswer, RunPage
 from webapp.artifacts.services import open_blob, store_upload
+from webapp.names import is_name
 from webapp.runs.models import Run
 from webapp.runs.services import cancel, cancel_experiment, submit_experiment
 from webapp.runs.specs import Submission, check_spec, trials_of
@@ -194,8 +195,8 @@ def submit_runs(request: HttpRequest, project: str | None = None, needs: str = "
     if not isinstance(body, dict) or set(body) - {"name", "runs"}:
         raise BadInput("not an experiment", "body", '{"name": "...", "runs": [RunSpec, ...]}')
     name, user = body.get("name", ""), submission.user
-    if not isinstance(name, str) or len(name) > 160:
-        raise BadInput(f"{name!r:.80} is not a name", "name", "at most 160 characters")
+    if not isinstance(name, str) or len(name) > 160 or (name and not is_name(name)):
+        raise BadInput(f"{name!r:.80} is not a name", "name", "nothing, or a line of up to 160 characters")
     owner: Any = user
     trials = trials_of(submission, body.get("runs"))
     made = submit_experiment(submission.project, owner, name=name, trials=trials, request={})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django.core.exceptions import RequestDataTooBig, SuspiciousOperation, TooManyFilesSent
+from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation, TooManyFilesSent
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.http.multipartparser import MultiPartParserError
@@ -50,7 +50,7 @@ def handle(api: NinjaAPI) -> None:
             raise error
         return answer_outage(request, outage)
 
-    for kind in (MultiPartParserError, TooManyFilesSent, SuspiciousOperation):
+    for kind in (BadRequest, MultiPartParserError, TooManyFilesSent, SuspiciousOperation):
         api.add_exception_handler(kind, report_malformed)
     for cause in (OperationalError, InterfaceError, OSError):
         api.add_exception_handler(cause, report_outage)

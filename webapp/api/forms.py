@@ -3,12 +3,11 @@
 from django import forms
 
 from webapp.accounts.models import Role
+from webapp.names import NameField
 
 
 class TokenForm(forms.Form):
-    name = forms.CharField(
-        max_length=80, label="Name", help_text="what it is for, so that you dare to revoke it"
-    )
+    name = NameField(max_length=80, label="Name", help_text="what it is for, so that you dare to revoke it")
     role = forms.ChoiceField(
         label="May",
         choices=((Role.VIEWER, "only read"), (Role.MEMBER, "read, upload and run")),

@@ -30,9 +30,7 @@ def tokens(request: TeamRequest) -> HttpResponse:
         "secret": secret,
         "server": request.build_absolute_uri("/").rstrip("/"),
     }
-    answer = render(request, "api/tokens.html", page, status=422 if form.errors else 200)
-    answer["Cache-Control"] = "no-store"
-    return answer
+    return render(request, "api/tokens.html", page, status=422 if form.errors else 200)
 
 
 @require_POST

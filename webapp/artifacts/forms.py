@@ -18,6 +18,7 @@ from experiments.models.catalog import NAMES
 from webapp.artifacts.fit import CHOICES, MOST, TRAINED, USUAL_DEVICE
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.samples import SAMPLES
+from webapp.names import NameField
 from webapp.runs.grid_fields import USUAL_OPTIONS, GridField
 
 
@@ -51,7 +52,7 @@ class UploadForm(forms.Form):
 class BeginUploadForm(forms.Form):
     """What the browser tells of a file before it sends the first chunk."""
 
-    name = forms.CharField(max_length=255)
+    name = NameField(max_length=255)
     size = forms.IntegerField(min_value=1)
     fingerprint = forms.CharField(max_length=400)
 

@@ -16,6 +16,7 @@ from webapp.accounts.models import Project, User
 from webapp.artifacts.laws import law_for
 from webapp.artifacts.models import Artifact, Blob
 from webapp.artifacts.step_options import spell_out_options
+from webapp.names import is_seen
 from webapp.runs import derivation, queue, turns
 from webapp.runs.models import Run
 
@@ -42,8 +43,9 @@ def store_bytes(file: IO[bytes]) -> Blob:
 
 
 def shown_name(name: str) -> str:
-    """A file's name as it may be stored and shown: no NUL, no lone surrogate, not longer than the column."""
-    return name.encode("utf-8", "replace").decode().replace("\0", "")[:255] or "unnamed"
+    """A file's name as it may be stored and shown: on one line, not longer than the column, not blank."""
+    printable = "".join(filter(str.isprintable, name.encode("utf-8", "replace").decode()))[:255].strip()
+    return printable if is_seen(printable) else "unnamed"
 
 
 @transaction.atomic

@@ -7,6 +7,7 @@ of the part count, so that a chunk cut off in the middle of writing is overwritt
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
@@ -104,11 +105,15 @@ def append(upload: Upload, offset: int, chunk: bytes) -> Upload:
 def _write(upload: Upload, chunk: bytes) -> None:
     """What stands behind ``received`` is of a chunk that was never acknowledged."""
     path = part(upload)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("r+b" if path.exists() else "xb") as file:
+    path.parent.mkdir(mode=settings.FILE_UPLOAD_DIRECTORY_PERMISSIONS, parents=True, exist_ok=True)
+    with path.open("r+b" if path.exists() else "xb", opener=_open_private) as file:
         file.truncate(upload.received)
         file.seek(upload.received)
         file.write(chunk)
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, settings.FILE_UPLOAD_PERMISSIONS)
 
 
 def discard(upload: Upload) -> None:

@@ -42,7 +42,7 @@ def _artifact(request: ProjectRequest, artifact: int) -> Artifact:
 
 
 @require_safe
-@in_project()
+@in_project(exports=True)
 def index(request: ProjectRequest) -> HttpResponse:
     chosen = ArtifactFilter(request.GET, Artifact.objects.of(request.project).for_list())
     table = ArtifactTable(chosen.qs, request, fields=chosen.form)
@@ -167,7 +167,7 @@ def add_sample(request: ProjectRequest) -> HttpResponse:
 
 
 @require_safe
-@in_project()
+@in_project(exports=True)
 def artifact(request: ProjectRequest, artifact: int) -> HttpResponse:
     page = _page(request, _artifact(request, artifact), ProfileForm())
     profiled = page["profile_page"].listings if page["profile_page"] else ()

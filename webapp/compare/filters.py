@@ -63,8 +63,7 @@ class RunFilter(django_filters.FilterSet):  # type: ignore[misc]
         self.filters["status"].extra["choices"] = [(value, value) for value in ended]
 
     def filter_text(self, runs: QuerySet[Run], name: str, value: str) -> QuerySet[Run]:
-        text = value.replace("\0", "")
-        return runs.filter(policy__icontains=text) | runs.filter(artifact__name__icontains=text)
+        return runs.filter(policy__icontains=value) | runs.filter(artifact__name__icontains=value)
 
     def filter_status(self, runs: QuerySet[Run], name: str, value: str) -> QuerySet[Run]:
         return runs.filter(outcome_status=value) | runs.filter(outcome_status="", state=value)

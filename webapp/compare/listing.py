@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import django_tables2 as tables
+from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django_tables2 import RequestConfig
@@ -93,17 +94,17 @@ class Listing(tables.Table):  # type: ignore[misc]
     ) -> None:
         prefix = more.get("prefix") or self._meta.prefix or ""
         self.fields = tuple(fields)
-        self.q = "" if self.fields else request.GET.get(f"{prefix}q", "").replace("\0", "").strip()
+        self.q = "" if self.fields else request.GET.get(f"{prefix}q", "").strip()
         is_query = isinstance(rows, QuerySet)
         if is_query and self.q:
             rows = rows.filter(_any_contains(self.search_fields, self.q))
         self.title, self.command, self.per_page = title or self.title, command, per_page
-        super().__init__(rows, request=request, attrs={"aria-label": self.title}, **more)
+        super().__init__(rows, attrs={"aria-label": self.title}, **more)
         if self.q and not is_query:
             self.data.data = [row for row in self.data.data if self._has(row)]
         self._choose_columns(request.GET.getlist(f"{prefix}column"))
-        paging = {"per_page": per_page, "silent": True}
-        RequestConfig(request, paginate=paging).configure(self)
+        RequestConfig(request, paginate=False).configure(self)
+        self._turn_to(request.GET.get(self.prefixed_page_field))
 
     @property
     def count(self) -> int:
@@ -120,6 +121,11 @@ class Listing(tables.Table):  # type: ignore[misc]
         heading = tuple(_column(bound) for bound in shown)
         _, *rows = self.as_values(exclude_columns=hidden)
         return Table(self.title, heading, tuple(map(_plain, rows)))
+
+    def _turn_to(self, page: str | None) -> None:
+        """The page that the address asks for, the nearest that there is; how long one is, is not asked."""
+        self.paginator = Paginator(self.rows, self.per_page)
+        self.page = self.paginator.get_page(page)
 
     def _has(self, row: Any) -> bool:
         cells = (bound.accessor.resolve(row, quiet=True) for bound in self.columns.iterall())

@@ -35,7 +35,7 @@ def _experiment(request: ProjectRequest, experiment: UUID) -> Experiment:
 
 
 @require_safe
-@in_project()
+@in_project(exports=True)
 def experiment(request: ProjectRequest, experiment: UUID) -> HttpResponse:
     found = _experiment(request, experiment)
     runs = comparable(request.project).filter(experiment=found)
@@ -44,7 +44,7 @@ def experiment(request: ProjectRequest, experiment: UUID) -> HttpResponse:
 
 
 @require_safe
-@in_project()
+@in_project(exports=True)
 def runs(request: ProjectRequest) -> HttpResponse:
     """Any runs of the project: ``?run=<id>&run=<id>`` or ``?run=<id>,<id>``; else all to choose from."""
     if is_choosing(request.GET):

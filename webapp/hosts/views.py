@@ -26,7 +26,7 @@ CELLS_SHOWN = 200
 
 
 @require_safe
-@in_project()
+@in_project(exports=True)
 def index(request: ProjectRequest) -> HttpResponse:
     hosts = Host.objects.with_load()
     table, devices = HostTable(hosts, request), DeviceTable(device_rows(hosts), request)
@@ -40,7 +40,7 @@ def index(request: ProjectRequest) -> HttpResponse:
 
 
 @require_safe
-@in_project()
+@in_project(exports=True)
 def validation(request: ProjectRequest) -> HttpResponse:
     """Predicted against measured: errors by device, then every model and policy."""
     found = evidence.newest()

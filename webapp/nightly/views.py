@@ -34,7 +34,7 @@ def _schedule(request: ProjectRequest, schedule: int) -> Schedule:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@in_project()
+@in_project(exports=True)
 def index(request: ProjectRequest) -> HttpResponse:
     """All schedules with their last nights; a POST makes one."""
     form = ScheduleForm(request.project, request.POST or None, initial=request.GET.dict())
@@ -76,7 +76,7 @@ def _create(request: ProjectRequest, suite: str | Preset, at: time) -> HttpRespo
 
 
 @require_safe
-@in_project()
+@in_project(exports=True)
 def schedule(request: ProjectRequest, schedule: int) -> HttpResponse:
     found = _schedule(request, schedule)
     past = history.history(found)

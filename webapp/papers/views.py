@@ -44,7 +44,7 @@ MOST_SYSTEMS = 1000
 
 
 @require_safe
-@in_project()
+@in_project(exports=True)
 def systems(request: ProjectRequest) -> HttpResponse:
     services.judge_ended(request.project)
     found = catalog.systems(request.project)
@@ -76,7 +76,7 @@ def systems(request: ProjectRequest) -> HttpResponse:
 
 
 @require_safe
-@in_project()
+@in_project(exports=True)
 def system(request: ProjectRequest, family: str, policy: str) -> HttpResponse:
     services.judge_ended(request.project)
     found = catalog.system(request.project, family, policy)
@@ -120,7 +120,7 @@ def check(request: ProjectRequest, family: str, policy: str) -> HttpResponse:
 
 
 @require_safe
-@in_project()
+@in_project(exports=True)
 def suites(request: ProjectRequest) -> HttpResponse:
     """The papers' tables: every suite, what shipped of it and how it stands in this project."""
     found = paper_suites.states(request.project)
@@ -135,7 +135,7 @@ def suites(request: ProjectRequest) -> HttpResponse:
 
 
 @require_safe
-@in_project()
+@in_project(exports=True)
 def suite(request: ProjectRequest, suite: str) -> HttpResponse:
     """A suite's results as tables and a figure, and as text to paste into a paper: the project's own or what
     shipped.

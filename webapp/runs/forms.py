@@ -16,6 +16,7 @@ from experiments.core.options import WorkloadOptions
 from experiments.core.policy import MODES
 from webapp.accounts.models import Project
 from webapp.artifacts.models import Artifact
+from webapp.names import NameField
 from webapp.runs import references
 from webapp.runs.choices import usable_artifacts
 from webapp.runs.grid import MOST_RUNS, NETWORKED, ON_CLUSTERS, Expansion, Grid, expand
@@ -43,7 +44,7 @@ class DescribedField(forms.JSONField):
 class ExperimentForm(forms.Form):
     """Cleans to an ``Expansion`` under ``expansion``; every error stands at its field."""
 
-    name = forms.CharField(
+    name = NameField(
         required=False,
         max_length=160,
         label="Name",

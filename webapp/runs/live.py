@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -21,6 +21,9 @@ from webapp.runs.models import Experiment, Run
 
 #: How often the stream looks for changes, and how often it says that it lives (seconds).
 LOOK_EVERY, KEEP_ALIVE = 0.5, 15.0
+#: How often a stream asks whether its reader may still read (seconds).
+ASK_EVERY = 2.0
+Allowed = Callable[[], Awaitable[bool]]
 SILENT_AFTER = timedelta(minutes=2)
 #: More rows than these are not watched by eye: those that move come first, the rest are counted.
 MOST_ROWS = 300
@@ -213,13 +216,17 @@ async def _pulse(experiment: UUID) -> tuple[Any, ...]:
     return (*moved.values(), tuple(states))
 
 
-async def changes(experiment: UUID) -> AsyncIterator[str]:
+async def changes(experiment: UUID, is_allowed: Allowed) -> AsyncIterator[str]:
     """One ``changed`` at once (so that a page that was away catches up), then one for each change, then
-    ``ended``.
+    ``ended``. It stops as soon as its reader ``is_allowed`` no more, asked every ``ASK_EVERY``.
     """
     seen: tuple[Any, ...] = ()
-    quiet = 0.0
+    quiet = asked = 0.0
     while True:
+        if asked >= ASK_EVERY:
+            asked = 0.0
+            if not await is_allowed():
+                return
         now = await _pulse(experiment)
         if now != seen:
             seen, quiet = now, 0.0
@@ -232,10 +239,10 @@ async def changes(experiment: UUID) -> AsyncIterator[str]:
             yield ": still here\n\n"
         await asyncio.sleep(LOOK_EVERY)
         quiet += LOOK_EVERY
+        asked += LOOK_EVERY
 
 
-def stream(experiment: UUID) -> StreamingHttpResponse:
-    answer = StreamingHttpResponse(changes(experiment), content_type="text/event-stream")
-    answer["Cache-Control"] = "no-cache"
+def stream(experiment: UUID, is_allowed: Allowed) -> StreamingHttpResponse:
+    answer = StreamingHttpResponse(changes(experiment, is_allowed), content_type="text/event-stream")
     answer["X-Accel-Buffering"] = "no"
     return answer

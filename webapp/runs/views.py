@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from experiments.core.errors import BadInput
 from experiments.core.policy import FAMILIES
-from webapp.accounts.access import ProjectRequest, in_project
+from webapp.accounts.access import ProjectRequest, in_project, still_enters
 from webapp.compare.export import download as download_table
 from webapp.compare.listing import asked_export
 from webapp.navigation import project_url
@@ -41,7 +42,7 @@ def _run(request: ProjectRequest, run: UUID) -> Run:
 
 
 @require_safe
-@in_project()
+@in_project(exports=True)
 def experiments(request: ProjectRequest) -> HttpResponse:
     found = Experiment.objects.filter(project=request.project).not_trashed().select_related("created_by")
     table = ExperimentTable(found.with_counts(), request)
@@ -135,7 +136,7 @@ def remove_preset(request: ProjectRequest, preset: int) -> HttpResponse:
 
 
 @require_safe
-@in_project()
+@in_project(exports=True)
 def experiment(request: ProjectRequest, experiment: UUID) -> HttpResponse:
     """The live grid; the file of it (``?export=``) has every run."""
     found = _experiment(request, experiment)
@@ -157,9 +158,9 @@ def grid(request: ProjectRequest, experiment: UUID) -> HttpResponse:
 @in_project()
 def events(request: ProjectRequest, experiment: UUID) -> HttpResponseBase:
     """Server-sent events: ``changed`` whenever a run of the experiment has moved, ``ended`` when all have
-    ended.
+    ended. It ends within seconds for who was removed from the team.
     """
-    return live.stream(_experiment(request, experiment).pk)
+    return live.stream(_experiment(request, experiment).pk, partial(still_enters, request))
 
 
 @require_POST
@@ -196,7 +197,7 @@ def run(request: ProjectRequest, run: UUID) -> HttpResponse:
 
 
 @require_safe
-@in_project()
+@in_project(exports=True)
 def plan(request: ProjectRequest, run: UUID) -> HttpResponse:
     """One page of one table of the plan."""
     found = document.view_of(_run(request, run))

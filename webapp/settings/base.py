@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -82,11 +83,13 @@ MIDDLEWARE = [
     "webapp.request_log.name_request",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "webapp.caching.NoStore",
     "webapp.outages.wait_for_database",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
+    "webapp.readable.ReadableText",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -112,9 +115,19 @@ ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_ADAPTER = "webapp.accounts.adapter.InvitedOnly"
+# Wrong passwords are counted once, by django-axes in the database, for an account at an address: allauth's
+# own counts would lock out everybody at an address, or an account from anywhere. Its others stay.
+ACCOUNT_RATE_LIMITS = {"login": None}
 AXES_FAILURE_LIMIT = 10
-AXES_COOLOFF_TIME = 0.25
+AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_USERNAME_CALLABLE = "webapp.accounts.sign_in_limit.account_name"
+AXES_CLIENT_IP_CALLABLE = "webapp.accounts.sign_in_limit.client_address"
+AXES_LOCKOUT_CALLABLE = "webapp.accounts.sign_in_limit.refuse_sign_in"
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_RESET_ON_SUCCESS = True
+#: Addresses and networks of the proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.
+TRUSTED_PROXIES = [name.strip() for name in os.environ.get("TRUSTED_PROXIES", "").split(",") if name.strip()]
 
 ROOT_URLCONF = "webapp.urls"
 ASGI_APPLICATION = "webapp.asgi.application"
@@ -155,6 +168,9 @@ TRASH_DAYS = int(os.environ.get("TRASH_DAYS", 30))
 FILE_UPLOAD_MAX_MEMORY_SIZE = 2**20
 DATA_UPLOAD_MAX_MEMORY_SIZE = 8 * 2**20
 FILE_UPLOAD_TEMP_DIR = None
+#: Uploads and results are read by the lab's own account alone.
+FILE_UPLOAD_PERMISSIONS = 0o600
+FILE_UPLOAD_DIRECTORY_PERMISSIONS = 0o700
 
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 SESSION_COOKIE_HTTPONLY = True

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from experiments.commands import inspect
 from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
+from experiments.core.spec import Workload
 from experiments.readers.base import open_file
 from experiments.workloads.substitutions import Operand, Operator, Substitution, Substitutions
 
@@ -103,3 +105,22 @@ def test_flexflows_shipped_file_has_640_rules_112_of_them_unbindable(shared_data
     assert census["parallel operators"] == {"none": 136, "all": 189, "some": 315}
     assert census["bindable"] == {"yes": 528, "no": 112}
     assert json.loads(gzip.decompress(path.read_bytes()))["rule"][0]["name"] == rules.rules[0].name
+
+
+def test_a_small_packed_file_of_endless_rules_is_refused_at_its_bound(tmp_path: Path) -> None:
+    """8,000 rules of 32 operators with 16 inputs each are 170 kB as gzip and 4 million inputs."""
+    wide = b"\x08\x10" + message(2, VARIABLE) * 16
+    rule = message(1, wide) * 16 + message(2, wide) * 16 + message(3, MAPPED)
+    with pytest.raises(BadInput, match="more than 200000 inputs of operators, at rule 390"):
+        read(tmp_path / "wide.pb.gz", gzip.compress(message(1, rule) * 8000), "taso-rules")
+
+
+def test_of_many_rules_the_first_thousand_are_judged_with_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspect, "MOST_JUDGED", 2)
+    (tmp_path / "five.pb").write_bytes(message(1, RULE) * 5)
+    steps: list[float] = []
+    found = inspect.inspection(Workload(str(tmp_path / "five.pb")), lambda done, step: steps.append(done))
+    assert (len(found["verdicts"]), steps) == (2, [0.0, 0.5])
+    assert found["warnings"][0].endswith("by runs that use them: 3 rules")

@@ -5,14 +5,20 @@ from __future__ import annotations
 from io import StringIO
 from json import loads
 
+import pytest
+from django.core.exceptions import ValidationError
 from django.core.management import call_command
 from django.test import Client
 
 from tests.webapp.cast import Cast, signed_in
 from webapp.accounts import invitations, services
+from webapp.accounts.adapter import InvitedOnly
 from webapp.accounts.models import Membership, Project, Role, User
 from webapp.accounts.roles import allows
+from webapp.api.services import make_token
 from webapp.artifacts.models import Artifact
+from webapp.artifacts.services import shown_name
+from webapp.runs.forms import ExperimentForm
 
 
 def test_each_role_may_do_what_the_lower_ones_may() -> None:
@@ -30,7 +36,61 @@ def test_signing_up_needs_an_invitation(cast: Cast) -> None:
     guest.get(link)
     guest.post("/accounts/signup/", account)
     assert Membership.objects.get(user__username="newt").role == "viewer"
-    assert invitations.pending(cast.red).get().joined == 1
+    assert not invitations.pending(cast.red).exists()
+
+
+def test_an_invitation_lets_one_person_in(cast: Cast) -> None:
+    """The second to open it finds nothing, signed in or not; nor does the first, once removed."""
+    sly, link = signed_in(cast.sly), f"/invitation/{invitations.token(cast.red, cast.ada, Role.VIEWER)}/"
+    waiting = Client()
+    assert waiting.get(link).status_code == 302
+    assert sly.post(link).status_code == 302
+    assert sly.get("/t/red/").status_code == 200
+    late = User.objects.create_user("late")
+    assert [signed_in(late).get(link).status_code, signed_in(late).post(link).status_code] == [404, 404]
+    assert b"Closed" in waiting.get("/accounts/signup/").content
+
+    signed_in(cast.ada).post(f"/t/red/members/{cast.red.memberships.get(user=cast.sly).pk}/remove")
+    assert [sly.get(link).status_code, sly.post(link).status_code] == [404, 404]
+    assert sly.get("/t/red/").status_code == 404
+
+
+def test_removal_ends_the_links_that_a_member_opened_or_made(cast: Cast) -> None:
+    """Max is in already when he opens one; a link of Vera's, once admin, does not come back with her role."""
+    opened = f"/invitation/{invitations.token(cast.red, cast.ada, Role.VIEWER)}/"
+    signed_in(cast.max).post(opened)
+    vera = cast.red.memberships.get(user=cast.vera)
+    services.set_role(vera, Role.ADMIN)
+    made = invitations.token(cast.red, cast.vera, Role.ADMIN)
+    services.remove_member(cast.red.memberships.get(user=cast.max))
+    services.remove_member(vera)
+    assert signed_in(cast.max).post(opened).status_code == 404
+    Membership.objects.create(team=cast.red, user=cast.vera, role=Role.ADMIN)
+    assert invitations.read_invitation(made) is None
+
+
+def test_who_removes_somebody_is_told_of_the_tokens_they_know(cast: Cast) -> None:
+    make_token(cast.red, cast.max, "laptop", Role.MEMBER)
+    member = cast.red.memberships.get(user=cast.max)
+    page = signed_in(cast.ada).post(f"/t/red/members/{member.pk}/remove", follow=True)
+    assert "max made 1 token that still opens this team" in page.content.decode()
+
+
+#: Nothing, spaces of several kinds, letters and signs that are drawn as nothing, and what no line of text has.
+NO_NAMES = ("", "   ", "\u3000", "\u200b\u2060", "\u2800", "\u3164", "a\nb", "a\u202eb")
+
+
+def test_a_name_of_blanks_is_refused_wherever_something_is_named(cast: Cast) -> None:
+    ada = signed_in(cast.ada)
+    for name in NO_NAMES:
+        for page in ("/teams/new", "/t/red/projects/new", "/t/red/tokens/"):
+            assert ada.post(page, {"name": name, "role": "member"}).status_code == 422, (page, name)
+        begun = {"name": name, "size": 9, "fingerprint": "x"}
+        assert ada.post(cast.url("artifacts/uploads"), begun).status_code == 422
+        assert bool(name.strip()) == ("name" in ExperimentForm(cast.project, {"name": name}).errors)
+        assert shown_name(name) in ("unnamed", "ab")
+        with pytest.raises(ValidationError):
+            InvitedOnly().clean_username(name)
 
 
 def test_an_invitation_ends_when_its_admin_is_none_any_more(cast: Cast) -> None:

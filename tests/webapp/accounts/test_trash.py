@@ -69,7 +69,6 @@ def test_what_a_trashed_project_holds_comes_back_with_it(cast: Cast) -> None:
         {},
         {"kind": "user", "key": "1"},
         {"kind": "artifact", "key": "x"},
-        {"kind": "experiment", "key": "\0"},
         {"kind": "artifact", "key": "9" * 30},
     ],
 )

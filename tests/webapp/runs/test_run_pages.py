@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 from datetime import timedelta
+from functools import partial
 
 import pytest
-from asgiref.sync import async_to_sync
+from asgiref.sync import async_to_sync, sync_to_async
+from django.test import RequestFactory
 from django.utils import timezone
 
 from tests.webapp.cast import Cast, experiment_with, finished, ready, run, run_in, signed_in
+from webapp.accounts import services
+from webapp.accounts.access import still_enters
 from webapp.runs import figures, live
 from webapp.runs.figures import figures_of, outline
 from webapp.runs.lanes import lanes_of
@@ -85,10 +89,39 @@ def test_the_stream_says_what_is_and_ends_when_all_has_ended() -> None:
     cast = make_cast()
     experiment = experiment_with(cast.project, ready(cast.project), succeeded=1, failed=1)
 
+    async def allowed() -> bool:
+        return True
+
     async def listen() -> list[str]:
-        return [event async for event in live.changes(experiment.pk)]
+        return [event async for event in live.changes(experiment.pk, allowed)]
 
     assert async_to_sync(listen)() == ["event: changed\ndata: \n\n", "event: ended\ndata: \n\n"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_stream_of_a_removed_member_closes_within_5_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the run goes on; nothing waits here, what it would have waited is added up."""
+    from tests.webapp.cast import make_cast
+
+    cast = make_cast()
+    experiment = experiment_with(cast.project, ready(cast.project), running=1)
+    vera, waited = cast.red.memberships.get(user=cast.vera), list[float]()
+
+    async def wait(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 8:
+            await sync_to_async(services.remove_member)(vera)
+
+    monkeypatch.setattr(live.asyncio, "sleep", wait)
+    request = RequestFactory().get("/")
+    request.team, request.user = cast.red, cast.vera  # type: ignore[attr-defined]
+
+    async def listen() -> list[str]:
+        answer = live.stream(experiment.pk, partial(still_enters, request))
+        return [event async for event in answer.streaming_content]
+
+    assert async_to_sync(listen)() == ["event: changed\ndata: \n\n"]
+    assert 4 <= sum(waited) and sum(waited[8:]) < 5
 
 
 def test_cancelling_ends_what_waits_and_asks_what_runs(cast: Cast) -> None:

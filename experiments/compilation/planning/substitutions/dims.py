@@ -8,7 +8,7 @@ that the side accepts: dims of 1, unequal operands, groups above one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -114,28 +114,59 @@ class Dims:
 
     def solve(self, rng: np.random.Generator) -> list[int] | None:
         """Return a value of at least 1 for every unknown, at random; None where none was found."""
+        roots = [self.root(symbol) for symbol in range(len(self.parent))]
+        merged = self._merged(roots)
         for _ in range(MOST_ATTEMPTS):
-            found = self._attempt(rng)
+            found = merged.attempt(rng)
             if found is not None:
-                return [found[self.root(symbol)] for symbol in range(len(self.parent))]
+                return [found[root] for root in roots]
         return None
 
-    def _attempt(self, rng: np.random.Generator) -> dict[int, int] | None:
-        known = {i: value for i, value in enumerate(self.value) if value is not None and self.root(i) == i}
-        groups = [self.root(symbol) for symbol in self.groups]
-        rest = sorted({self.root(symbol) for symbol in range(len(self.parent))})
-        order = [*groups, *(rest[i] for i in rng.permutation(len(rest)))]
+    def _merged(self, roots: Sequence[int]) -> _Merged:
+        def by_root(equation: tuple[int, int, int]) -> tuple[int, int, int]:
+            total, a, b = equation
+            return roots[total], roots[a], roots[b]
+
+        return _Merged(
+            {i: value for i, value in enumerate(self.value) if value is not None and roots[i] == i},
+            [roots[symbol] for symbol in self.groups],
+            sorted(set(roots)),
+            [by_root(equation) for equation in self.sums],
+            [by_root(equation) for equation in self.products],
+            [replace(window, out=roots[window.out], size=roots[window.size]) for window in self.windows],
+            [(roots[symbol], most) for symbol, most in self.kernels.items()],
+        )
+
+
+@dataclass(frozen=True)
+class _Merged:
+    """The unknowns of ``Dims`` that are left once equal ones are one, and the equations among them."""
+
+    solved: Mapping[int, int]
+    groups: Sequence[int]
+    unknowns: Sequence[int]
+    sums: Sequence[tuple[int, int, int]]
+    products: Sequence[tuple[int, int, int]]
+    windows: Sequence[WindowDims]
+    kernels: Sequence[tuple[int, int]]
+
+    def attempt(self, rng: np.random.Generator) -> dict[int, int] | None:
+        """Return values drawn one after another, with what follows from each; None at a contradiction."""
+        known = dict(self.solved)
+        order = [*self.groups, *(self.unknowns[i] for i in rng.permutation(len(self.unknowns)))]
+        changed = True
         for symbol in order:
-            if not self._propagate(known):
+            if changed and not self._propagate(known):
                 return None
-            if symbol not in known:
-                known[symbol] = int(rng.choice(GROUPS if symbol in groups else SIZES))
+            changed = symbol not in known
+            if changed:
+                choices = GROUPS if symbol in self.groups else SIZES
+                known[symbol] = choices[rng.integers(len(choices))]
         return known if self._propagate(known) and self._is_centered(known) else None
 
     def _is_centered(self, known: dict[int, int]) -> bool:
         """Return kernels that are enlarged stay centered: they are no larger and of the same parity."""
-        sizes = ((known[self.root(symbol)], most) for symbol, most in self.kernels.items())
-        return all(size <= most and size % 2 == most % 2 for size, most in sizes)
+        return all(known[root] <= most and known[root] % 2 == most % 2 for root, most in self.kernels)
 
     def _propagate(self, known: dict[int, int]) -> bool:
         """Fill in what the equations say; False where they contradict each other."""
@@ -154,7 +185,7 @@ class Dims:
         return True
 
     def _sum(self, equation: tuple[int, int, int], known: dict[int, int]) -> bool:
-        total, a, b = (self.root(symbol) for symbol in equation)
+        total, a, b = equation
         if a in known and b in known:
             return known.setdefault(total, known[a] + known[b]) == known[a] + known[b]
         for one, other in ((a, b), (b, a)):
@@ -164,7 +195,7 @@ class Dims:
         return known.get(total, 2) >= 2
 
     def _product(self, equation: tuple[int, int, int], known: dict[int, int]) -> bool:
-        total, a, b = (self.root(symbol) for symbol in equation)
+        total, a, b = equation
         if a in known and b in known:
             return known.setdefault(total, known[a] * known[b]) == known[a] * known[b]
         for one, other in ((a, b), (b, a)):
@@ -174,7 +205,7 @@ class Dims:
         return True
 
     def _window(self, window: WindowDims, known: dict[int, int]) -> bool:
-        size, out = self.root(window.size), self.root(window.out)
+        size, out = window.size, window.out
         if size not in known:
             return True
         positions = window.positions(known[size])

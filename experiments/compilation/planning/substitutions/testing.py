@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import prod
 
 import numpy as np
 
@@ -132,14 +133,16 @@ def _equal_groups(side: Sequence[Operator], tensors: Mapping[Operand, tuple[int,
 def _solutions(
     dims: Dims, symbols: Mapping[Operand, tuple[int, ...]], rng: np.random.Generator, wanted: int
 ) -> Iterator[dict[Operand, Shape]]:
-    """Up to ``wanted`` shapes of at most ``MOST_ELEMENTS`` each."""
+    """Up to ``wanted`` shapes of at most ``MOST_ELEMENTS`` each; none where so many tries find none."""
     made = 0
-    for _ in range(4 * wanted):
+    for number in range(4 * wanted):
+        if number == wanted and not made:
+            return
         values = dims.solve(rng)
         if values is None:
             continue
         shapes = {v: tuple(values[symbol] for symbol in dimensions) for v, dimensions in symbols.items()}
-        if all(np.prod(shape) <= MOST_ELEMENTS for shape in shapes.values()):
+        if all(prod(shape) <= MOST_ELEMENTS for shape in shapes.values()):
             yield shapes
             made += 1
         if made == wanted:

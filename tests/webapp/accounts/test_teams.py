@@ -76,7 +76,7 @@ def test_who_removes_somebody_is_told_of_the_tokens_they_know(cast: Cast) -> Non
     assert "max made 1 token that still opens this team" in page.content.decode()
 
 
-#: Nothing, spaces of several kinds, letters and signs that are drawn as nothing, and what no line of text has.
+#: Nothing, several spaces, letters and signs that are drawn as nothing, and what no line of text has.
 NO_NAMES = ("", "   ", "\u3000", "\u200b\u2060", "\u2800", "\u3164", "a\nb", "a\u202eb")
 
 

@@ -116,11 +116,11 @@ def test_the_stream_of_a_removed_member_closes_within_5_seconds(monkeypatch: pyt
     request = RequestFactory().get("/")
     request.team, request.user = cast.red, cast.vera  # type: ignore[attr-defined]
 
-    async def listen() -> list[str]:
+    async def listen() -> list[bytes]:
         answer = live.stream(experiment.pk, partial(still_enters, request))
         return [event async for event in answer.streaming_content]
 
-    assert async_to_sync(listen)() == ["event: changed\ndata: \n\n"]
+    assert async_to_sync(listen)() == [b"event: changed\ndata: \n\n"]
     assert 4 <= sum(waited) and sum(waited[8:]) < 5
 
 

@@ -109,7 +109,8 @@ class Substitutions:
 
 def collect_substitutions(name: str, rules: Iterable[Substitution]) -> Substitutions:
     """The rules of the file ``name``; ``BadInput`` as soon as they are more than are read."""
-    kept, operands = [], 0
+    kept: list[Substitution] = []
+    operands = 0
     for rule in rules:
         operands += sum(len(operator.inputs) for operator in (*rule.source, *rule.target))
         if operands > MOST_OPERANDS:

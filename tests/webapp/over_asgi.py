@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,7 +15,20 @@ from django.core.signals import request_finished, request_started
 from django.db import close_old_connections
 
 Headers = Sequence[tuple[str, str]]
-STREAM = b"text/event-stream"
+STREAM = "text/event-stream"
+
+
+@dataclass
+class Answer:
+    """What was answered; of a stream of events nothing but that it began."""
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    content: bytes = b""
+
+    @property
+    def text(self) -> str:
+        return self.content.decode("utf-8", "replace")
 
 
 class Application:
@@ -23,14 +37,14 @@ class Application:
     def __init__(self, handler: Any = None) -> None:
         self._handler = handler or get_asgi_application()
 
-    def ask(self, method: str, path: str, query: str, headers: Headers, body: bytes) -> int:
-        """The status of the answer. A stream of events is left as soon as it has begun."""
+    def ask(self, method: str, path: str, query: str, headers: Headers, body: bytes) -> Answer:
+        """The answer. A stream of events is left as soon as it has begun."""
         with _connection_kept():
             return async_to_sync(self._ask)(_scope(method, path, query, headers), body)
 
-    async def _ask(self, scope: dict[str, Any], body: bytes) -> int:
+    async def _ask(self, scope: dict[str, Any], body: bytes) -> Answer:
         incoming = [{"type": "http.request", "body": body, "more_body": False}]
-        statuses: list[int] = []
+        answer = Answer()
         leaving = asyncio.Event()
 
         async def receive() -> dict[str, Any]:
@@ -41,12 +55,18 @@ class Application:
 
         async def send(message: dict[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                statuses.append(message["status"])
-                if any(STREAM in value for _, value in message["headers"]):
+                answer.status = message["status"]
+                named = (
+                    (name.decode().lower(), value.decode("latin-1")) for name, value in message["headers"]
+                )
+                answer.headers.update(named)
+                if answer.headers.get("content-type", "").startswith(STREAM):
                     leaving.set()
+            else:
+                answer.content += message.get("body", b"")
 
         await self._handler(scope, receive, send)
-        return statuses[0]
+        return answer
 
 
 @contextmanager

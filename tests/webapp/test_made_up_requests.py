@@ -7,96 +7,34 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from django.core.signals import got_request_exception
-from django.db import transaction
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.webapp.api.test_api import SPEC, outcome_of
-from tests.webapp.cast import signed_in
+from tests.webapp.asker import Asker
 from tests.webapp.made_up_requests import MadeUp, requests
-from tests.webapp.over_asgi import Application
 from tests.webapp.pages_read import Offered, offered_by
-from tests.webapp.populated import Populated, populated
+from tests.webapp.populated import Populated
 from tests.webapp.routes import Route, routes
 from webapp.api.application import api
 
-pytestmark = pytest.mark.django_db
 #: The few of every run of the tests are the same in each.
 FEW = 300
 HOW_MANY = int(os.environ.get("MADE_UP_REQUESTS", FEW))
-CSRF = "c" * 32
+#: A request takes a tenth of a second on a host with other work (seconds).
+pytestmark = [pytest.mark.django_db, pytest.mark.timeout(max(600, HOW_MANY))]
 ACTORS = ("ada", "ada", "ada", "max", "vera", "sly", "nobody", "viewer", "member", "foreign")
 
 
-@pytest.fixture(autouse=True)
-def files_of_its_own() -> None:
-    """Those of the whole file of tests stay."""
-
-
-@pytest.fixture(scope="module")
-def lab(
-    django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Populated]:
-    with django_db_blocker.unblock(), populated(tmp_path_factory.mktemp("files")) as found:
-        yield found
-
-
-class Sender:
-    """Sends what was made up, over ASGI as in production, and takes back what it changed."""
-
-    def __init__(self, lab: Populated) -> None:
-        people = {name: getattr(lab.cast, name) for name in ("ada", "max", "vera", "sly")}
-        self.sessions = {name: signed_in(user).cookies["sessionid"].value for name, user in people.items()}
-        self.secrets = lab.secrets
-        self.application = Application()
-        self.cause = ""
-        got_request_exception.connect(self._note)
-
-    def _note(self, **kwargs: Any) -> None:
-        self.cause = traceback.format_exc(limit=-3)
-
-    def send(self, made: MadeUp) -> int:
-        """The status; what was raised stands in ``cause``."""
-        self.cause = "no exception"
-        with transaction.atomic():
-            status = self.application.ask(
-                made.method.upper(), made.path, made.query, list(self._headers(made)), made.body
-            )
-            transaction.set_rollback(True)
-        return status
-
-    def _headers(self, made: MadeUp) -> Iterator[tuple[str, str]]:
-        """Who it is, unless the made-up headers say so, and what a form of ours sends along."""
-        names = {name for name, _ in made.headers}
-        if made.actor in self.secrets and "authorization" not in names:
-            yield "authorization", f"Bearer {self.secrets[made.actor]}"
-        if "cookie" not in names:
-            session = self.sessions.get(made.actor)
-            yield "cookie", f"csrftoken={CSRF}" + (f"; sessionid={session}" if session else "")
-        if "x-csrftoken" not in names:
-            yield "x-csrftoken", CSRF
-        if "content-length" not in names:
-            yield "content-length", str(len(made.body))
-        yield "content-type", made.content_type
-        yield from made.headers
-
-
-def offers_of(lab: Populated, known: list[Route]) -> list[Offered]:
+def offers_of(asker: Asker, lab: Populated, known: list[Route]) -> list[Offered]:
     """What the pages of an admin offer, each once."""
-    reader, found = signed_in(lab.cast.ada), {}
-    for route in known:
-        if route.name in ("account_logout", "runs:events"):
-            continue
-        address = route.address(lab.red)
-        answer = reader.get(address)
-        if not answer.streaming and "html" in answer.headers.get("content-type", ""):
-            for one in offered_by(answer.content.decode(), address):
+    found = {}
+    for address in (route.address(lab.red) for route in known):
+        answer = asker.ask("ada", "get", address)
+        if "html" in answer.headers.get("content-type", ""):
+            for one in offered_by(answer.text, address):
                 found[one.method, one.address, tuple(name for name, _ in one.fields)] = one
     return list(found.values())
 
@@ -110,16 +48,21 @@ def operations() -> dict[str, list[str]]:
     }
 
 
+def tell(statuses: Counter[int]) -> None:
+    """How many were sent, and how many of them were answered by which status."""
+    sys.stdout.write(f"{statuses.total()} requests: {dict(sorted(statuses.items()))}\n")
+    sys.stdout.flush()
+
+
 def test_no_request_makes_the_server_fail(lab: Populated) -> None:
-    known = routes()
-    offers = offers_of(lab, known)
+    known, asker, statuses = routes(), Asker(lab), Counter[int]()
+    offers = offers_of(asker, lab, known)
     assert len(known) > 90 and len(offers) > 100
     bodies = {
         "/api/v1/runs": SPEC,
         "/api/v1/outcomes": outcome_of({}),
         "/api/v1/experiments": {"name": "", "runs": [SPEC]},
     }
-    sender, statuses = Sender(lab), Counter[int]()
     broken: dict[str, str] = {}
 
     @settings(
@@ -131,12 +74,22 @@ def test_no_request_makes_the_server_fail(lab: Populated) -> None:
     )
     @given(requests(known, lab.red, offers, operations(), bodies, ACTORS))
     def send(made: MadeUp) -> None:
-        status = sender.send(made)
+        status = asker.ask(
+            made.actor,
+            made.method,
+            made.path,
+            made.query,
+            body=made.body,
+            content_type=made.content_type,
+            headers=made.headers,
+        ).status
         statuses[status] += 1
+        if statuses.total() % 1000 == 0:
+            tell(statuses)
         if status >= 500:
-            broken.setdefault(sender.cause, str(made))
+            broken.setdefault(asker.cause, str(made))
 
     send()
-    sys.stdout.write(f"{statuses.total()} requests: {dict(sorted(statuses.items()))}\n")
+    tell(statuses)
     assert not broken, "\n\n".join(f"{made}\n{cause}" for cause, made in broken.items())
     assert statuses[200] > HOW_MANY / 20

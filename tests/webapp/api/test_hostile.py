@@ -69,8 +69,6 @@ def test_a_bad_body_is_refused_in_words(caller: Caller, path: str) -> None:
         "/runs?limit=x",
         "/runs?limit=1e9",
         "/runs?after=x",
-        "/runs?state=%00",
-        "/runs?project=%00",
         "/runs?project=%ff",
         "/runs?state=",
     ],

@@ -20,7 +20,7 @@ FORM = "application/x-www-form-urlencoded"
 
 
 class Asker:
-    """``sessions`` are of people, ``secrets`` of tokens, any other actor is nobody; ``cause`` is what the last
+    """``sessions`` are of people, ``secrets`` of tokens, others are nobody; ``cause`` is what the last
     request raised.
     """
 

@@ -15,6 +15,8 @@ TEAM, PROJECT, API = "t/<slug:team>/", "t/<slug:team>/<slug:project>/", "api/v1/
 SAFE = ("get", "head", "options")
 #: Signed in is who has a session; a bearer has a link that is a secret.
 EVERYBODY, SIGNED_IN, BEARER, TOKEN, MEMBERS = "everybody", "signed in", "bearer", "token", "members"
+#: Administrators of the installation; it does not exist for others.
+ADMINISTRATOR = "administrator"
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ OTHER_RULES = {
     "api-v1:api-root": Rule(EVERYBODY),
     "healthz": Rule(EVERYBODY),
     "readyz": Rule(EVERYBODY),
+    "metrics": Rule(ADMINISTRATOR),
     "home": Rule(SIGNED_IN),
     "viewer": Rule(SIGNED_IN),
     "create_team": Rule(SIGNED_IN),

@@ -19,7 +19,17 @@ from django.db import transaction
 
 from tests.webapp.api.test_api import SPEC, outcome_of
 from tests.webapp.asker import Asker
-from tests.webapp.authorization_rules import API, EVERYBODY, MEMBERS, SAFE, SIGNED_IN, TOKEN, Rule, rule_of
+from tests.webapp.authorization_rules import (
+    ADMINISTRATOR,
+    API,
+    EVERYBODY,
+    MEMBERS,
+    SAFE,
+    SIGNED_IN,
+    TOKEN,
+    Rule,
+    rule_of,
+)
 from tests.webapp.cast import signed_in
 from tests.webapp.over_asgi import Answer
 from tests.webapp.pages_read import Offered, offered_by
@@ -92,7 +102,7 @@ def test_every_actor_at_every_route_by_every_method(lab: Populated, asker: Count
 
 def _walk(asker: Counting, lab: Populated, route: Route, rule: Rule) -> Iterator[str]:
     address, body = route.address(lab.red), good_body(route)
-    control = {MEMBERS: "max" if rule.owned else "ada", TOKEN: "member", SIGNED_IN: "ada"}.get(
+    control = {MEMBERS: "max" if rule.owned else "ada", TOKEN: "member", ADMINISTRATOR: "root"}.get(
         rule.who, "ada"
     )
     for method in METHODS:
@@ -124,6 +134,8 @@ def _is_right(rule: Rule, actor: str, method: str, good: int, answer: Any) -> bo
         return _is_right_for_member(rule, actor, method, good, answer)
     if rule.who == TOKEN:
         return _is_right_for_token(actor, method, good, status)
+    if rule.who == ADMINISTRATOR:
+        return status == 404
     if rule.who == SIGNED_IN and actor not in (*ROLES, *STRANGERS):
         return to_login(answer)
     return status < 500

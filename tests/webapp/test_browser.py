@@ -22,11 +22,10 @@ from tests.webapp.browser import browser_page, enter, ink, restore_fonts, seriou
 from tests.webapp.cast import Cast, experiment, experiment_with, finished, make_cast, ready
 from tests.webapp.cast import run as cast_run
 from tests.webapp.long_step import long_step
+from tests.webapp.routes import routes
 from tests.webapp.runs.test_compilation_figure import outcome as compilation_outcome
 from tests.webapp.runs.test_memory_figure import outcome as memory_outcome
 from tests.webapp.runs.test_parallel_figure import outcome as parallel_outcome
-from tests.webapp.test_every_address import address as url_of
-from tests.webapp.test_every_address import team_routes
 from webapp.advice.forms import address_of
 from webapp.advice.models import Advice
 from webapp.advice.services import ask
@@ -211,15 +210,15 @@ def test_no_page_is_wider_than_a_phone(red: Cast, address: str) -> None:
     with browser_page(width=390) as page:
         widen_fonts(page, 115)
         enter(page, address, red.ada)
-        routes = [
-            url_of(route, converters, things)
-            for route, converters in team_routes()
-            if not route.startswith("api/")
-            and not route.endswith("/events")
-            and set(converters) <= set(things)
+        addresses = [
+            route.address(things)
+            for route in routes()
+            if "team" in route.parts
+            and not route.pattern.endswith("/events")
+            and set(route.parts) <= set(things)
         ]  # no pages, and an event stream does not end
         answered = red.url(answered_page(red, model))
-        for url in [*routes, answered, *(red.url(f"runs/{other.pk}/") for other in others)]:
+        for url in [*addresses, answered, *(red.url(f"runs/{other.pk}/") for other in others)]:
             if not is_page(page, address + url):
                 continue
             page.goto(address + url, wait_until="load")

@@ -90,6 +90,7 @@ def things_of(cast: Cast, owner: User, mark: str) -> dict[str, Any]:
         "policy": "vdnn-all",
         "schedule": create_schedule(project, owner, "memory-gpt2", 2, 0).pk,
         "advice": advice.pk,
+        "preset": project.presets.create(name=f"preset {mark}", address="family=memory", created_by=owner).pk,
         "token": invitation,
         "invitation": invitations.pending(team).get().pk,
         "int:token": make_token(team, owner, f"token {mark}", Role.MEMBER)[0].pk,

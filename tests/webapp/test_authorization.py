@@ -100,7 +100,7 @@ def test_every_actor_at_every_route_by_every_method(lab: Populated, asker: Count
     wrong = [line for route in known_routes() for line in _walk(asker, lab, route, rule_of(route))]
     assert not wrong, "\n".join(wrong)
     assert asker.cells["control"] > 200
-    assert sum(asker.opened.values()) > 0.6 * len(known_routes())
+    assert sum(asker.opened.values()) > len(known_routes()) / 2
     assert sum(asker.cells.values()) > 4000
 
 

@@ -1,8 +1,8 @@
 FROM python:3.12-slim AS base
 
-# bubblewrap shuts trials in; the other tools of the sandbox are in the kernel.
+# bubblewrap shuts trials in (the other tools of the sandbox are in the kernel); measured compilation builds C++.
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends bubblewrap \
+    && apt-get install --yes --no-install-recommends bubblewrap g++ \
     && rm -rf /var/lib/apt/lists/*
 
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 LAB_VAR=/var/lib/lab
@@ -11,19 +11,28 @@ WORKDIR /app
 # The packages change less often than the code, so they are a layer of their own.
 # For an image without CUDA: docker build --build-arg TORCH_INDEX=<index of the CPU-only builds>
 ARG TORCH_INDEX=""
-COPY requirements.txt constraints.txt ./
+COPY requirements.txt requirements-s3.txt constraints.txt ./
 RUN if [ -n "$TORCH_INDEX" ]; then \
         pip install --no-deps --index-url "$TORCH_INDEX" "$(grep '^torch==' requirements.txt)"; \
     fi \
-    && pip install -r requirements.txt
+    && pip install -r requirements.txt -r requirements-s3.txt
 
 COPY experiments experiments
 COPY webapp webapp
 COPY workers workers
+COPY labtools labtools
 COPY docs/evidence docs/evidence
 COPY manage.py ./
 
-RUN useradd --create-home --uid 10001 lab && install -d -o lab -g lab /var/lib/lab && install -d -o lab -g lab -m 700 /var/lib/lab/files
+# A volume that is new takes owner and content of the folder that it is put on.
+RUN useradd --create-home --uid 10001 lab \
+    && mkdir -p /var/lib/lab/files /var/lib/lab/tls \
+    && chown -R lab: /var/lib/lab \
+    && chmod 700 /var/lib/lab/files \
+    && python -m compileall -q experiments
+# Which revision this is, for provenance and for hosts that join: a lab takes hosts of its own revision only.
+ARG LAB_REVISION=""
+ENV LAB_REVISION=$LAB_REVISION
 USER lab
 # Collecting static files reads the settings, which insist on their secrets; these are used for nothing else.
 RUN SECRET_KEY=build ALLOWED_HOSTS=build DATABASE_URL=postgresql://build@build/build REDIS_URL=redis://build \

@@ -24,6 +24,8 @@ from labtools.preflight import without_password
 from labtools.problems import FULL_DISK_REMEDY, Problem, is_about_a_full_disk
 
 FORMAT = "mlsys-lab-backup-1"
+#: What belongs to the server's roles, not to the lab: of hosts that joined, `migrate` makes it anew.
+NOT_KEPT = ("--no-owner", "--no-acl", "--no-policies")
 #: Written aside or not whole yet.
 UNFINISHED = ("unfinished", ".part")
 MIGRATIONS = "SELECT app || '.' || name FROM django_migrations ORDER BY 1"
@@ -72,7 +74,7 @@ def read(url: str, files: Path, source: Path, replace: bool) -> tuple[dict[str, 
                 _copy(archive, "database.dump", stream)
             kept = sum(_put_file(archive, member, files) for member in archive if _is_file_of_lab(member))
             _empty(url)
-            _run(url, "pg_restore", "--single-transaction", "--no-owner", "--dbname", url, str(dump))
+            _run(url, "pg_restore", "--single-transaction", *NOT_KEPT, "--dbname", url, str(dump))
     except (tarfile.TarError, EOFError) as error:
         raise Problem(f"{source} is no whole backup: {error}", "choose another one") from error
     return about, kept
@@ -85,7 +87,7 @@ def _write_archive(url: str, files: Path, stream: IO[bytes]) -> int:
         about.write_text(json.dumps(_about(url), indent=1))
         archive.add(about, "about.json")
         dump = Path(folder) / "database.dump"
-        _run(url, "pg_dump", "--format=custom", "--no-owner", "--file", str(dump), url)
+        _run(url, "pg_dump", "--format=custom", *NOT_KEPT, "--file", str(dump), url)
         archive.add(dump, "database.dump")
         for path in sorted(files.rglob("*")) if files.exists() else ():
             name = path.relative_to(files)

@@ -10,7 +10,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from labtools import backup, control, doctor, installation, remote, repeat, testing, up
+from labtools import (
+    backup,
+    control,
+    deployment,
+    doctor,
+    installation,
+    listening,
+    remote,
+    repeat,
+    testing,
+    up,
+    worker,
+)
 from labtools.layout import Layout
 from labtools.problems import Interrupted, Problem, from_operating_system
 
@@ -49,6 +61,10 @@ def dispatch(options: argparse.Namespace, extra: Sequence[str], arguments: Seque
     match options.command:
         case "up":
             return up.up(layout, options, arguments)
+        case "env":
+            return deployment.write_environment(layout, options.name, options.hosts)
+        case "worker":
+            return worker.worker(layout, options, arguments)
         case "test":
             return testing.run(layout, options.fast, extra, arguments)
         case "walks":
@@ -67,19 +83,30 @@ def dispatch(options: argparse.Namespace, extra: Sequence[str], arguments: Seque
             if options.command == "backup":
                 return backup.backup(layout, options.file)
             return backup.restore(layout, options.file, options.replace)
+        case _:
+            return dispatch_to_server(layout, options)
+
+
+def dispatch_to_server(layout: Layout, options: argparse.Namespace) -> int:
+    """The commands that speak to a lab over its REST API."""
+    match options.command:
         case "run":
             return remote.run(options.file, options.server)
         case "repeat":
             installation.ensure(layout, installation.RUNTIME)
             return repeat.repeat(layout, options.run, options.server)
         case _:
-            return remote.import_outcome(options.file, options.server)
+            return remote.import_outcomes(options.files, options.server)
 
 
 def parser() -> argparse.ArgumentParser:
     lab = argparse.ArgumentParser(prog="lab", description="Set up, start and test MLSys Policy Lab.")
     commands = lab.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_up(commands.add_parser("up", help="set everything up and start it; Ctrl-C ends it"))
+    secrets = commands.add_parser("env", help="make .env for docker compose, with random secrets")
+    secrets.add_argument("name", metavar="NAME", help="the lab is reached by, such as lab.example.org")
+    secrets.add_argument("--hosts", metavar="ADDRESS", help="of this machine, where other machines may join")
+    _add_worker(commands.add_parser("worker", help="carry out runs for a lab on another machine"))
     test = commands.add_parser("test", help="run all checks and tests; further arguments go to pytest")
     test.add_argument("--fast", action="store_true", help="leave out the tests marked slow")
     walks = commands.add_parser("walks", help="walk the first hour in a browser; prints clicks and seconds")
@@ -95,8 +122,8 @@ def parser() -> argparse.ArgumentParser:
     back.add_argument("--replace", action="store_true", help="even where this lab has data, which goes")
     submit = commands.add_parser("run", help="submit a run to a server, follow it, print its outcome")
     submit.add_argument("file", type=Path, metavar="SPEC.json")
-    hand_in = commands.add_parser("import", help="upload an outcome computed elsewhere")
-    hand_in.add_argument("file", type=Path, metavar="OUTCOME.json")
+    hand_in = commands.add_parser("import", help="upload outcomes computed elsewhere")
+    hand_in.add_argument("files", type=Path, nargs="+", metavar="OUTCOME.json")
     again = commands.add_parser("repeat", help="carry a server's run out again here: the same figures?")
     again.add_argument("run", metavar="RUN", help="its id, as on its page")
     for command in (submit, hand_in, again):
@@ -105,19 +132,33 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_up(command: argparse.ArgumentParser) -> None:
-    workers = min(os.cpu_count() or 1, MOST_WORKERS)
     command.add_argument(
         "--port", type=port_number, default=DEFAULT_PORT, help="of the web page [%(default)s]"
     )
     command.add_argument(
-        "--workers",
-        type=worker_count,
-        default=workers,
-        metavar="N",
-        help="runs carried out at once [%(default)s]",
+        "--listen",
+        metavar="ADDRESS[:PORT]",
+        type=listening.address,
+        help="of this machine, where other hosts may join, by TLS: PORT and the two after it [8443]",
     )
     command.add_argument(
         "--no-demo", dest="demo", action="store_false", help="start without the demo project"
+    )
+    _add_workers_and_index(command)
+
+
+def _add_worker(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--join", metavar="URL", help="the first time: from the lab's Hosts page")
+    _add_workers_and_index(command)
+
+
+def _add_workers_and_index(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--workers",
+        type=worker_count,
+        default=min(os.cpu_count() or 1, MOST_WORKERS),
+        metavar="N",
+        help="runs carried out at once [%(default)s]",
     )
     command.add_argument(
         "--unsafe",

@@ -24,14 +24,21 @@ def status(layout: Layout) -> int:
     if running is None:
         print("A lab is just starting.")
         return 0
+    if not running.port:
+        print(f"A worker for a lab elsewhere; ./lab worker is process {running.pid}")
+        return _tell_children(layout, running)
     answer = "answers" if programs.answers(f"{running.url}/healthz") else "does not answer (yet)"
     print(f"{running.url} {answer}; lab is process {running.pid}")
+    return _tell_children(layout, running)
+
+
+def _tell_children(layout: Layout, running: record.Record) -> int:
     alive = {child.pid for child in running.leftovers()}
     for child in running.children:
         print(f"  {child.name:<10} process {child.pid:<8} {'runs' if child.pid in alive else 'has ended'}")
     for trouble in running.troubles.values():
         print(f"  {trouble}")
-    print(f"  logs in {layout.logs}, login in {layout.var}")
+    print(f"  logs in {layout.logs}" + (f", login in {layout.var}" if running.port else ""))
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +50,15 @@ class Layout:
     def login(self, database_is_embedded: bool) -> Path:
         """The first administrator's login; another database has another administrator."""
         return self.var / ("login.txt" if database_is_embedded else "login-external.txt")
+
+    def revision(self) -> str:
+        """The commit of the checkout (``LAB_REVISION`` in a container), "" where neither tells."""
+        head = ["git", "-C", str(self.root), "rev-parse", "HEAD"]
+        told = os.environ.get("LAB_REVISION")
+        try:
+            return told or subprocess.run(head, capture_output=True, text=True, check=False).stdout.strip()
+        except FileNotFoundError:
+            return ""
 
     def make(self) -> None:
         """Make the folders; that of the files is closed to other accounts, also where it was left open."""

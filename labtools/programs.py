@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 SERVER_STOP_SECONDS = 30
 # A worker gets this long to hand its runs back before it is killed; the runs are taken up again anyway.
 WORKER_STOP_SECONDS = 15
+#: Open event streams would hold a graceful end up without limit.
+WEB_OPTIONS = ("--lifespan", "off", "--timeout-graceful-shutdown", "3", "--no-access-log")
 DEFAULT_SETTINGS = "webapp.settings.local"
 
 

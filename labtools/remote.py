@@ -6,13 +6,14 @@ LAB_PROJECT names the project where the team has several.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,15 @@ from labtools.problems import Problem
 from labtools.progress import ProgressLine
 
 ASK_EVERY = 1.0  # seconds
+#: For which a batch waits for a server that is away (seconds).
+PATIENCE = 180.0
 ENDED = ("succeeded", "infeasible", "failed", "cancelled", "rejected")
 # The exit codes of `python -m experiments run`, for a run that was carried out elsewhere.
 EXIT_CODES = {"succeeded": 0, "infeasible": 3, "rejected": 2}
+
+
+class Away(Problem):
+    """The server could not be reached; later it may."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +76,12 @@ class Server:
                 found: bytes = response.read()
                 return found
         except urllib.error.HTTPError as error:
+            if error.code in (502, 503, 504):
+                raise Away(f"{self.url} is away ({error.code})", "try again in a moment") from error
             raise _explain_refusal(error) from error
         except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
             reason = getattr(error, "reason", error)
-            raise Problem(
-                f"{self.url} does not answer: {reason}", "check --server and the network"
-            ) from error
+            raise Away(f"{self.url} does not answer: {reason}", "check --server and the network") from error
 
 
 def run(spec_file: Path, url: str) -> int:
@@ -92,11 +99,34 @@ def run(spec_file: Path, url: str) -> int:
     return EXIT_CODES.get(current["state"], 1)
 
 
-def import_outcome(outcome_file: Path, url: str) -> int:
-    """Upload an outcome that was computed where the server's database cannot be reached."""
-    stored = Server.at(url).post("/api/v1/outcomes", read_json(outcome_file))
-    print(f"stored as run {stored['id']}")
+def import_outcomes(files: Sequence[Path], url: str) -> int:
+    """Upload outcomes that were computed where the server's database cannot be reached.
+
+    What was handed in is written down next to each file: a batch that was cut goes on where it was when the
+    command is said again. An outcome that comes twice is one run.
+    """
+    server = Server.at(url)
+    for file in files:
+        receipt = file.with_name(f"{file.name}.stored")
+        content = read_json(file)
+        about = f"{url.rstrip('/')} {hashlib.sha256(file.read_bytes()).hexdigest()} "
+        known = receipt.read_text() if receipt.exists() else ""
+        if not known.startswith(about):
+            receipt.write_text(f"{about}{_hand_in(server, content)}\n")
+        print(f"{file}: stored as run {receipt.read_text().split()[-1]}", flush=True)
     return 0
+
+
+def _hand_in(server: Server, outcome: Mapping[str, Any]) -> str:
+    """The run's id. A server that is away is asked again for some minutes."""
+    give_up = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return str(server.post("/api/v1/outcomes", outcome)["id"])
+        except Away:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(ASK_EVERY)
 
 
 def describe(current: Mapping[str, Any]) -> str:

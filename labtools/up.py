@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from labtools import installation, preflight, private_files, programs, record
+from labtools import installation, listening, preflight, private_files, programs, record
 from labtools.layout import Layout
 from labtools.problems import FULL_DISK_REMEDY, Interrupted, Problem, is_about_a_full_disk
 from labtools.supervisor import Supervisor
@@ -45,12 +45,18 @@ def _start_and_watch(layout: Layout, options: argparse.Namespace) -> int:
             supervisor.start(server)
         supervisor.wait_until_ready(*[server.name for server in at.servers])
         shared = programs.environment(layout, at, options.unsafe)
+        if options.listen:
+            shared |= listening.settings(layout, options.listen, at.database_url)
         _prepare(layout, shared, layout.login(at.database_is_embedded), options.demo)
         applications = programs.applications(layout, shared, options.port, options.workers)
+        if options.listen:
+            applications += listening.doors(layout, shared, options.listen)
         for application in applications:
             supervisor.start(application)
         supervisor.wait_until_ready(*[application.name for application in applications])
         _announce(options.port, layout.login(at.database_is_embedded), time.monotonic() - began)
+        if options.listen:
+            print(f"Other hosts join at {options.listen.url} (Hosts, Add a host)", flush=True)
         try:
             supervisor.watch()
         except Interrupted:

@@ -22,6 +22,7 @@ urlpatterns = [
     path("readyz", readyz, name="readyz"),
     path("metrics", metrics, name="metrics"),
     path("viewer/perfetto", viewer, name="viewer"),
+    path("hosts/", include("webapp.hosts.host_urls")),
     path("accounts/", include("webapp.accounts.sign_in_urls")),
     path("", include("webapp.api.urls")),
     path("", include("webapp.accounts.urls")),

@@ -64,7 +64,7 @@ class Assignment:
 
 
 def assign(run: Run, work: Path, memory: int) -> Assignment | Waits:
-    """What ``run`` needs here. Raises ``Unusable``, ``files.Damaged`` or ``OSError``."""
+    """What ``run`` needs here. Raises ``Unusable``, ``files.Unavailable`` or ``OSError``."""
     processes = settings.TRIAL_PROCESSES or usual_processes()
     limits = Limits(memory, settings.TRIAL_SECONDS, processes, settings.TRIAL_DISK_BYTES)
     if run.kind == Run.Kind.INSPECT:
@@ -77,8 +77,9 @@ def assign(run: Run, work: Path, memory: int) -> Assignment | Waits:
 
 
 def torch_version() -> str:
+    """The release of torch; its builds for CUDA and for processors capture the same steps."""
     try:
-        return version("torch")
+        return version("torch").partition("+")[0]
     except PackageNotFoundError:
         return "none"
 

@@ -58,7 +58,7 @@ def readings_again(artifact: Artifact) -> tuple[Run, ...]:
         Run(
             project=one.project,
             artifact=one,
-            owner=one.created_by,
+            owner_id=one.created_by_id,
             kind=Run.Kind.INSPECT,
             spec={"beside": True},
         )

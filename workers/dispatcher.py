@@ -22,7 +22,7 @@ from webapp.hosts import services
 from webapp.hosts.models import Host
 from webapp.runs import lifecycle
 from webapp.runs.lifecycle import EVERYTHING
-from workers import gpu, held, sandbox, scratch
+from workers import gpu, held, joined, sandbox, scratch
 from workers.cores import Cores
 from workers.sandbox import ROOT
 from workers.supervisor import Supervisor
@@ -96,6 +96,7 @@ class Dispatcher:
         while not self._stopping.wait(HEARTBEAT_SECONDS):
             try:
                 close_old_connections()
+                joined.require_same_edition()
                 services.heartbeat(host)
                 if held.release_lost() + lifecycle.reap():
                     self.wake()

@@ -24,14 +24,16 @@ CHUNK = 2**20
 SPARED_SECONDS = 3600.0
 
 
-class Damaged(Exception):
+class Unavailable(Exception):
+    """The lab cannot hand the file out now: whoever uploaded it did nothing wrong, so it is tried again."""
+
+
+class Damaged(Unavailable):
     """The storage holds other bytes than the hash says."""
 
 
 def local(blob: Blob) -> Path:
-    """The path of a verified copy; fetched on first use. Raises ``Damaged``, or ``OSError`` from
-    the storage.
-    """
+    """The path of a verified copy; fetched on first use. ``Unavailable`` where the lab does not have it."""
     cache = Path(settings.BLOB_CACHE)
     path = cache / blob.sha256[:2] / blob.sha256
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,10 +85,13 @@ def _fetch(blob: Blob, path: Path) -> None:
 def _copy(blob: Blob, to: IO[bytes]) -> str:
     """The SHA-256 of what was copied."""
     digest = hashlib.sha256()
-    with open_blob(blob) as source:
-        while chunk := source.read(CHUNK):
-            digest.update(chunk)
-            to.write(chunk)
+    try:
+        with open_blob(blob) as source:
+            while chunk := source.read(CHUNK):
+                digest.update(chunk)
+                to.write(chunk)
+    except FileNotFoundError:
+        raise Unavailable(f"the lab's storage has no file {blob.sha256}") from None
     to.flush()
     return digest.hexdigest()
 

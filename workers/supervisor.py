@@ -30,12 +30,15 @@ from workers import assignment, files, held, scratch
 from workers.assignment import Assignment, Waits
 from workers.cores import Cores, Tenant
 from workers.gpu import Device, free_devices
+from workers.keeping import keep
 from workers.sandbox import Cell
 from workers.sources import Unusable
 from workers.trial import Ended, Trial, Watch
 
 CANCELLED, TAKEN_OVER, STOPPING = "cancelled", "taken over by another worker", "the worker stops"
 PAUSED = "paused: a measured run has the host's cores"
+#: The lab's own troubles: storage, disk, network. The run is tried again, here or on another host.
+LOSSES = (files.Unavailable, OSError)
 #: What a trial may be told of this host's environment; no address of a server, no secret.
 PASSED_ON = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 
@@ -83,10 +86,15 @@ class Supervisor:
     def _carry_out(self, tenant: Tenant, work: Path, device: Device | None) -> None:
         claim = tenant.claim
         try:
-            given = assignment.assign(claim.run, work, self.memory)
-        except (Unusable, files.Damaged, OSError) as error:
+            with keep(claim):
+                given = assignment.assign(claim.run, work, self.memory)
+        except Unusable as error:
             ending = _failure(claim.run, Run.State.FAILED, str(error))
             self._write(claim, lambda: lifecycle.finish(claim, ending))
+            return
+        except LOSSES as error:
+            why = _explain_loss(claim.run, error)
+            self._write(claim, lambda: lifecycle.postpone(claim, why))
             return
         if isinstance(given, Waits):
             lifecycle.wait_for(claim, given.needed)
@@ -97,7 +105,8 @@ class Supervisor:
         environment = self._environment(work, device, threads)
         trial = Trial(given.command, cell, given.limits, environment, given.stdout)
         ended = trial.run(self._watch(tenant))
-        self._write(claim, lambda: conclude(tenant, given, ended))
+        with keep(claim):
+            self._write(claim, lambda: conclude(tenant, given, ended))
 
     def _watch(self, tenant: Tenant) -> Watch:
         claim = tenant.claim
@@ -173,7 +182,10 @@ def conclude(tenant: Tenant, given: Assignment, ended: Ended) -> bool:
     if ended.signal and not ended.cause:
         reason = f"crashed with {ended.signal}"
         return lifecycle.record_crash(claim, reason, seen, _rejection(claim.run, reason))
-    ending = _with_company(_ending(claim.run, given, ended), tenant)
+    try:
+        ending = _with_company(_ending(claim.run, given, ended), tenant)
+    except LOSSES as error:
+        return lifecycle.postpone(claim, _explain_loss(claim.run, error))
     return lifecycle.finish(claim, replace(ending, diagnosis=seen))
 
 
@@ -198,6 +210,14 @@ def _ending(run: Run, given: Assignment, ended: Ended) -> Ending:
             return _failure(run, Run.State.FAILED, f"the trial left no valid answer: {error}")
         said = assignment.last_line(ended.log)
         return _failure(run, Run.State.FAILED, f"ended with exit code {ended.exit_code}: {said}")
+
+
+def _explain_loss(run: Run, error: Exception) -> str:
+    """What went wrong here, for the run's page; where it did is for the log alone."""
+    log.warning("run %s is tried again: %s", run.pk, error)
+    if isinstance(error, files.Unavailable):
+        return f"the file of {run.artifact} cannot be had now" if run.artifact else "a file cannot be had now"
+    return (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
 
 
 def _failure(run: Run, state: str, reason: str) -> Ending:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.utils import timezone
 
 from webapp.accounts.trash import apply_retention_everywhere
+from webapp.hosts import broker
 from webapp.nightly.services import tick_due
 from webapp.runs import lifecycle, queue
 from workers.app import app
@@ -27,6 +28,12 @@ def reap() -> None:
 def night() -> None:
     """Submit the suites whose slot has come."""
     tick_due(timezone.now())
+
+
+@app.task(name=queue.ADMIT)  # type: ignore[untyped-decorator]
+def admit() -> None:
+    """Let the hosts that joined hear wake-ups again after a restart of the broker."""
+    broker.admit_all()
 
 
 @app.task(name=queue.RETAIN)  # type: ignore[untyped-decorator]

@@ -126,10 +126,16 @@ class Api(BaseHTTPRequestHandler):
     """A server whose run ends when it is asked for the second time."""
 
     asked: list[tuple[str, str, str]] = []
+    #: So many requests to come are answered with 503.
+    away = 0
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         self.asked.append((self.path, self.headers["Authorization"], body))
+        if self.away:
+            Api.away -= 1
+            self.answer(503, {})
+            return
         if self.headers["Authorization"] != "Bearer right":
             self.answer(401, {"detail": "no such token"})
             return
@@ -153,6 +159,7 @@ class Api(BaseHTTPRequestHandler):
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(Api, "asked", [])
+    monkeypatch.setattr(Api, "away", 0)
     monkeypatch.setattr(remote, "ASK_EVERY", 0.01)
     monkeypatch.setenv("LAB_TOKEN", "right")
     api = HTTPServer(("127.0.0.1", 0), Api)
@@ -176,11 +183,26 @@ def test_a_submitted_run_is_followed_to_its_outcome(
     assert Api.asked[0] == ("/api/v1/runs", "Bearer right", '{"family": "memory"}')
 
 
-def test_an_outcome_computed_elsewhere_is_handed_in(server: str, tmp_path: Path) -> None:
-    outcome = tmp_path / "outcome.json"
-    outcome.write_text('{"status": "ok"}')
-    assert remote.import_outcome(outcome, server) == 0
-    assert Api.asked == [("/api/v1/outcomes", "Bearer right", '{"status": "ok"}')]
+def test_a_batch_of_outcomes_waits_for_the_server_and_goes_on_where_it_was_cut(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = [tmp_path / f"{name}.json" for name in ("a", "b")]
+    for outcome in outcomes:
+        outcome.write_text(json.dumps({"status": outcome.stem}))
+    monkeypatch.setattr(Api, "away", 2)
+    assert remote.import_outcomes(outcomes[:1], server) == 0
+    assert Api.asked == [("/api/v1/outcomes", "Bearer right", '{"status": "a"}')] * 3
+    # Said again for the whole batch: the first is not sent again, unless it says something else now.
+    assert remote.import_outcomes(outcomes, server) == 0
+    assert [body for _, _, body in Api.asked[3:]] == ['{"status": "b"}']
+    outcomes[0].write_text('{"status": "c"}')
+    assert remote.import_outcomes(outcomes, server) == 0
+    assert [body for _, _, body in Api.asked[4:]] == ['{"status": "c"}']
+    monkeypatch.setattr(remote, "PATIENCE", 0)
+    monkeypatch.setattr(Api, "away", 9)
+    outcomes[1].write_text('{"status": "d"}')
+    with pytest.raises(Problem, match=r"is away \(503\)"):
+        remote.import_outcomes(outcomes, server)
 
 
 def test_a_refused_token_says_what_the_server_said(

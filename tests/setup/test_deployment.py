@@ -13,6 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
+from labtools import deployment
+from labtools.layout import Layout
+from labtools.problems import Problem
+
 ROOT = Path(__file__).resolve().parents[2]
 SECRETS = {
     "SECRET_KEY": "s",
@@ -34,8 +38,9 @@ def check_schema(file: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True)
 
 
-def test_the_compose_file_follows_the_compose_schema() -> None:
-    checked = check_schema(ROOT / "docker-compose.yml")
+@pytest.mark.parametrize("name", ["docker-compose.yml", "docker-compose.host.yml"])
+def test_the_compose_file_follows_the_compose_schema(name: str) -> None:
+    checked = check_schema(ROOT / name)
     assert checked.returncode == 0, checked.stdout
 
 
@@ -47,9 +52,63 @@ def test_the_schema_check_notices_a_misspelt_key(tmp_path: Path) -> None:
 
 def test_every_part_of_the_lab_is_there_with_its_health_check(compose: dict[str, Any]) -> None:
     services = compose["services"]
-    assert set(services) == {"postgres", "redis", "migrate", "web", "beat", "cpu-worker", "gpu-worker"}
+    parts = {"postgres", "redis", "migrate", "web", "beat", "cpu-worker", "gpu-worker", "door"}
+    assert set(services) == parts
     assert [name for name in services if "healthcheck" not in services[name]] == ["migrate"]
-    assert set(compose["volumes"]) == {"postgres", "files"}
+    assert set(compose["volumes"]) == {"postgres", "files", "tls", "scratch", "machine"}
+
+
+def test_every_container_has_its_walls(compose: dict[str, Any]) -> None:
+    """Nothing of the kernel's privileges, a root that stays as it is, bounded logs, memory and processes."""
+    elsewhere = yaml.safe_load((ROOT / "docker-compose.host.yml").read_text())
+    for name, service in [*compose["services"].items(), *elsewhere["services"].items()]:
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service["read_only"] is True, name
+        assert service["pids_limit"] and service["mem_limit"], name
+        assert service["logging"]["options"] == {"max-size": "10m", "max-file": "5"}, name
+    # The image has an account of its own (below); those of others are told to take theirs.
+    assert {name: compose["services"][name]["user"] for name in ("postgres", "redis")} == {
+        "postgres": "postgres",
+        "redis": "valkey",
+    }
+
+
+def test_the_brokers_password_stands_in_no_command_line(compose: dict[str, Any]) -> None:
+    broker = compose["services"]["redis"]
+    assert broker["command"] == ["valkey-server", "/etc/valkey.conf"]
+    assert "requirepass ${REDIS_PASSWORD:?" in compose["configs"]["valkey"]["content"]
+    assert "PASSWORD" not in str([service.get("command") for service in compose["services"].values()])
+
+
+def test_all_workers_of_a_machine_share_the_locks_of_its_devices(compose: dict[str, Any]) -> None:
+    for name in ("cpu-worker", "gpu-worker"):
+        assert "machine:/var/lib/lab" in compose["services"][name]["volumes"]
+
+
+def test_measured_compilation_finds_a_compiler_in_the_image() -> None:
+    assert re.search(r"apt-get install .*g\+\+", (ROOT / "Dockerfile").read_text())
+
+
+def test_the_command_makes_all_that_the_file_asks_for_and_never_twice(tmp_path: Path) -> None:
+    layout = Layout(tmp_path, tmp_path / "var")
+    assert deployment.write_environment(layout, "lab.example.org", hosts=None) == 0
+    file = tmp_path / ".env"
+    assert file.stat().st_mode & 0o777 == 0o600
+    made = dict(line.split("=", 1) for line in file.read_text().splitlines())
+    text = (ROOT / "docker-compose.yml").read_text()
+    assert set(re.findall(r"\$\{(\w+):\?", text)) <= set(made)
+    assert made["ALLOWED_HOSTS"] == "lab.example.org"
+    assert all(re.fullmatch(r"[\w-]{32,}", made[f"{name}_PASSWORD"]) for name in ("POSTGRES", "REDIS"))
+    with pytest.raises(Problem, match="is there already"):
+        deployment.write_environment(layout, "lab.example.org", hosts=None)
+    file.unlink()
+    deployment.write_environment(layout, "lab.example.org", hosts="192.0.2.7")
+    again = dict(line.split("=", 1) for line in file.read_text().splitlines())
+    assert again["SECRET_KEY"] != made["SECRET_KEY"]
+    assert again["HOSTS_DATABASE_URL"].startswith("postgresql://192.0.2.7:8444/lab?sslmode=verify-full")
+    # What the file takes from the environment is what the command writes.
+    assert set(again) - set(made) <= set(re.findall(r"\$\{(\w+)", text))
 
 
 def test_the_gpu_worker_reserves_an_nvidia_device(compose: dict[str, Any]) -> None:
@@ -66,7 +125,9 @@ def test_no_secret_has_a_default_and_no_server_is_open_to_the_network(compose: d
     published = {
         name: service["ports"] for name, service in compose["services"].items() if "ports" in service
     }
-    assert published == {"web": ["127.0.0.1:${WEB_PORT:-8000}:8000"]}
+    loopback = "${HOSTS_LISTEN:-127.0.0.1}"
+    door = [f"{loopback}:8444:8444", f"{loopback}:8445:8445"]
+    assert published == {"web": ["127.0.0.1:${WEB_PORT:-8000}:8000"], "door": door}
 
 
 def test_the_image_runs_as_an_ordinary_user() -> None:
@@ -104,9 +165,9 @@ def test_docker_compose_itself_accepts_the_file_only_with_all_secrets() -> None:
 
 
 def test_requirements_are_pinned_exactly_and_name_no_index() -> None:
-    for name in ("requirements.txt", "requirements-dev.txt", "constraints.txt"):
+    for name in ("requirements.txt", "requirements-dev.txt", "requirements-s3.txt", "constraints.txt"):
         for line in (ROOT / name).read_text().splitlines():
-            if line and not line.startswith(("#", "-c constraints.txt")):
+            if line and not line.startswith(("#", "-c constraints.txt", "-r requirements-s3.txt")):
                 assert re.fullmatch(
                     r"[A-Za-z0-9_.-]+(\[[a-z,]+\])?==[\w.]+(; platform_system == \"Linux\")?", line
                 ), line

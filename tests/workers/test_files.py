@@ -62,10 +62,10 @@ def test_wrong_bytes_are_refused_and_not_kept(tmp_path: Path) -> None:
     assert files.local(blob).read_bytes() == b"a trace"
 
 
-def test_a_file_that_the_storage_lost_is_an_error_of_the_system(tmp_path: Path) -> None:
+def test_a_file_that_the_storage_lost_is_no_fault_of_the_file(tmp_path: Path) -> None:
     blob = stored(b"a trace")
     default_storage.delete(blob.path)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(files.Unavailable, match=f"^the lab's storage has no file {blob.sha256}$"):
         files.local(blob)
     assert cached(tmp_path) == set()
 

@@ -21,7 +21,8 @@ from webapp.runs import derivation, queue, turns
 from webapp.runs.models import Run
 
 
-def _sha256(file: Any) -> str:
+def sha256_of(file: Any) -> str:
+    """The hash of a file's bytes; it is left at its beginning."""
     digest = hashlib.sha256()
     for chunk in file.chunks():
         digest.update(chunk)
@@ -29,9 +30,9 @@ def _sha256(file: Any) -> str:
     return digest.hexdigest()
 
 
-def _store(file: Any) -> Blob:
+def store_file(file: Any) -> Blob:
     """The file's bytes under their hash; equal bytes are kept once."""
-    blob = Blob(sha256=_sha256(file), size=file.size)
+    blob = Blob(sha256=sha256_of(file), size=file.size)
     if not default_storage.exists(blob.path):
         default_storage.save(blob.path, file)
     return Blob.objects.get_or_create(sha256=blob.sha256, defaults={"size": blob.size})[0]
@@ -39,7 +40,7 @@ def _store(file: Any) -> Blob:
 
 def store_bytes(file: IO[bytes]) -> Blob:
     """The bytes of an open file under their hash."""
-    return _store(File(file))
+    return store_file(File(file))
 
 
 def shown_name(name: str) -> str:
@@ -54,7 +55,7 @@ def store_upload(
 ) -> Artifact:
     """Stores the bytes and asks a worker to read them; what they are is decided there."""
     made = Artifact.objects.create(
-        project=project, name=shown_name(name), source=source, blob=_store(file), created_by=user
+        project=project, name=shown_name(name), source=source, blob=store_file(file), created_by=user
     )
     _store_again(made.blob, file)
     turns.enqueue([Run(project=project, artifact=made, owner=user, kind=Run.Kind.INSPECT)])

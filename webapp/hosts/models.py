@@ -7,6 +7,8 @@ from datetime import timedelta
 from django.db import models
 from django.utils import timezone
 
+from webapp.accounts.models import User
+
 #: A host that has not been heard of for this long is shown as away.
 AWAY_AFTER = timedelta(seconds=60)
 
@@ -30,6 +32,7 @@ class Host(models.Model):
     slots = models.PositiveIntegerField(default=1)
     registered_at = models.DateTimeField(auto_now_add=True)
     heartbeat_at = models.DateTimeField(default=timezone.now)
+    role = models.CharField(max_length=63, blank=True, help_text="database role of one that joined")
 
     objects = HostQuerySet.as_manager()
 
@@ -39,6 +42,36 @@ class Host(models.Model):
     @property
     def is_up(self) -> bool:
         return timezone.now() - self.heartbeat_at < AWAY_AFTER
+
+
+class HostInvitation(models.Model):
+    """The one-time token of an address that a host joins with; only its hash is kept."""
+
+    name = models.CharField(max_length=120)
+    sha256 = models.CharField(max_length=64, unique=True)
+    created_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class HostAccess(models.Model):
+    """What a joined host may use: its database role and user of the message broker bear the name of
+    ``Host.role``; of its token and its broker's password the hashes are kept.
+    """
+
+    host = models.OneToOneField(Host, on_delete=models.CASCADE, related_name="access")
+    token_sha256 = models.CharField(max_length=64, unique=True)
+    broker_sha256 = models.CharField(max_length=64)
+    joined_at = models.DateTimeField(auto_now_add=True)
+    invited_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return self.host.name
 
 
 class Validation(models.Model):

@@ -7,5 +7,7 @@ from webapp.hosts import views
 app_name = "hosts"
 urlpatterns = [
     path("", views.index, name="index"),
+    path("add", views.add, name="add"),
+    path("<int:host>/revoke", views.revoke, name="revoke"),
     path("validation", views.validation, name="validation"),
 ]

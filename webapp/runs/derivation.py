@@ -93,7 +93,7 @@ def _capture(model: Artifact, spec: dict[str, Any], owner: User | None = None) -
     return Run(
         project=model.project,
         artifact=model,
-        owner=owner or model.created_by,
+        owner_id=owner.pk if owner else model.created_by_id,
         kind=Run.Kind.CAPTURE,
         spec=spec,
     )

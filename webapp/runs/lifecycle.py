@@ -28,6 +28,9 @@ from webapp.runs import turns
 from webapp.runs.models import Run, RunDocument, RunMetric
 
 EVERYTHING = Q()
+#: What could not be carried out for no fault of its own waits for 1 s, then twice as long each time, up to
+#: this (seconds).
+LONGEST_PAUSE = 60
 LOST = (Run.State.FAILED, Run.State.CANCELLED, Run.State.REJECTED)
 #: The state in which a run ends by its Outcome's status.
 STATES = {
@@ -84,7 +87,8 @@ def lease() -> Any:
 def claimable(kinds: Collection[str], among: Q = EVERYTHING) -> QuerySet[Run]:
     """Queued runs ``among`` those that a host with devices of ``kinds`` may take, in their order."""
     ready = Q(after=None) | Q(after__state=Run.State.SUCCEEDED)
-    found = Run.objects.filter(ready, among, state=Run.State.QUEUED, needs__in=["", *kinds])
+    due = Q(not_before=None) | Q(not_before__lte=Now())
+    found = Run.objects.filter(ready, due, among, state=Run.State.QUEUED, needs__in=["", *kinds])
     return found.order_by(*turns.ORDER)
 
 
@@ -186,10 +190,18 @@ def fail_followers(run: UUID, state: str, reason: str) -> None:
             fail_followers(follower, Run.State.FAILED, reason)
 
 
-def release(claim: Claim, *, lost: bool) -> bool:
+def release(claim: Claim, *, lost: bool, **told: Any) -> bool:
     """Back into the queue; ``lost``: the worker could not go on, which is no fault of the run."""
     losses = F("infrastructure_losses") + (1 if lost else 0)
-    return claim.mine.update(state=Run.State.QUEUED, lease_until=None, infrastructure_losses=losses) == 1
+    back = {"state": Run.State.QUEUED, "lease_until": None, "infrastructure_losses": losses}
+    return claim.mine.update(**back, **told) == 1
+
+
+def postpone(claim: Claim, why: str) -> bool:
+    """Back into the queue for a while, with the reason on its page: the lab could not carry it out."""
+    pause = min(LONGEST_PAUSE, 2 ** min(claim.run.infrastructure_losses, 10))
+    told = {"progress_step": f"tried again: {why}"[:120], "not_before": Now() + timedelta(seconds=pause)}
+    return release(claim, lost=True, **told)
 
 
 def wait_for(claim: Claim, needed: Run) -> bool:

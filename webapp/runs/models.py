@@ -190,6 +190,7 @@ class Run(models.Model):
     lease_until = models.DateTimeField(null=True, blank=True)
     heartbeat_at = models.DateTimeField(null=True, blank=True)
     infrastructure_losses = models.PositiveIntegerField(default=0)
+    not_before = models.DateTimeField(null=True, blank=True, help_text="when it may be claimed again")
     crashes = models.PositiveIntegerField(default=0)
     cancel_requested = models.BooleanField(default=False)
     progress = models.FloatField(default=0.0)

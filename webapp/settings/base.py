@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from csp.constants import SELF
 from django.core.exceptions import ImproperlyConfigured
+from kombu.common import Broadcast
+from kombu.entity import Exchange, Queue
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 VAR = Path(os.environ.get("LAB_VAR") or ROOT / "var")
@@ -31,21 +34,23 @@ KEEPALIVES = {
 }
 
 
-def database(url: str) -> dict[str, object]:
+def database(url: str) -> dict[str, Any]:
     """Django's database entry of a ``postgresql://user:password@host:port/name`` address (host may be a
-    folder).
+    folder). What follows a ``?`` is libpq's: ``sslmode=verify-full&sslrootcert=...``.
     """
     parts = urlsplit(url)
-    query = dict(pair.split("=", 1) for pair in parts.query.split("&") if "=" in pair)
+    query = dict(parse_qsl(parts.query))
+    elsewhere = ("host", "port")
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": unquote(parts.path.lstrip("/")),
         "USER": unquote(parts.username or ""),
         "PASSWORD": unquote(parts.password or ""),
-        "HOST": unquote(query.get("host", parts.hostname or "")),
+        "HOST": query.get("host", unquote(parts.hostname or "")),
         "PORT": str(parts.port or query.get("port", "")),
         "CONN_HEALTH_CHECKS": True,
-        "OPTIONS": {"connect_timeout": 5, **KEEPALIVES},
+        "OPTIONS": {"connect_timeout": 5, **KEEPALIVES}
+        | {name: value for name, value in query.items() if name not in elsewhere},
     }
 
 
@@ -165,6 +170,22 @@ MEDIA_ROOT = VAR / "files"
 UPLOAD_MAX_BYTES = int(os.environ.get("UPLOAD_MAX_BYTES", 2 * 2**30))
 #: So long a thing stays in the trash before it is deleted for good (days).
 TRASH_DAYS = int(os.environ.get("TRASH_DAYS", 30))
+#: Uploads and results: in the folder ``MEDIA_ROOT``, or in a bucket of an S3-compatible store.
+FILES: dict[str, Any] = {"BACKEND": "webapp.artifacts.storage.WholeFiles"}
+if os.environ.get("S3_BUCKET"):
+    FILES = {
+        "BACKEND": "storages.backends.s3.S3Storage",
+        "OPTIONS": {
+            "bucket_name": os.environ["S3_BUCKET"],
+            "endpoint_url": os.environ.get("S3_ENDPOINT") or None,
+            "access_key": os.environ.get("S3_ACCESS_KEY") or None,
+            "secret_key": os.environ.get("S3_SECRET_KEY") or None,
+            "region_name": os.environ.get("S3_REGION") or None,
+            "addressing_style": "path",
+            "file_overwrite": True,
+            "max_memory_size": 8 * 2**20,
+        },
+    }
 FILE_UPLOAD_MAX_MEMORY_SIZE = 2**20
 DATA_UPLOAD_MAX_MEMORY_SIZE = 8 * 2**20
 FILE_UPLOAD_TEMP_DIR = None
@@ -206,6 +227,14 @@ OUTAGE_WAIT_SECONDS = float(os.environ.get("OUTAGE_WAIT_SECONDS", 5))
 #: What Prometheus sends to read /metrics (empty: administrators alone read it).
 METRICS_TOKEN = os.environ.get("METRICS_TOKEN", "")
 
+# A wake-up reaches every worker of every host; what is done once waits in a queue for the lab's own workers.
+WAKE_UPS = Exchange("wake", type="fanout")  # type: ignore[no-untyped-call]
+CELERY_TASK_ROUTES = {
+    "runs.wake": {"exchange": "wake", "exchange_type": "fanout", "routing_key": "wake", "declare": [WAKE_UPS]}
+}
+HEARING = Broadcast("wake", routing_key="wake")  # type: ignore[no-untyped-call]
+CELERY_TASK_QUEUES: tuple[Queue, ...] = (Queue("celery"), HEARING)  # type: ignore[no-untyped-call]
+
 # Runs (webapp/runs/lifecycle.py, workers/). A lease outlives several heartbeats of its supervisor.
 RUN_LEASE_SECONDS = float(os.environ.get("RUN_LEASE_SECONDS", 30))
 RUN_CRASHES = 3
@@ -225,7 +254,7 @@ READING_SECONDS = 300.0
 #: How long a policy may search, by the effort that it declares; the best so far is the answer then.
 SEARCH_SECONDS = {"at once": 120.0, "seconds": 300.0, "minutes": 900.0}
 #: Whether the step of a model is captured as soon as the model was read, so that its page says what it needs.
-CAPTURE_AT_ONCE = True
+CAPTURE_AT_ONCE = os.environ.get("CAPTURE_AT_ONCE", "1") == "1"
 #: The program of a trial (empty: this Python's ``-m experiments``) and files it reads beyond the domain
 #: package.
 TRIAL_COMMAND = os.environ.get("TRIAL_COMMAND", "")
@@ -233,6 +262,17 @@ TRIAL_READABLE = [path for path in os.environ.get("TRIAL_READABLE", "").split(os
 #: Where a worker keeps fetched files, verified by their hash, and how many bytes of them at most.
 BLOB_CACHE = Path(os.environ.get("BLOB_CACHE", VAR / "cache" / "blobs"))
 BLOB_CACHE_BYTES = int(os.environ.get("BLOB_CACHE_BYTES", 20 * 2**30))
+
+#: Where hosts that join find the web app ("": where it was asked), database and broker (without a login; ""
+#: where they cannot be reached), and the certificate that both show ("": one that every system trusts).
+HOSTS_URL = os.environ.get("HOSTS_URL", "")
+HOSTS_DATABASE_URL = os.environ.get("HOSTS_DATABASE_URL", "")
+HOSTS_REDIS_URL = os.environ.get("HOSTS_REDIS_URL", "")
+HOSTS_CERTIFICATE = os.environ.get("HOSTS_CERTIFICATE", "")
+#: Whether the web app shows that certificate too, so that a host that joins must find it there.
+HOSTS_PINNED = os.environ.get("HOSTS_PINNED", "") == "1"
+#: What a host that joined was told (``webapp.settings.host``); the lab's own hosts have none.
+JOINED: dict[str, str] | None = None
 
 #: Everything to stderr, with tracebacks: what runs the programs keeps their logs.
 LOGGING = {

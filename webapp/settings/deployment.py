@@ -1,7 +1,7 @@
 """A team's server. Refuses to start without its secrets; ``manage.py check --deploy`` is clean."""
 
 from webapp.settings.base import *  # noqa: F403
-from webapp.settings.base import database, require
+from webapp.settings.base import FILES, database, require
 
 SECRET_KEY = require("SECRET_KEY")
 DEBUG = False
@@ -10,7 +10,7 @@ CSRF_TRUSTED_ORIGINS = [f"https://{name}" for name in ALLOWED_HOSTS if name != "
 DATABASES = {"default": database(require("DATABASE_URL"))}
 CELERY_BROKER_URL = REDIS_URL = require("REDIS_URL")
 STORAGES = {
-    "default": {"BACKEND": "webapp.artifacts.storage.WholeFiles"},
+    "default": FILES,
     "staticfiles": {"BACKEND": "webapp.staticstorage.HashedFiles"},
 }
 SECURE_SSL_REDIRECT = True

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 SERVER_STOP_SECONDS = 30
 # A worker gets this long to hand its runs back before it is killed; the runs are taken up again anyway.
 WORKER_STOP_SECONDS = 15
-#: Open event streams would hold a graceful end up without limit.
-WEB_OPTIONS = ("--lifespan", "off", "--timeout-graceful-shutdown", "3", "--no-access-log")
+#: Open event streams would hold a graceful end up without limit; whose word is taken for another's address is
+#: the settings' to say (``TRUSTED_PROXIES``).
+WEB_OPTIONS = ("--lifespan=off", "--no-proxy-headers", "--timeout-graceful-shutdown=3", "--no-access-log")
 DEFAULT_SETTINGS = "webapp.settings.local"
 
 
@@ -90,10 +91,6 @@ def environment(layout: Layout, at: Endpoints, unsafe: bool) -> dict[str, str]:
     }
 
 
-#: Whose word is taken for another's address is the settings' to say (``TRUSTED_PROXIES``).
-WEB_OPTIONS = ("--lifespan=off", "--no-proxy-headers", "--timeout-graceful-shutdown=3", "--no-access-log")
-
-
 def applications(layout: Layout, shared: Mapping[str, str], port: int, workers: int) -> list[Program]:
     """Web, worker and beat."""
     program = partial(Program, environment=shared, options={"cwd": str(layout.root)})
@@ -103,7 +100,6 @@ def applications(layout: Layout, shared: Mapping[str, str], port: int, workers: 
     return [
         program(
             "web",
-            # Open event streams would hold a graceful end up without limit.
             [*web, *WEB_OPTIONS],
             layout.logs / "web.log",
             ready=partial(answers, f"http://127.0.0.1:{port}/healthz"),

@@ -11,7 +11,7 @@ pages = get_asgi_application()
 from django.conf import settings  # noqa: E402
 
 #: Who asks is what a trusted proxy says; uvicorn itself is told to believe nobody (``--no-proxy-headers``).
-application = ProxyHeadersMiddleware(pages, trusted_hosts=settings.TRUSTED_PROXIES)
+application = ProxyHeadersMiddleware(pages, trusted_hosts=settings.TRUSTED_PROXIES)  # type: ignore[arg-type]  # Django's is looser
 
 from experiments.core import registry  # noqa: E402  (after Django's set-up)
 

@@ -55,4 +55,4 @@ def refuse(request: HttpRequest, status: int, words: str) -> HttpResponse:
         problem = {"detail": words, "field": None, "value": None, "expected": None}
         return JsonResponse(problem, status=status)
     page = {"refusal": HTTPStatus(status).phrase, "words": words}
-    return render(None, "refused.html", page, status=status)  # type: ignore[arg-type]  # its stub wants one
+    return render(None, "refused.html", page, status=status)

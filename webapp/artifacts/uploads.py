@@ -106,7 +106,7 @@ def _write(upload: Upload, chunk: bytes) -> None:
     """What stands behind ``received`` is of a chunk that was never acknowledged."""
     path = part(upload)
     path.parent.mkdir(mode=settings.FILE_UPLOAD_DIRECTORY_PERMISSIONS, parents=True, exist_ok=True)
-    with path.open("r+b" if path.exists() else "xb", opener=_open_private) as file:
+    with open(path, "r+b" if path.exists() else "xb", opener=_open_private) as file:
         file.truncate(upload.received)
         file.seek(upload.received)
         file.write(chunk)

@@ -29,7 +29,7 @@ MODELS = {
 }
 CASES = {
     "gpt2": [(FULL, "adamw"), *((MIXED, name) for name in OPTIMIZERS)],
-    "llama": [*zip(PRECISIONS[1:], ("sgd", "adamw8bit", "adamw", "muon"), strict=True)],
+    "llama": [*zip(PRECISIONS[1:], ("adamw", "adamw8bit", "sgd", "muon"), strict=True)],
     "qwen2": [(MIXED_FP32_GRADS, "adamw"), (MIXED, "adam"), (PURE, "adamw")],
 }
 

@@ -6,15 +6,40 @@ token), which raises again where it could not be read in the first place.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from http import HTTPStatus
 
 from django.core.exceptions import BadRequest, RequestDataTooBig
+from django.db import connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 
 API = "/api/"
 #: Seconds after which who asked too often may ask again.
 ASK_AGAIN_AFTER = 60
+
+
+Handler = Callable[[HttpRequest, Exception], HttpResponse]
+
+
+def close_connection(handler: Handler) -> Handler:
+    """A handler whose page asks the database, over a connection that it closes where it opened it.
+
+    Over ASGI Django calls it in another thread than the request's, whose connection nobody else would close
+    or look after: each such thread would keep one, and fail for good once the database was started anew.
+    """
+
+    @functools.wraps(handler)
+    def handle(request: HttpRequest, exception: Exception) -> HttpResponse:
+        is_requests = connection.connection is not None
+        try:
+            return handler(request, exception)
+        finally:
+            if not is_requests:
+                connection.close()
+
+    return handle
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -25,11 +50,13 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     return refuse(request, 400, str(exception) if known else "Its address, headers or form are malformed.")
 
 
+@close_connection
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
     """403, with the role that is needed."""
     return render(request, "403.html", {"exception": str(exception)}, status=403)
 
 
+@close_connection
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """404 without the reason: whether something exists elsewhere is not told."""
     return render(request, "404.html", status=404)

@@ -17,6 +17,9 @@ SAFE = ("get", "head", "options")
 EVERYBODY, SIGNED_IN, BEARER, TOKEN, MEMBERS = "everybody", "signed in", "bearer", "token", "members"
 #: Administrators of the installation; it does not exist for others.
 ADMINISTRATOR = "administrator"
+#: Nobody of the teams: hosts by credentials of their own, and administrators of the lab in a project. What
+#: they may is tested where they are.
+NONE_OF_THEM = "none of them"
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,11 @@ OTHER_RULES = {
     "healthz": Rule(EVERYBODY),
     "readyz": Rule(EVERYBODY),
     "metrics": Rule(ADMINISTRATOR),
+    "host_join": Rule(NONE_OF_THEM),
+    "host_hello": Rule(NONE_OF_THEM),
+    "host_file": Rule(NONE_OF_THEM),
+    "hosts:add": Rule(NONE_OF_THEM),
+    "hosts:revoke": Rule(NONE_OF_THEM),
     "home": Rule(SIGNED_IN),
     "viewer": Rule(SIGNED_IN),
     "create_team": Rule(SIGNED_IN),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from django.test import Client
 
@@ -82,3 +84,29 @@ def test_pages_are_kept_by_nobody_and_static_files_by_everybody(cast: Cast) -> N
     reader = signed_in(cast.vera)
     for page in (cast.url(), "/t/red/", "/accounts/login/", "/nowhere", "/api/v1/runs"):
         assert reader.get(page)["Cache-Control"] == "no-store", page
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_refusal_in_a_thread_of_its_own_leaves_no_connection_behind() -> None:
+    """Over ASGI a page of what is not found is made in another thread than the request's."""
+    from django.contrib.auth import get_user_model
+    from django.db import connection
+    from django.test import RequestFactory
+
+    from webapp.refusals import not_found
+
+    request = RequestFactory().get("/nowhere/")
+    request.user = get_user_model().objects.create_user("ada")
+    left: list[bool] = []
+
+    def refuse_in_thread() -> None:
+        assert not_found(request, Exception()).status_code == 404
+        left.append(connection.connection is not None)
+
+    thread = threading.Thread(target=refuse_in_thread)
+    thread.start()
+    thread.join()
+    assert left == [False]
+    connection.ensure_connection()
+    assert not_found(request, Exception()).status_code == 404
+    assert connection.connection is not None, "the request's own stays"

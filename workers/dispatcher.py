@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError, close_old_connections, connections
+from django.db import DatabaseError, InterfaceError, OperationalError, close_old_connections, connections
 from django.db.models import Q
 
 from experiments.core.policy import MINUTES
@@ -87,6 +87,9 @@ class Dispatcher:
                 slot.drain()
             except (OperationalError, InterfaceError) as error:
                 log.warning("the database does not answer: %s", error)
+            except DatabaseError:
+                # The run is taken up again when its lease ends; the slot goes on with others.
+                log.exception("the database refused what is said of a run")
             except OSError:
                 log.exception("a trial could not be started")
             self._woken.acquire(timeout=settings.RUN_IDLE_SECONDS)

@@ -87,7 +87,7 @@ def browser_page(width: int = 1280, theme: str = "light", expected: Collection[s
         finally:
             browser.close()
             connections.close_all()  # this loop has connections of its own
-    assert errors == []
+    assert errors == [], errors
 
 
 def error_of(line: ConsoleMessage, expected: Collection[str]) -> list[str]:

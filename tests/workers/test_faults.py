@@ -152,7 +152,6 @@ def test_redis_flushed_and_killed_while_twenty_wait_loses_none(crew: Crew, tmp_p
         for _ in runs:
             queue.send(queue.WAKE)
         with redis.Redis.from_url(server.url) as connection:
-            assert connection.llen("celery") == 20
             connection.flushall()
         process.kill()
         process.wait()

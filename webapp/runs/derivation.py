@@ -84,16 +84,16 @@ def capture_of(model: Artifact, options: dict[str, Any], key: str = "", owner: U
     living = Run.objects.filter(artifact=model, kind=Run.Kind.CAPTURE, spec=spec, state__in=LIVING).first()
     if living is not None:
         return living
-    asked = _capture(model, spec, owner)
+    asked = _capture(model, spec, owner.pk if owner else None)
     turns.enqueue([asked])
     return asked
 
 
-def _capture(model: Artifact, spec: dict[str, Any], owner: User | None = None) -> Run:
+def _capture(model: Artifact, spec: dict[str, Any], owner: int | None = None) -> Run:
     return Run(
         project=model.project,
         artifact=model,
-        owner_id=owner.pk if owner else model.created_by_id,
+        owner_id=owner or model.created_by_id,
         kind=Run.Kind.CAPTURE,
         spec=spec,
     )
@@ -137,7 +137,7 @@ def _first_capture(model: Artifact, given: Mapping[str, Any], torch: str) -> Run
 def capture_law(run: Run) -> Run:
     """The run, not stored yet, that tells the law of the memory of what ``run`` captured."""
     assert run.artifact is not None
-    return _capture(run.artifact, {**run.spec, turns.LAW: True}, run.owner)
+    return _capture(run.artifact, {**run.spec, turns.LAW: True}, run.owner_id)
 
 
 def reading_of(artifact: Artifact) -> Run | None:
@@ -150,18 +150,20 @@ def store_step(run: Run, step: dict[str, Any], blob: Any) -> Artifact:
     model = run.artifact
     assert model is not None
     timed = "profiled" if run.kind == Run.Kind.PROFILE else "captured"
-    made, _ = Artifact.objects.update_or_create(
-        parent=model,
-        derive_key=step["key"],
-        source=Artifact.Source.DERIVED,
-        defaults={
-            "project": model.project,
-            "name": f"{model.name} ({timed} step)"[:255],
-            "blob": blob,
-            "state": Artifact.State.READY,
-            "kind": "step",
-            "format": "step",
-            "summary": step["summary"],
-        },
+    told = {
+        "project": model.project,
+        "name": f"{model.name} ({timed} step)"[:255],
+        "blob": blob,
+        "state": Artifact.State.READY,
+        "kind": "step",
+        "format": "step",
+        "summary": step["summary"],
+    }
+    made, is_new = Artifact.objects.get_or_create(
+        parent=model, derive_key=step["key"], source=Artifact.Source.DERIVED, defaults=told
     )
+    if not is_new:
+        for name, value in told.items():
+            setattr(made, name, value)
+        made.save(update_fields=list(told))  # these alone: a joined host may write no others
     return made

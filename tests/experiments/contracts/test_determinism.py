@@ -28,6 +28,7 @@ MAY_READ_A_CLOCK = {
     "core/time_limit.py": "a limit set from outside of a run, and told; none by default",
     "core/progress.py": "how often progress is written",
     "commands/advise.py": "how long the answer took, printed beside it",
+    "commands/suites.py": "provenance: how long a suite took, and whether it ends within the limit",
     "commands/claim_checks.py": "provenance: how long a claim took, for the time left of the next run",
     "compilation/simulator/tiles.py": "provenance: what constructing kernels took",
     "compilation/planning/tuning/session.py": "the budget of a measured run; a replay has none",

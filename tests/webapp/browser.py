@@ -61,8 +61,9 @@ VIOLATIONS = """document.addEventListener("securitypolicyviolation", ({ violated
     setTimeout(() => { throw new Error(`${violatedDirective} refused ${blockedURI}`); }));"""
 
 
-#: What the browser says of a form that was refused, which is no error of the page.
-REFUSED = "status of 422"
+#: What is no error of the page: a form that was refused, and a request in flight as the person went elsewhere
+#: (htmx tells each of those twice; a request that failed has a line of its own beside ``afterRequest``).
+NO_ERRORS = ("status of 422", "htmx:sendAbort", "htmx:afterRequest")
 
 
 @contextmanager
@@ -81,7 +82,7 @@ def browser_page(width: int = 1280, theme: str = "light", expected: Collection[s
         page.add_init_script(VIOLATIONS)
         page.set_default_timeout(PATIENCE)
         page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda line: errors.extend(error_of(line, (REFUSED, *expected))))
+        page.on("console", lambda line: errors.extend(error_of(line, (*NO_ERRORS, *expected))))
         try:
             yield page
         finally:

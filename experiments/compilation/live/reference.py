@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -53,8 +54,10 @@ WITHOUT_ROUNDING = frozenset(
 )
 #: Running statistics that a normalization writes although its schema does not say so, by place.
 WRITTEN_IN_SILENCE = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"), (3, 4))
-#: Normal numbers that are drawn once; what is larger meets them several times.
-NOISE = 65_537
+#: Normal numbers that are drawn once, by 16 bits; what is larger meets them several times.
+NOISE = 1 << 16
+#: An odd number near 2**32 over the golden ratio: a product with it spreads bits over the upper ones.
+SPREAD = -1_640_531_527
 #: Products by name, and the FLOPs from which on one may take a processor a second in float64.
 PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm"))
 LONG = 1e10
@@ -103,7 +106,7 @@ class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if roundoff:
             generator = torch.Generator().manual_seed(seed)
             noise = torch.randn(NOISE, generator=generator, dtype=torch.float64) * roundoff
-            self._noise = noise.repeat(2).to(device)
+            self._noise = noise.to(device)
 
     def __torch_dispatch__(
         self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -171,15 +174,22 @@ class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _moved(self, value: Any, axes: Sequence[int] = ()) -> Any:
         if not isinstance(value, Tensor) or value.dtype != torch.float64:
             return value
-        moved = value.addcmul(value, self._drawn(value.shape))
-        return moved.addcmul(value, random_walk(self._drawn(value.shape), axes)) if axes else moved
+        steps = (self._draw_by_place(value) + self._draw_by_number(value)) * math.sqrt(0.5)
+        moved = value.addcmul(value, steps)
+        return moved.addcmul(value, random_walk(self._draw_by_place(value), axes)) if axes else moved
 
-    def _drawn(self, shape: torch.Size) -> Tensor:
+    def _draw_by_place(self, value: Tensor) -> Tensor:
         """Return a multiple of the roundoff for each place."""
-        offset, size = self._offsets.randrange(NOISE), shape.numel()
-        steps = self._noise[offset : offset + NOISE]
-        whole = steps[:size] if size <= NOISE else steps.repeat(-(-size // NOISE))[:size]
-        return whole.view(shape)
+        steps = self._noise.roll(self._offsets.randrange(NOISE))
+        return steps.repeat(-(-value.numel() // NOISE))[: value.numel()].view(value.shape)
+
+    def _draw_by_number(self, value: Tensor) -> Tensor:
+        """Return a multiple of the roundoff for each number, the same wherever it stands.
+
+        Equal numbers come of equal arithmetic and round alike: in their mean nothing averages out.
+        """
+        bits = value.float().view(torch.int32) ^ self._offsets.randrange(1 << 31)
+        return self._noise[(bits * SPREAD >> 16) & (NOISE - 1)]
 
 
 def _product_flops(op: Any, args: tuple[Any, ...]) -> float:

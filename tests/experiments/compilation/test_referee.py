@@ -90,6 +90,14 @@ def test_a_model_is_left_as_it_was_and_a_result_kept_from_its_first_state_is_mis
     assert frozen.counterexample.startswith("input drawn anew, output 0")
 
 
+def test_equal_numbers_round_alike_so_that_their_mean_is_as_far_off_as_each_of_them() -> None:
+    x = torch.full((16, 4096), float(torch.rand((), generator=torch.Generator().manual_seed(9)) * 0.004 + 3))
+    multiplied_out = judged(lambda x: (x * (x - 3)).mean(1), lambda x: (x * x - 3 * x).mean(1), x)
+    assert multiplied_out.ok, multiplied_out.counterexample
+    wrong = judged(lambda x: (x * (x - 3)).mean(1), lambda x: (x * (x - 2.9999)).mean(1), x)
+    assert wrong.counterexample.startswith("input as given, output 0")
+
+
 def test_an_input_that_is_written_to_is_a_result() -> None:
     x = X.clone()
     assert judged(lambda x: x.add_(1), lambda x: x.add_(1), x).ok

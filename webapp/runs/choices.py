@@ -86,16 +86,21 @@ def _fields(project: Project, address: QueryDict) -> dict[str, Any]:
 
 
 def _read_link(project: Project, address: QueryDict) -> dict[str, Any]:
-    keys = [int(pk) for pk in address.getlist("artifact") if pk.isdecimal() and len(pk) < 18]
+    keys = read_keys(address.getlist("artifact"))
     family, kinds = address.get("family", ""), kinds_of(project, keys)
     shared = {name: address.getlist(name) for name in address if name not in ("artifact", "policy")}
     return again.preset(keys, family, address.getlist("policy"), kinds) | shared
 
 
+def read_keys(values: Iterable[int | str]) -> list[int]:
+    """The values that may be an artifact's number."""
+    return [int(value) for value in map(str, values) if value.isdecimal() and len(value) < 18]
+
+
 def kinds_of(project: Project, artifacts: Iterable[int | str]) -> list[str]:
     """What the project's artifacts of these numbers are."""
-    keys = [key for key in map(str, artifacts) if key.isdecimal() and len(key) < 18]
-    return list(usable_artifacts(project).filter(pk__in=keys).values_list("kind", flat=True))
+    usable = usable_artifacts(project).filter(pk__in=read_keys(artifacts))
+    return list(usable.values_list("kind", flat=True))
 
 
 def _uuid(text: str) -> UUID:
@@ -139,7 +144,7 @@ def settle(project: Project, given: QueryDict) -> Choices:
 
 
 def _artifacts(project: Project, asked: QueryDict) -> tuple[Artifact, ...]:
-    keys = [int(key) for key in asked.getlist("artifacts") if key.isdecimal() and len(key) < 18]
+    keys = read_keys(asked.getlist("artifacts"))
     found = usable_artifacts(project).in_bulk(keys)
     return tuple(found[key] for key in dict.fromkeys(keys) if key in found)
 

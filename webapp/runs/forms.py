@@ -5,7 +5,7 @@ bounds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 
@@ -18,7 +18,7 @@ from webapp.accounts.models import Project
 from webapp.artifacts.models import Artifact
 from webapp.names import NameField
 from webapp.runs import references
-from webapp.runs.choices import usable_artifacts
+from webapp.runs.choices import read_keys, usable_artifacts
 from webapp.runs.grid import MOST_RUNS, NETWORKED, ON_CLUSTERS, Expansion, Grid, expand
 from webapp.runs.grid_fields import GridField, QuantitiesField, SeedsField, prefill
 
@@ -30,6 +30,23 @@ OVERRIDE_HELP = {
 
 
 class ArtifactsField(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]
+    """Artifacts of ``project`` that can be run on; one that is not ready is named with its state."""
+
+    project: Project
+
+    def clean(self, value: Any) -> Any:
+        asked = Artifact.objects.of(self.project).filter(pk__in=read_keys(value or ()))
+        unread = asked.exclude(state=Artifact.State.READY).first()
+        if unread is not None:
+            is_waiting = unread.state == Artifact.State.WAITING
+            said = (
+                "has yet to be read: it can be run in a moment."
+                if is_waiting
+                else "was rejected: see its page."
+            )
+            raise forms.ValidationError(f"{unread.name} {said}")
+        return super().clean(value)
+
     def label_from_instance(self, obj: Any) -> str:
         return f"{obj.name} · {obj.kind} ({obj.format})"
 
@@ -97,7 +114,8 @@ class ExperimentForm(forms.Form):
         self._project = project
         #: What is assumed of the chosen hardware, known once the form is clean.
         self.warnings: tuple[str, ...] = ()
-        self.fields["artifacts"].queryset = usable_artifacts(project)  # type: ignore[attr-defined]
+        artifacts = cast(ArtifactsField, self.fields["artifacts"])
+        artifacts.project, artifacts.queryset = project, usable_artifacts(project)
         self._choices("policies", [f"{p.family}/{p.name}" for p in registry.all_policies()])
         self._choices("devices", hardware.names())
         self._choices("cluster_device", hardware.names())

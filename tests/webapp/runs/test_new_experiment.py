@@ -243,6 +243,14 @@ def test_another_projects_workload_cannot_be_named(cast: Cast) -> None:
     assert "artifacts" in form.errors
 
 
+@pytest.mark.parametrize(("state", "says"), [("waiting", "has yet to be read"), ("rejected", "was rejected")])
+def test_a_workload_that_is_not_ready_is_named_with_its_state(cast: Cast, state: str, says: str) -> None:
+    form = ExperimentForm(cast.project, asked(ready(cast.project, name="new.json", state=state)))
+    assert form.errors["artifacts"][0].startswith(f"new.json {says}")
+    foreign = ExperimentForm(cast.project, asked(ready(cast.foreign, name="theirs", state=state)))
+    assert "theirs" not in str(foreign.errors)
+
+
 def test_the_preview_counts_before_anything_runs(cast: Cast) -> None:
     typed = asked(ready(cast.project), seeds="0-4")
     page = signed_in(cast.max).get(cast.url("experiments/preview"), typed).content

@@ -68,7 +68,7 @@ def common_scale(values: Iterable[float], unit: str) -> tuple[float, str]:
 def human(value: float, unit: str) -> str:
     """Return a figure as people read it: ``human(2**30, "bytes") == "1 GiB"``.
 
-    Of seconds: ``human(0.0021, "s") == "2.1 ms"``.
+    Of seconds: ``human(0.0021, "s") == "2.1 ms"``; of a ratio ``1.35×``.
     """
     if unit == "bytes":
         return _format_scaled(value, _BYTE_STEPS, "") if abs(value) >= KIB else f"{significant(value)} B"
@@ -78,4 +78,6 @@ def human(value: float, unit: str) -> str:
         return _format_scaled(value, _COUNT_STEPS, unit.replace("bytes", "B"))
     if unit == "fraction":
         return f"{significant(value * 100)} %"
+    if unit == "ratio":
+        return f"{significant(value)}×"
     return f"{significant(value)} {unit}".rstrip()

@@ -11,6 +11,9 @@ from webapp.runs.models import Run
 #: Options that the sentence says in its own words.
 SPOKEN = ("batch", "sequence", "image", "training", "dtype", "precision", "optimizer")
 
+#: What is computed, by the option ``training``; a whole step otherwise.
+PASSES = {False: "a forward pass", "gradients": "a forward and backward pass"}
+
 
 def question_of(run: Run) -> str:
     """``A training step of 8 samples of 1,024 tokens in bfloat16 (bf16-mixed) with adamw, on a100-40g``.
@@ -19,12 +22,26 @@ def question_of(run: Run) -> str:
     """
     if run.kind != Run.Kind.POLICY:
         return ""
-    options = {k: v for k, v in run.spec.get("workload", {}).get("options", {}).items() if v is not None}
+    options = {name: value for name, value in step_options(run.spec).items() if value is not None}
     further = {name.replace("_", " "): value for name, value in options.items() if name not in SPOKEN}
     others = [f"{name} {pretty(value)}" for name, value in further.items()]
     what = step_in_words(options) or "The workload as it was read"
     seed = [f"seed {run.seed}"] if run.seed else []
     return ", ".join([what, *others, f"on {_where(run)}", *seed])
+
+
+def step_options(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a spec's workload as its family takes them.
+
+    A compilation policy computes forward, or backward too where a knob says so, and has no optimizer but SGD.
+    """
+    options = dict(spec.get("workload", {}).get("options", {}))
+    if spec.get("family") != "compilation" or "batch" not in options:
+        return options
+    knobs = spec.get("knobs", {})
+    passes = "update" if knobs.get("update") else "gradients" if knobs.get("training") else False
+    kept = {name: value for name, value in options.items() if name not in ("optimizer", "precision")}
+    return kept | {"training": passes} | ({"optimizer": "sgd"} if passes == "update" else {})
 
 
 def step_in_words(options: Mapping[str, Any]) -> str:
@@ -35,7 +52,9 @@ def step_in_words(options: Mapping[str, Any]) -> str:
 
 
 def _step(options: Mapping[str, Any]) -> Iterator[str]:
-    yield "A forward pass of" if options.get("training") is False else "A training step of"
+    passes = options.get("training")
+    kinds = passes if isinstance(passes, tuple) else (passes,)
+    yield " or ".join(PASSES.get(kind, "a training step") for kind in kinds).capitalize() + " of"
     yield from _samples(options)
     if "dtype" in options:
         yield f"in {_say(options['dtype'])}"

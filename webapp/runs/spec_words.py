@@ -8,7 +8,7 @@ from typing import Any
 
 from webapp.presentation import pretty
 from webapp.runs.grid import Trial
-from webapp.runs.question import SPOKEN, step_in_words
+from webapp.runs.question import SPOKEN, step_in_words, step_options
 
 #: So many names are said; of more their number.
 FEW = 2
@@ -51,7 +51,7 @@ def _name(names: Sequence[str], noun: str) -> str:
 
 def _step(trials: Sequence[Trial]) -> str:
     """The step that the runs have; of options that differ all values."""
-    steps = [trial.spec["workload"]["options"] for trial in trials]
+    steps = [step_options(trial.spec) for trial in trials]
     names = dict.fromkeys(name for step in steps for name in step)
     values = {name: _distinct(step.get(name) for step in steps) for name in names}
     told = {name: found[0] if len(found) == 1 else tuple(found) for name, found in values.items()}

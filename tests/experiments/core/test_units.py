@@ -11,6 +11,7 @@ from experiments.core.units import human
         (12, "bytes", "12 B"),
         (0.0021, "s", "2.1 ms"),
         (0, "s", "0 s"),
+        (1.352, "ratio", "1.35×"),
         (5400, "s", "1.5 h"),
         (3.12e14, "FLOP/s", "312 TFLOP/s"),
         (0.4567, "fraction", "45.7 %"),

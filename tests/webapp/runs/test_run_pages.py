@@ -342,3 +342,12 @@ def test_a_run_says_what_was_asked_with_every_option(cast: Cast) -> None:
     assert question_of(images) == "A forward pass of 1 image of 224 x 224 pixels, on a100-40g, seed 2"
     trace = run_in(made, model, "succeeded", options={"limit": 60}, hardware="4x4 t4")
     assert question_of(trace) == "The workload as it was read, limit 60, on 4x4 t4"
+    call = {"options": options, "family": "compilation", "policy": "dce"}
+    said = [
+        question_of(run_in(made, model, "succeeded", **call, knobs=knobs, seed=number))
+        for number, knobs in enumerate(({}, {"training": True}, {"update": True}))
+    ]
+    size = "of 8 samples of 1,024 tokens in bfloat16"
+    assert said[0] == f"A forward pass {size}, on a100-40g"
+    assert said[1] == f"A forward and backward pass {size}, on a100-40g, seed 1"
+    assert said[2] == f"A training step {size} with sgd, on a100-40g, seed 2"

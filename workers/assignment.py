@@ -24,6 +24,7 @@ from webapp.artifacts.laws import lacks_law
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import store_bytes
 from webapp.artifacts.step_options import spell_out_options
+from webapp.hosts import validating
 from webapp.runs import derivation, turns
 from webapp.runs.lifecycle import STATES, Diagnosis, Ending
 from webapp.runs.models import Run
@@ -34,6 +35,8 @@ from workers.trial import Ended
 
 OUTCOME_BYTES, INSPECTION_BYTES = 256 * 2**20, 16 * 2**20
 BAD_INPUT = 2
+#: Families whose simulators are held against what a host measures.
+VALIDATED = ("memory", "compilation", "parallel")
 #: Options of every verb that takes long.
 PROGRESS = ("--progress", "json", "--progress-fd", "{progress}")
 
@@ -56,10 +59,11 @@ class Assignment:
     limits: Limits
     collect: Callable[[Ended], Ending]
     stdout: Path | None = None
+    module: str = "experiments"
 
     @property
     def command(self) -> list[str]:
-        program = shlex.split(settings.TRIAL_COMMAND) or [sys.executable, "-m", "experiments"]
+        program = shlex.split(settings.TRIAL_COMMAND) or [sys.executable, "-m", self.module]
         return [*program, *self.words]
 
 
@@ -73,6 +77,8 @@ def assign(run: Run, work: Path, memory: int) -> Assignment | Waits:
         return _policy(run, work, limits)
     if run.kind == Run.Kind.ADVISE:
         return _advise(run, work, limits)
+    if run.kind == Run.Kind.VALIDATE:
+        return _validate(run, work, limits)
     return _step(run, work, limits)
 
 
@@ -169,6 +175,19 @@ def _advise(run: Run, work: Path, limits: Limits) -> Assignment:
     progress = ("--json", "--progress", "json", "--progress-fd", "{progress}")
     words = ("advise", source, *where, *goal, *options, *progress)
     return Assignment(words, inputs, limits, collect, told)
+
+
+def _validate(run: Run, work: Path, limits: Limits) -> Assignment:
+    """Every family's grid on this host's device, a cell after the other; cells that fail are evidence too."""
+    made = work / "evidence.json"
+
+    def collect(ended: Ended) -> Ending:
+        jsonio.canonical(_read(made, INSPECTION_BYTES))
+        validating.keep_evidence(results.read_text(made, INSPECTION_BYTES).encode(), made.name)
+        return Ending(Run.State.SUCCEEDED)
+
+    words = ("--device", run.needs, "--out", str(made), "--family", *VALIDATED, *PROGRESS)
+    return Assignment(words, (), limits, collect, module="experiments.validate")
 
 
 def _as_object(hardware: Any) -> Any:

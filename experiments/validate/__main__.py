@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from experiments.commands.output import table, write_json
-from experiments.core.progress import Bar, silent
+from experiments.commands.output import progress_of, progress_option, table, write_json
 from experiments.core.units import human
 from experiments.validate.cells import SINGLE_DEVICE
 from experiments.validate.evidence import FAMILIES, validate
@@ -29,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = _parser().parse_args(arguments)
     if chosen.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    evidence = validate(chosen.device, Bar() if sys.stderr.isatty() else silent, chosen.family)
+    evidence = validate(chosen.device, progress_of(chosen), chosen.family)
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     write_json(evidence, chosen.out)
     print(table(("model", "policy", "status", "metric", "predicted", "measured", "error"), rows(evidence)))
@@ -53,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         default=["memory", "compilation"],
         help="of these families",
     )
+    progress_option(parser)
     return parser
 
 

@@ -52,6 +52,7 @@ OTHER_RULES = {
     "host_file": Rule(NONE_OF_THEM),
     "hosts:add": Rule(NONE_OF_THEM),
     "hosts:revoke": Rule(NONE_OF_THEM),
+    "hosts:validate": Rule(NONE_OF_THEM),
     "home": Rule(SIGNED_IN),
     "viewer": Rule(SIGNED_IN),
     "create_team": Rule(SIGNED_IN),

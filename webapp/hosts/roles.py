@@ -36,6 +36,7 @@ GRANTS: dict[str, str] = {
     "auditlog_logentry": "SELECT (id), INSERT",
     "django_content_type": "SELECT",
     "hosts_host": f"SELECT, UPDATE ({PRESENCE})",
+    "hosts_validation": "SELECT, INSERT",
     "runs_run": f"SELECT, INSERT, UPDATE ({LIFE})",
     "runs_rundocument": "SELECT (run_id), INSERT",
     "runs_runmetric": "SELECT (id), INSERT",

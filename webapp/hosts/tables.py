@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import django_tables2 as tables
+from django.template.loader import render_to_string
 from django.utils.html import format_html
 
 from experiments.core.metrics import METRICS
 from experiments.core.units import human
 from webapp import presentation
 from webapp.compare.listing import FigureColumn, Listing, MetricColumn, MomentColumn, StateColumn
+from webapp.hosts import validating
 from webapp.hosts.evidence import NOTHING, TIMES, Evidence, Line, shown_error
 from webapp.hosts.models import Host
+from webapp.runs.models import Run
 
 
 class HostTable(Listing):
@@ -58,15 +61,27 @@ class HostTable(Listing):
 
 @dataclass(frozen=True)
 class DeviceRow:
+    """A device of a host; ``validation`` is the last run that held simulated figures against it."""
+
+    host_id: int
     host: str
     name: str
     kind: str
     memory_bytes: int | None
+    validation: Run | None
 
 
 def device_rows(hosts: Iterable[Host]) -> list[DeviceRow]:
+    last = validating.last_runs()
     return [
-        DeviceRow(host.name, device["name"], device["kind"], device.get("memory_bytes"))
+        DeviceRow(
+            host.pk,
+            host.name,
+            device["name"],
+            device["kind"],
+            device.get("memory_bytes"),
+            last.get((host.name, device["kind"])),
+        )
         for host in hosts
         for device in host.devices
     ]
@@ -78,9 +93,17 @@ class DeviceTable(Listing):
     name = tables.Column(verbose_name="Device")
     kind = tables.Column(verbose_name="Kind")
     memory_bytes = FigureColumn(verbose_name="Memory", unit="bytes")
+    act = tables.Column(
+        accessor="host_id", verbose_name="Validated", orderable=False, exclude_from_export=True
+    )
 
     class Meta:
         prefix = "devices-"
+
+    def render_act(self, record: DeviceRow) -> str:
+        run = record.validation
+        about = {"device": record, "run": run, "is_living": run is not None and not run.is_final}
+        return render_to_string("hosts/validate.html", about, self.request)
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare.listing import asked_export
-from webapp.hosts import evidence, joining
+from webapp.hosts import evidence, joining, validating
 from webapp.hosts.forms import HostForm
 from webapp.hosts.models import Host, HostAccess
 from webapp.hosts.tables import (
@@ -68,6 +68,19 @@ def revoke(request: ProjectRequest, host: int) -> HttpResponse:
     joining.revoke(found)
     messages.success(request, f"{found.host} opens nothing any more; others take up its runs.")
     return redirect("hosts:index", team=request.team.slug, project=request.project.slug)
+
+
+@require_POST
+@in_project()
+def validate(request: ProjectRequest, host: int) -> HttpResponse:
+    """Have the host's devices of a kind validated, and look at the run."""
+    _require_administrator(request)
+    found = get_object_or_404(Host, pk=host)
+    kind = request.POST.get("kind", "")
+    if kind not in found.device_kinds:
+        raise Http404(f"{found} has no device of that kind")
+    run = validating.ask(request.project, request.user, found, kind)
+    return redirect("runs:run", team=request.team.slug, project=request.project.slug, run=run.pk)
 
 
 def _require_administrator(request: ProjectRequest) -> None:

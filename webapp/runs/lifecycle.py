@@ -95,7 +95,8 @@ def claimable(kinds: Collection[str], among: Q = EVERYTHING) -> QuerySet[Run]:
 @transaction.atomic
 def claim(host: Host, kinds: Collection[str], tier: str, among: Q = EVERYTHING) -> Claim | None:
     """Take the next run; two workers never take the same one."""
-    run = claimable(kinds, among).select_for_update(skip_locked=True, of=("self",)).first()
+    for_it = ~Q(spec__has_key=turns.HOST) | Q(**{f"spec__{turns.HOST}": host.name})
+    run = claimable(kinds, among & for_it).select_for_update(skip_locked=True, of=("self",)).first()
     if run is None:
         return None
     attempt = run.attempt + 1

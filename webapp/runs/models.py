@@ -135,6 +135,7 @@ class Run(models.Model):
         CAPTURE = "capture", "capture a step"
         PROFILE = "profile", "profile on a host"
         ADVISE = "advise", "look for the best plan"
+        VALIDATE = "validate", "validate a device"
 
     class State(models.TextChoices):
         QUEUED = "queued", "queued"

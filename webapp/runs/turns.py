@@ -22,6 +22,8 @@ from webapp.runs.models import Run
 PRIORITIES = {Run.Kind.INSPECT: 10, Run.Kind.ADVISE: 8, Run.Kind.CAPTURE: 5}
 #: Of a capture's spec: nobody waits for the law of a step's memory, which so takes its turn among policies.
 LAW = "law"
+#: Of a spec: the name of the one host that may carry the run out; any with the device where it says none.
+HOST = "host"
 #: What a run is charged by its policy's effort: about the seconds that it takes.
 COSTS = {AT_ONCE: 1, SECONDS: 10, MINUTES: 100}
 #: In which order queued runs are claimed.

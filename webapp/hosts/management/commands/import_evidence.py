@@ -6,19 +6,16 @@ catalog, those of ``suites --run --out`` in Tables.
 
 from __future__ import annotations
 
-import hashlib
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 
 from experiments.core import claim_evidence, jsonio, suite_evidence
 from experiments.core.errors import BadInput
-from webapp.hosts.models import Validation
+from webapp.hosts import validating
 from webapp.papers.shipped import import_verdicts
 from webapp.papers.shipped_suites import import_suites
 
@@ -42,18 +39,6 @@ class Command(BaseCommand):
             evidence = jsonio.loads(content, path.name)
             if isinstance(evidence, dict) and evidence.get("format") in FORMATS:
                 return FORMATS[evidence["format"]](evidence, path.name)
-            device, moment = evidence["device"], evidence["started"]
+            return validating.keep_evidence(content, path.name)
         except (OSError, BadInput) as error:
             raise CommandError(str(error)) from None
-        except (KeyError, TypeError):
-            raise CommandError(f"{path.name}: no evidence file: device and started are missing") from None
-        measured_at = parse_datetime(str(moment))
-        if measured_at is None:
-            raise CommandError(f"{path.name}: started {moment!r} is not a time")
-        if timezone.is_naive(measured_at):
-            measured_at = timezone.make_aware(measured_at)
-        _, made = Validation.objects.get_or_create(
-            sha256=hashlib.sha256(content).hexdigest(),
-            defaults={"device": str(device)[:120], "measured_at": measured_at, "evidence": evidence},
-        )
-        return made

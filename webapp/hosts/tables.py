@@ -94,7 +94,7 @@ class DeviceTable(Listing):
     kind = tables.Column(verbose_name="Kind")
     memory_bytes = FigureColumn(verbose_name="Memory", unit="bytes")
     act = tables.Column(
-        accessor="host_id", verbose_name="Validated", orderable=False, exclude_from_export=True
+        accessor="host_id", verbose_name="Validation", orderable=False, exclude_from_export=True
     )
 
     class Meta:

@@ -18,7 +18,8 @@ class Proxy:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.listener.getsockname()[1]
         self.passed = 0
-        self._cut = threading.Event()
+        self._cut, self._flows = threading.Event(), threading.Event()
+        self._flows.set()
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -28,8 +29,13 @@ class Proxy:
         for each in list(self._open):
             _end(each)
 
+    def freeze(self) -> None:
+        """Pass nothing on any more and end nothing: what a network does that lost a connection half."""
+        self._flows.clear()
+
     def mend(self) -> None:
         self._cut.clear()
+        self._flows.set()
 
     def close(self) -> None:
         self.cut()
@@ -63,6 +69,7 @@ class Proxy:
                 pause = self.delay + (len(chunk) / self.rate if self.rate else 0)
                 if pause:
                     time.sleep(pause)
+                self._flows.wait()
                 into.sendall(chunk)
                 self.passed += len(chunk)
         except OSError:

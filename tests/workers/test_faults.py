@@ -4,8 +4,11 @@ doubled.
 
 from __future__ import annotations
 
+import io
+import os
 import random
 import signal
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +20,8 @@ import redis
 from django.test import override_settings
 
 from tests.workers.crew import Crew, all_ended, command_line, project, queue_runs, told_of, until
+from webapp.artifacts.models import Artifact
+from webapp.artifacts.services import store_bytes
 from webapp.runs import lifecycle, queue
 from webapp.runs.models import Run, RunDocument, RunMetric
 from workers.embedded import Valkey
@@ -94,6 +99,38 @@ def test_fifty_kills_lose_no_run_and_double_none(crew: Crew) -> None:
         run.crashes + run.infrastructure_losses for run in ended
     )
     nothing_is_left(crew)
+
+
+@pytest.mark.slow
+def test_files_that_are_away_for_a_while_end_no_run(crew: Crew, tmp_path: Path) -> None:
+    """20 s with ``LAB_STORAGE_AWAY=20``. Runs that waited for a file succeed then, and so do those behind
+    them.
+    """
+    files = tmp_path / "var" / "files"
+    with override_settings(MEDIA_ROOT=files):
+        blobs = [store_bytes(io.BytesIO(f"trace {number}".encode())) for number in range(8)]
+    runs = queue_runs(project(), *[WORK] * 8)
+    for run, blob in zip(runs, blobs, strict=True):
+        run.artifact = Artifact.objects.create(
+            project=run.project, name=f"{blob.sha256}.csv", blob=blob, state="ready", kind="jobs"
+        )
+        run.save()
+    follower = queue_runs(runs[0].project, WORK)[0]
+    Run.objects.filter(pk=follower.pk).update(after=runs[0])
+    files.rename(tmp_path / "away")
+    crew.fork()
+    began = time.monotonic()
+    until(lambda: postponed(runs) == len(runs), 60, "each was tried and postponed")
+    time.sleep(max(0.0, float(os.environ.get("LAB_STORAGE_AWAY", "0")) - (time.monotonic() - began)))
+    assert {run.state for run in Run.objects.all()} <= {"queued", "running"}
+    (tmp_path / "away").rename(files)
+    until(lambda: all_ended([*runs, follower]), 120, "all ended")
+    assert set(Run.objects.values_list("state", "crashes")) == {("succeeded", 0)}
+    assert set(Artifact.objects.values_list("state", flat=True)) == {"ready"}
+
+
+def postponed(runs: list[Run]) -> int:
+    return Run.objects.filter(pk__in=[run.pk for run in runs], infrastructure_losses__gt=0).count()
 
 
 def test_each_misbehavior_ends_failed_with_its_cause_and_others_finish(crew: Crew) -> None:

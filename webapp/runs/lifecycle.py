@@ -224,8 +224,16 @@ def record_crash(claim: Claim, reason: str, diagnosis: Diagnosis, artifact: dict
     )
 
 
+def _shorten_waits() -> None:
+    """No lease and no pause ends later than one begun now: those that do are of a clock that was set back."""
+    longest = Now() + timedelta(seconds=LONGEST_PAUSE)
+    Run.objects.filter(state=Run.State.RUNNING, lease_until__gt=lease()).update(lease_until=lease())
+    Run.objects.filter(state=Run.State.QUEUED, not_before__gt=longest).update(not_before=longest)
+
+
 def reap() -> int:
     """Re-queue runs whose lease expired, end what waits in vain; the number of runs changed."""
+    _shorten_waits()
     expired = Run.objects.filter(state=Run.State.RUNNING, lease_until__lt=Now())
     cancelled = expired.filter(cancel_requested=True).update(
         state=Run.State.CANCELLED, reason="cancelled", finished_at=Now(), lease_until=None

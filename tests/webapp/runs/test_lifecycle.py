@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 
 import pytest
@@ -98,6 +99,27 @@ def test_a_run_that_began_to_wait_too_late_is_found_by_the_reaper(host: Host) ->
     lifecycle.reap()
     late.refresh_from_db()
     assert late.state == "failed"
+
+
+def test_a_clock_that_was_set_back_keeps_no_run_waiting_for_hours(host: Host, settings) -> None:  # type: ignore[no-untyped-def]
+    """Its lease and its pause would end hours from now: they last as long as any from then on."""
+    settings.RUN_LEASE_SECONDS = 0.3
+    taken, postponed = queue_runs(project(), "", "")
+    claimed(host)
+    assert lifecycle.postpone(claimed(host), "no network")
+    ahead = timezone.now() + timedelta(hours=5)
+    Run.objects.filter(pk=taken.pk).update(lease_until=ahead)
+    Run.objects.filter(pk=postponed.pk).update(not_before=ahead)
+    assert lifecycle.reap() == 0
+    taken.refresh_from_db()
+    postponed.refresh_from_db()
+    assert taken.lease_until is not None and taken.lease_until < ahead
+    assert postponed.not_before is not None
+    assert postponed.not_before - timezone.now() <= timedelta(seconds=lifecycle.LONGEST_PAUSE)
+    time.sleep(0.35)
+    assert lifecycle.reap() == 1
+    taken.refresh_from_db()
+    assert (taken.state, taken.infrastructure_losses) == ("queued", 1)
 
 
 def test_three_crashes_fail_a_run_but_losses_do_not_count(host: Host) -> None:

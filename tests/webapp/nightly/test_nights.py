@@ -11,6 +11,8 @@ import pytest
 from django.db import connection
 from django.test import Client
 from django_celery_beat.models import PeriodicTask
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from experiments.core.suites import Suite, is_users, load_suite, suite_names
 from tests.webapp import cast
@@ -121,6 +123,26 @@ def test_a_late_message_is_made_up_for_but_not_into_the_day(nightly: Schedule) -
     assert [night.slot for night in Night.objects.all()] == [SLOT]
     services.tick_due(SLOT + timedelta(days=1, hours=7))
     assert Night.objects.count() == 1
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.integers(0, 95), st.integers(-12 * 60, 12 * 60), max_size=5))
+def test_whatever_the_clock_does_no_slot_runs_twice_and_none_that_it_passed_is_missed(
+    nightly: Schedule, jumps: dict[int, int]
+) -> None:
+    """Beat looks every hour of four days; ``jumps`` are minutes by which the clock is set at some of them.
+    The days are those on which Berlin and New York change their time.
+    """
+    for day in (datetime(2026, 3, 28, 12, tzinfo=UTC), datetime(2026, 10, 31, 12, tzinfo=UTC)):
+        Night.objects.all().delete()
+        now, due = day, set()
+        for look in range(96):
+            now += timedelta(minutes=60 + jumps.get(look, 0))
+            services.tick_due(now)
+            slot = services.last_slot(nightly, now)
+            due |= {slot} if now - slot < services.GRACE else set()
+        assert sorted(Night.objects.values_list("slot", flat=True)) == sorted(due)
+        assert {slot.hour for slot in due} <= {2}
 
 
 def test_a_new_schedule_makes_up_for_no_slot_before_it(nightly: Schedule) -> None:

@@ -15,6 +15,7 @@ from labtools import (
     control,
     deployment,
     doctor,
+    harden,
     installation,
     listening,
     remote,
@@ -65,10 +66,8 @@ def dispatch(options: argparse.Namespace, extra: Sequence[str], arguments: Seque
             return deployment.write_environment(layout, options.name, options.hosts)
         case "worker":
             return worker.worker(layout, options, arguments)
-        case "test":
-            return testing.run(layout, options.fast, extra, arguments)
-        case "walks":
-            return testing.walk(layout, options.letters, arguments)
+        case "test" | "walks" | "harden":
+            return dispatch_tests(layout, options, extra, arguments)
         case "status":
             return control.status(layout)
         case "stop":
@@ -85,6 +84,19 @@ def dispatch(options: argparse.Namespace, extra: Sequence[str], arguments: Seque
             return backup.restore(layout, options.file, options.replace)
         case _:
             return dispatch_to_server(layout, options)
+
+
+def dispatch_tests(
+    layout: Layout, options: argparse.Namespace, extra: Sequence[str], arguments: Sequence[str]
+) -> int:
+    """The commands that check the code itself."""
+    match options.command:
+        case "test":
+            return testing.run(layout, options.fast, extra, arguments)
+        case "walks":
+            return testing.walk(layout, options.letters, arguments)
+        case _:
+            return harden.harden(layout, options.names, options.out, arguments)
 
 
 def dispatch_to_server(layout: Layout, options: argparse.Namespace) -> int:
@@ -111,6 +123,9 @@ def parser() -> argparse.ArgumentParser:
     test.add_argument("--fast", action="store_true", help="leave out the tests marked slow")
     walks = commands.add_parser("walks", help="walk the first hour in a browser; prints clicks and seconds")
     walks.add_argument("letters", nargs="*", type=walk_letter, metavar="LETTER", help="these only")
+    long = commands.add_parser("harden", help="the long versions of tests of faults, walls and hosts; hours")
+    long.add_argument("names", nargs="*", type=check_name, metavar="CHECK", help=", ".join(harden.CHECKS))
+    long.add_argument("--out", type=Path, metavar="FILE", default=Path("docs/evidence/harden.json"))
     commands.add_parser("status", help="what runs; exit code 3 where nothing does")
     commands.add_parser("stop", help="end the lab that runs in this checkout")
     check = commands.add_parser("doctor", help="look for what would stop a start")
@@ -183,6 +198,12 @@ def index_address(text: str) -> str:
 def walk_letter(text: str) -> str:
     if len(text) != 1 or text not in testing.WALKS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a walk ({', '.join(testing.WALKS)})")
+    return text
+
+
+def check_name(text: str) -> str:
+    if text not in harden.CHECKS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a check ({', '.join(harden.CHECKS)})")
     return text
 
 

@@ -41,13 +41,13 @@ class Result:
 
 
 def run(layout: Layout, fast: bool, pytest_arguments: Sequence[str], arguments: Sequence[str]) -> int:
-    _prepare(layout, arguments)
+    prepare(layout, arguments)
     began = time.monotonic()
     executor = ThreadPoolExecutor(1)
     try:
         types = executor.submit(_carry_out, layout, type_check(layout), os.environ, quiet=True)
         results = [_carry_out(layout, step, os.environ) for step in style_checks(layout)]
-        tests = _tests(layout, fast, pytest_arguments)
+        tests = run_tests(layout, pytest_arguments, fast)
         results += [types.result(), tests]
     finally:
         processes.end_descendants()
@@ -56,15 +56,16 @@ def run(layout: Layout, fast: bool, pytest_arguments: Sequence[str], arguments: 
 
 def walk(layout: Layout, letters: Sequence[str], arguments: Sequence[str]) -> int:
     """Walk the first hour in a browser, each walk to its end, and print its clicks and seconds."""
-    _prepare(layout, arguments)
+    prepare(layout, arguments)
     os.environ["LAB_WALKS"] = "".join(letters) or WALKS
     try:
-        return _tests(layout, False, ["tests/webapp/walks"]).code
+        return run_tests(layout, ["tests/webapp/walks"]).code
     finally:
         processes.end_descendants()
 
 
-def _prepare(layout: Layout, arguments: Sequence[str]) -> None:
+def prepare(layout: Layout, arguments: Sequence[str]) -> None:
+    """Make the environment of the tests and go on inside it."""
     layout.make()
     installation.ensure(layout, installation.RUNTIME_AND_TESTS, torch_index=os.environ.get("LAB_TORCH_INDEX"))
     installation.continue_inside(layout, arguments)
@@ -100,7 +101,8 @@ def report(results: Sequence[Result], seconds: float) -> int:
     return 1 if failed else 0
 
 
-def _tests(layout: Layout, fast: bool, extra: Sequence[str]) -> Result:
+def run_tests(layout: Layout, extra: Sequence[str], fast: bool = False) -> Result:
+    """Carry out all tests, or those that pytest is asked for by ``extra``, against servers of their own."""
     from workers.services import temporary_servers
 
     command = [str(layout.python), "-m", "pytest", "--durations=15"]

@@ -9,12 +9,13 @@ import logging
 import os
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError, close_old_connections
+from django.db import InterfaceError, OperationalError, close_old_connections, transaction
 from django.db.models import Q
 
 from experiments.core import dashboard
@@ -70,16 +71,22 @@ class Supervisor:
         return done
 
     def carry_out_one(self) -> bool:
-        with free_devices(self.devices, Path(settings.VAR) / "devices") as free:
+        with free_devices(self.devices, Path(settings.VAR) / "devices") as free, ExitStack() as in_hand:
 
+            @transaction.atomic
             def claim_next(now: Q) -> Claim | None:
-                return lifecycle.claim(self.host, list(free), self.tier, self.among & now)
+                claim = lifecycle.claim(self.host, list(free), self.tier, self.among & now)
+                if (
+                    claim is not None
+                ):  # before others see the claim: whenever this worker is killed, it is told
+                    in_hand.enter_context(held.hold(claim))
+                return claim
 
             with self.cores.occupy(claim_next) as tenant:
                 if tenant is None:
                     return False
                 device = free.keep(tenant.claim.run.needs)  # the others are free for other slots meanwhile
-                with held.hold(tenant.claim), scratch.folder() as work:
+                with scratch.folder() as work:
                     self._carry_out(tenant, work, device)
             return True
 

@@ -38,6 +38,10 @@ def test_no_command_shows_the_commands() -> None:
         (["up", "--port", "0"], "'0' is not a port (1 to 65535)"),
         (["up", "--port", "web"], "'web' is not a port (1 to 65535)"),
         (["walks", "z"], "'z' is not a walk (a, b, c, d, e, f)"),
+        (
+            ["harden", "luck"],
+            "'luck' is not a check (storage, database, walls, requests, two-hosts, planted)",
+        ),
         (["up", "--workers", "0"], "'0' is not a number of workers (1 to 256)"),
         (["up", "--torch-index", "cpu"], "'cpu' is not the address of a package index (https://...)"),
         (["stop", "--now"], "unknown argument: --now"),

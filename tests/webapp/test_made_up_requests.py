@@ -12,6 +12,7 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+from tests import figures
 from tests.webapp.api.test_api import SPEC, outcome_of
 from tests.webapp.asker import Asker
 from tests.webapp.made_up_requests import MadeUp, requests
@@ -91,5 +92,6 @@ def test_no_request_makes_the_server_fail(lab: Populated) -> None:
 
     send()
     tell(statuses)
+    figures.tell(requests=statuses.total(), answered=dict(sorted(statuses.items())))
     assert not broken, "\n\n".join(f"{made}\n{cause}" for cause, made in broken.items())
     assert statuses[200] > HOW_MANY / 20

@@ -24,6 +24,14 @@ from workers.dispatcher import Dispatcher
 Dispatcher(2).start()
 threading.Event().wait()
 """
+#: Ends as by ``kill -9`` at the first moment at which others see what it has claimed.
+STRICKEN = (
+    """
+import os, signal
+os.getloadavg = lambda: os.kill(os.getpid(), signal.SIGKILL)
+"""
+    + WORKER
+)
 #: Has everything loaded that a worker needs, and forks one for each line it reads, as Celery's parent does.
 PARENT = """
 import os, signal, sys, threading
@@ -63,10 +71,10 @@ class Crew:
     workers: list[Worker] = field(default_factory=list)
     _parent: subprocess.Popen[bytes] | None = None
 
-    def hire(self, count: int = 1, **settings: str) -> None:
+    def hire(self, count: int = 1, program: str = WORKER, **settings: str) -> None:
         """Start ``count`` workers, with environment variables that only they get."""
         for _ in range(count):
-            self.workers.append(self._start({**self.environment, **settings}, WORKER))
+            self.workers.append(self._start({**self.environment, **settings}, program))
 
     def fork(self, count: int = 1) -> None:
         """Start ``count`` workers below a parent that is started with the first: for a test that has many."""

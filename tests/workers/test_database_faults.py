@@ -1,22 +1,21 @@
 """The network between workers and database fails in mid-transaction: no run is lost and none is doubled.
 
-``LAB_DATABASE_FAULTS=200`` for many; ``LAB_DATABASE_FAULTS_REPORT`` names a file for the figures.
+``LAB_DATABASE_FAULTS=200`` for many.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from django.db import connection
 from django.db.models import Sum
 
+from tests.figures import tell
 from tests.proxy import Proxy
 from tests.workers.crew import Crew, all_ended, project, queue_runs, until
 from webapp.runs import lifecycle
@@ -69,7 +68,6 @@ def test_a_network_that_fails_in_mid_transaction_loses_no_run_and_doubles_none(
     runs = queue_runs(project(), *[WORK] * 20)
     crew.fork(2)
     done: list[str] = []
-    began = time.monotonic()
     while len(done) < FAULTS:
         # In the midst of claims, renewals and results alike.
         time.sleep(dice.random())
@@ -81,19 +79,15 @@ def test_a_network_that_fails_in_mid_transaction_loses_no_run_and_doubles_none(
             runs += queue_runs(runs[0].project, *[WORK] * 10)
     until(lambda: lifecycle.reap() >= 0 and all_ended(runs), LIMIT, "every run ended")
     ended = Run.objects.filter(pk__in=[run.pk for run in runs])
-    report(done, len(runs), time.monotonic() - began)
+    report(done, len(runs))
     assert Counter(ended.values_list("state", "crashes")) == {("succeeded", 0): len(runs)}
     assert RunDocument.objects.count() == RunMetric.objects.count() == len(runs)
     told = ended.aggregate(attempts=Sum("attempt"), losses=Sum("infrastructure_losses"))
     assert told["attempts"] == len(runs) + told["losses"]
 
 
-def report(done: list[str], runs: int, seconds: float) -> None:
-    if "LAB_DATABASE_FAULTS_REPORT" in os.environ:
-        losses = Run.objects.aggregate(losses=Sum("infrastructure_losses"))["losses"]
-        states = Counter(Run.objects.values_list("state", flat=True))
-        told = {"faults": Counter(done), "runs": runs, "ended": states, "attempts lost": losses}
-        told["doubled"] = RunDocument.objects.count() - states["succeeded"]
-        Path(os.environ["LAB_DATABASE_FAULTS_REPORT"]).write_text(
-            json.dumps({**told, "seconds": round(seconds)})
-        )
+def report(done: list[str], runs: int) -> None:
+    losses = Run.objects.aggregate(losses=Sum("infrastructure_losses"))["losses"]
+    states = Counter(Run.objects.values_list("state", flat=True))
+    told = {"runs": runs, "ended": states, "attempts lost and taken up again": losses}
+    tell(faults=Counter(done), **told, doubled=RunDocument.objects.count() - states["succeeded"])

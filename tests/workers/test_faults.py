@@ -10,6 +10,7 @@ import random
 import signal
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 import redis
 from django.test import override_settings
 
+from tests.figures import tell
 from tests.workers.crew import Crew, all_ended, command_line, project, queue_runs, told_of, until
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import store_bytes
@@ -123,10 +125,16 @@ def test_files_that_are_away_for_a_while_end_no_run(crew: Crew, tmp_path: Path) 
     until(lambda: postponed(runs) == len(runs), 60, "each was tried and postponed")
     time.sleep(max(0.0, float(os.environ.get("LAB_STORAGE_AWAY", "0")) - (time.monotonic() - began)))
     assert {run.state for run in Run.objects.all()} <= {"queued", "running"}
+    away = time.monotonic() - began
     (tmp_path / "away").rename(files)
     until(lambda: all_ended([*runs, follower]), 120, "all ended")
+    tell(**{"seconds away": round(away), "runs": 9, "postponed": postponed(runs), "ended": states()})
     assert set(Run.objects.values_list("state", "crashes")) == {("succeeded", 0)}
     assert set(Artifact.objects.values_list("state", flat=True)) == {"ready"}
+
+
+def states() -> dict[str, int]:
+    return Counter(Run.objects.values_list("state", flat=True))
 
 
 def postponed(runs: list[Run]) -> int:

@@ -1,8 +1,7 @@
 """The proof that hosts may be elsewhere: two folders, two caches, one host behind a slow network that is cut,
 its worker killed in mid-run. Nothing is rejected, nothing lost, every figure as on one host.
 
-The suite carries out a small share; ``LAB_TWO_HOSTS=50,200`` the whole (uploads, runs), with its figures in a
-file that ``LAB_TWO_HOSTS_REPORT`` names.
+The suite carries out a small share; ``LAB_TWO_HOSTS=50,200`` the whole (uploads, runs).
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from django.db.models import Sum
 from experiments.core import jsonio
 from experiments.core.spec import load_outcome, load_spec
 from experiments.run import run as carry_out
+from tests.figures import tell
 from tests.webapp.cast import Cast, make_cast
 from tests.workers.crew import all_ended, until
 from tests.workers.far import Lab
@@ -168,8 +168,7 @@ def report(found: Counter[tuple[str, str, str]], seconds: float, losses: int) ->
         "attempts lost and taken up again": losses,
         "ended": {" ".join(key): count for key, count in sorted(found.items())},
     }
-    if "LAB_TWO_HOSTS_REPORT" in os.environ:
-        Path(os.environ["LAB_TWO_HOSTS_REPORT"]).write_text(json.dumps(told, indent=1))
+    tell(**told)
 
 
 def unlike(state: str) -> list[tuple[str, ...]]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from torch.nn import functional as F  # noqa: E402
 
 from experiments.compilation.live.backends.base import Compiled, Task  # noqa: E402
 from experiments.compilation.live.verify import verify  # noqa: E402
+from tests.figures import tell  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -290,25 +292,36 @@ def plans(draw: Any) -> tuple[list[Line], tuple[int, int, int], list[Line], int,
     return draw(LINES), reads, draw(LINES), draw(st.integers(0, 99)), draw(st.booleans()), draw(NUMBERS)
 
 
+@pytest.fixture
+def judgments(request: pytest.FixtureRequest) -> Iterator[Counter[str]]:
+    """How many of a test's programs were accepted and rejected."""
+    found: Counter[str] = Counter()
+    yield found
+    tell(**{request.node.name.removeprefix("test_"): dict(found)})
+
+
 @pytest.mark.parametrize("name", sorted(RIGHT))
 @DRAWN
 @given(plans())
-def test_no_right_rewrite_is_rejected(name: str, plan: Any) -> None:
+def test_no_right_rewrite_is_rejected(judgments: Counter[str], name: str, plan: Any) -> None:
     before, reads, after, seed, training, which = plan
     ways = RIGHT[name]
     plain, candidate, x = programs(before, (name, *reads), after, ways[which % len(ways)], seed)
     found = judged(plain, candidate, x, training)
+    judgments["accepted" if found.ok else "rejected"] += 1
     assert found.ok, found.counterexample
 
 
 @pytest.mark.parametrize("kind", [*sorted(WRONG), "only the gradient is wrong"])
 @DRAWN
 @given(plans())
-def test_no_wrong_rewrite_is_accepted(kind: str, plan: Any) -> None:
+def test_no_wrong_rewrite_is_accepted(judgments: Counter[str], kind: str, plan: Any) -> None:
     before, reads, after, seed, training, which = plan
     ways = WRONG.get(kind, DETACHED)
     training = training or ways is DETACHED
     name, planted = ways[which % len(ways)]
     plain, candidate, x = programs(before, (name, *reads), after, planted, seed)
     assume(differs(plain, candidate, x, training))
-    assert not judged(plain, candidate, x, training).ok
+    found = judged(plain, candidate, x, training)
+    judgments["accepted" if found.ok else "rejected"] += 1
+    assert not found.ok

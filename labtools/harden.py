@@ -1,0 +1,136 @@
+"""`./lab harden`: the long versions of tests that the suite carries out in short, their figures in a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from labtools import processes, testing
+from labtools.layout import Layout
+from labtools.problems import Problem
+
+FORMAT = "mlsys-harden-1"
+#: Names the file to which tests add what they measured (tests/figures.py).
+REPORT = "LAB_HARDEN_REPORT"
+
+
+@dataclass(frozen=True)
+class Check:
+    """``asked`` is what must hold, ``tests`` are pytest's arguments, ``environment`` makes them long."""
+
+    asked: str
+    tests: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+CHECKS = {
+    "storage": Check(
+        "files away for 20 s: no run fails, none is rejected",
+        ("tests/workers/test_faults.py", "-k", "away_for_a_while"),
+        {"LAB_STORAGE_AWAY": "20"},
+    ),
+    "database": Check(
+        "200 faults between workers and database: no run lost, none doubled",
+        ("tests/workers/test_database_faults.py",),
+        {"LAB_DATABASE_FAULTS": "200"},
+    ),
+    "walls": Check(
+        "1,024 processes and 16 GiB on disk, in each tier, as root and as a user: stopped, nothing reached",
+        ("tests/workers/test_walls.py",),
+        {"LAB_PROBE_PROCESSES": "1024", "LAB_PROBE_DISK_BYTES": str(16 * 2**30)},
+    ),
+    "requests": Check(
+        "20,000 made-up requests: none answered by 5xx",
+        ("tests/webapp/test_made_up_requests.py",),
+        {"MADE_UP_REQUESTS": "20000"},
+    ),
+    "two-hosts": Check(
+        "50 uploads and 200 runs on two hosts, one slow, cut and killed: none rejected or lost, same bytes",
+        ("tests/workers/test_two_hosts.py",),
+        {"LAB_TWO_HOSTS": "50,200"},
+    ),
+    "planted": Check(
+        "500 drawn modules of each kind: no wrong rewrite accepted, no right one rejected",
+        ("tests/experiments/compilation/test_planted.py",),
+        {"LAB_PLANTED": "500"},
+    ),
+}
+
+
+def harden(layout: Layout, names: Sequence[str], out: Path, arguments: Sequence[str]) -> int:
+    """Carry out the checks of ``names`` (all where there are none); 1 where one of them does not hold.
+
+    What the file says of others stays; it is written anew after each.
+    """
+    chosen = list(names) or list(CHECKS)
+    known = _read(out)
+    testing.prepare(layout, arguments)
+    try:
+        for name in chosen:
+            known[name] = {"name": name, **_carry_out(layout, CHECKS[name])}
+            told = {"format": FORMAT, "checks": list(known.values())}
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_text(json.dumps(told, indent=1) + "\n")
+    finally:
+        processes.end_descendants()
+    rows = [known[name] for name in chosen]
+    print("\n" + "\n".join(map(_line, rows)) + f"\nwritten to {out}", flush=True)
+    return int(any(row["verdict"] != "holds" for row in rows))
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    """What the file says so far, by check."""
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text())
+        if found["format"] == FORMAT:
+            return {row["name"]: row for row in found["checks"]}
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise Problem(f"{path} holds something else", "name another file with --out")
+
+
+def _carry_out(layout: Layout, check: Check) -> dict[str, Any]:
+    began, load = time.monotonic(), os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "figures.jsonl"
+        os.environ.update({**check.environment, REPORT: str(report)})
+        try:
+            result = testing.run_tests(layout, (*check.tests, "--timeout=0"))
+        finally:
+            for name in (*check.environment, REPORT):
+                os.environ.pop(name, None)
+        lines = report.read_text().splitlines() if report.exists() else []
+    return {
+        "asked": check.asked,
+        "verdict": "holds" if result.code == 0 else "does not hold",
+        "figures": {name: value for line in lines for name, value in json.loads(line).items()},
+        "tests": result.closing_line.strip("= "),
+        "environment": dict(check.environment),
+        "seconds": round(time.monotonic() - began),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "revision": _revision(layout),
+        "host": {"system": platform.platform(), "cores": testing.cores(), "load before": round(load, 2)},
+    }
+
+
+def _revision(layout: Layout) -> str:
+    asked = ["git", "-C", str(layout.root), "rev-parse", "HEAD"]
+    found = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return found.stdout.strip() if found.returncode == 0 else ""
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    figures = ", ".join(f"{name} {value}" for name, value in row["figures"].items())
+    head = f"{row['name']:<10} {row['verdict']:<14} {row['seconds']:>6} s  {row['asked']}"
+    return f"{head}\n{'':<11}{figures or row['tests']}"

@@ -43,6 +43,16 @@ CHECKS = {
         ("tests/workers/test_database_faults.py",),
         {"LAB_DATABASE_FAULTS": "200"},
     ),
+    "restarts": Check(
+        "a worker killed 20 times: its run is at work again within 7 s (p95)",
+        ("tests/setup/test_whole_lab.py",),
+        {"LAB_RESTARTS": "20"},
+    ),
+    "soak": Check(
+        "5,000 short runs: less than 10 % growth of the worker's memory, nothing held open, no orphan file",
+        ("tests/workers/test_soak.py",),
+        {"LAB_SOAK": "5000"},
+    ),
     "walls": Check(
         "1,024 processes and 16 GiB on disk, in each tier, as root and as a user: stopped, nothing reached",
         ("tests/workers/test_walls.py",),

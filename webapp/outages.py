@@ -29,8 +29,9 @@ RETRY_SECONDS = 5
 #: How long is slept between two tries to reach the database (seconds).
 PAUSE_SECONDS = 0.2
 READING = ("GET", "HEAD", "OPTIONS")
-#: What Postgres says of itself when it cannot serve: the connection, its end, its start, no more connections.
-AWAY = ("08", "57P01", "57P02", "57P03", "53300")
+#: What Postgres says of itself when it cannot serve: the connection, its end, its start, a full disk, no more
+#: connections.
+AWAY = ("08", "57P01", "57P02", "57P03", "53100", "53300")
 #: What a file system says whose disk is full or whose server is gone.
 STORAGE_AWAY = frozenset(
     (errno.EIO, errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN)

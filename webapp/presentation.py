@@ -41,6 +41,7 @@ STATE_MARKS: Mapping[str, str] = {
     "infeasible": "▽",
     "up": "✓",
     "away": "✗",
+    "claims nothing": "✗",
     "reproduced": "✓",
     "reproduced by proxy": "✓",
     "direction only": "≈",

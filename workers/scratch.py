@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from django.conf import settings
+
 PREFIX = "trial-"
 #: A younger folder may have been made but not locked yet (seconds).
 YOUNG_SECONDS = 60.0
@@ -36,6 +38,21 @@ def folder() -> Iterator[Path]:
             yield work
     finally:
         remove(outer)
+
+
+def lack_of_room(least: int, given_back: int = 0) -> str:
+    """Why this host can carry out no trial: less than ``least`` bytes are free on the disk of trials, once
+    ``given_back`` bytes are free again, or on that of the worker's own files. Empty where there is room.
+    """
+    trials = Path(tempfile.gettempdir())
+    for name, folder in (("trials", trials), ("the worker's files", Path(settings.VAR))):
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        free = shutil.disk_usage(there).free
+        if there.stat().st_dev == trials.stat().st_dev:
+            free += given_back
+        if free < least:
+            return f"the disk of {name} is full ({free / 2**20:.0f} MiB free)"
+    return ""
 
 
 def remove(folder: Path) -> None:

@@ -4,6 +4,7 @@ once.
 
 from __future__ import annotations
 
+import errno
 import functools
 import logging
 import os
@@ -35,6 +36,7 @@ from workers.keeping import keep
 from workers.sandbox import Cell
 from workers.sources import Unusable
 from workers.trial import Ended, Trial, Watch
+from workers.usage import bytes_of_files
 
 CANCELLED, TAKEN_OVER, STOPPING = "cancelled", "taken over by another worker", "the worker stops"
 PAUSED = "paused: a measured run has the host's cores"
@@ -71,6 +73,8 @@ class Supervisor:
         return done
 
     def carry_out_one(self) -> bool:
+        if scratch.lack_of_room(settings.TRIAL_ROOM_BYTES):
+            return False  # the host's heartbeat says why
         with free_devices(self.devices, Path(settings.VAR) / "devices") as free, ExitStack() as in_hand:
 
             @transaction.atomic
@@ -86,11 +90,20 @@ class Supervisor:
                 if tenant is None:
                     return False
                 device = free.keep(tenant.claim.run.needs)  # the others are free for other slots meanwhile
-                with scratch.folder() as work:
-                    self._carry_out(tenant, work, device)
+                self._carry_out(tenant, device)
             return True
 
-    def _carry_out(self, tenant: Tenant, work: Path, device: Device | None) -> None:
+    def _carry_out(self, tenant: Tenant, device: Device | None) -> None:
+        claim = tenant.claim
+        try:
+            with scratch.folder() as work:
+                self._try(tenant, work, device)
+        except LOSSES as error:
+            why = _explain_loss(claim.run, error)
+            self._write(claim, lambda: lifecycle.postpone(claim, why))
+
+    def _try(self, tenant: Tenant, work: Path, device: Device | None) -> None:
+        """Raises one of ``LOSSES`` where it is no fault of the run that it cannot be carried out now."""
         claim = tenant.claim
         try:
             with keep(claim):
@@ -98,10 +111,6 @@ class Supervisor:
         except Unusable as error:
             ending = _failure(claim.run, Run.State.FAILED, str(error))
             self._write(claim, lambda: lifecycle.finish(claim, ending))
-            return
-        except LOSSES as error:
-            why = _explain_loss(claim.run, error)
-            self._write(claim, lambda: lifecycle.postpone(claim, why))
             return
         if isinstance(given, Waits):
             lifecycle.wait_for(claim, given.needed)
@@ -112,6 +121,8 @@ class Supervisor:
         environment = self._environment(work, device, threads)
         trial = Trial(given.command, cell, given.limits, environment, given.stdout)
         ended = trial.run(self._watch(tenant))
+        if ended.exit_code != 0 and not ended.cause:
+            _require_room(work)
         with keep(claim):
             self._write(claim, lambda: conclude(tenant, given, ended))
 
@@ -219,12 +230,18 @@ def _ending(run: Run, given: Assignment, ended: Ended) -> Ending:
         return _failure(run, Run.State.FAILED, f"ended with exit code {ended.exit_code}: {said}")
 
 
+def _require_room(work: Path) -> None:
+    """A trial that failed beside a full disk, which it did not fill itself, may have failed for that."""
+    if why := scratch.lack_of_room(settings.TRIAL_ROOM_BYTES, bytes_of_files(work)):
+        raise OSError(errno.ENOSPC, why)
+
+
 def _explain_loss(run: Run, error: Exception) -> str:
     """What went wrong here, for the run's page; where it did is for the log alone."""
     log.warning("run %s is tried again: %s", run.pk, error)
     if isinstance(error, files.Unavailable):
         return f"the file of {run.artifact} cannot be had now" if run.artifact else "a file cannot be had now"
-    return (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _failure(run: Run, state: str, reason: str) -> Ending:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from workers import process_tree
@@ -58,22 +60,32 @@ def excess_of_files(folder: Path, elsewhere: int, limit: int) -> str:
     """Whether what lies below ``folder``, with the bytes ``elsewhere``, is more than ``limit`` bytes, or too
     many files or too deep to be told.
     """
-    total, files = elsewhere, 0
-    todo = [(str(folder), 0)]
-    while todo:
-        path, depth = todo.pop()
+    total = elsewhere
+    for files, (depth, about) in enumerate(_below(folder), 1):
         if depth > MOST_DEPTH:
             return f"nested folders more than {MOST_DEPTH} deep"
-        for name, about in _entries(path):
-            files += 1
-            total += about.st_blocks * BLOCK
-            if stat.S_ISDIR(about.st_mode):
-                todo.append((f"{path}/{name}", depth + 1))
+        total += about.st_blocks * BLOCK
         if files > MOST_FILES:
             return f"made more than {MOST_FILES:,} files"
         if total > limit:
             return f"wrote more than {limit / 2**30:.3g} GiB of files"
     return ""
+
+
+def bytes_of_files(folder: Path) -> int:
+    """What the first ``MOST_FILES`` files and folders below ``folder`` take on its disk."""
+    return sum(about.st_blocks * BLOCK for _, about in islice(_below(folder), MOST_FILES))
+
+
+def _below(folder: Path) -> Iterator[tuple[int, os.stat_result]]:
+    """Everything below, and in how many folders it lies."""
+    todo = [(str(folder), 1)]
+    while todo:
+        path, depth = todo.pop()
+        for name, about in _entries(path):
+            yield depth, about
+            if stat.S_ISDIR(about.st_mode):
+                todo.append((f"{path}/{name}", depth + 1))
 
 
 def unlinked_bytes(pids: list[int]) -> int:

@@ -104,6 +104,9 @@ def test_a_connection_that_ends_inside_a_transaction_is_an_outage_and_a_wrong_st
         cursor.execute("SET LOCAL statement_timeout = 20")
         cursor.execute("SELECT pg_sleep(2)")
     assert outage_of(late.value) == "", "a statement that took too long: the database is there"
+    with pytest.raises(DatabaseError) as full, connection.cursor() as cursor:
+        cursor.execute("DO $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$")
+    assert outage_of(full.value) == "database", "its disk is full"
 
 
 @pytest.mark.django_db

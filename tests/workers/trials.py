@@ -97,6 +97,11 @@ def behave(what: str, argument: str, progress: int) -> None:
     elif what == "work":
         for _ in range(int(float(argument) * 100)):
             time.sleep(0.01)
+    elif what == "write":
+        time.sleep(1.0)
+        with open("written", "wb", buffering=0) as file:
+            for _ in range(int(argument)):
+                file.write(bytes(MEBIBYTE))
     elif what == "exit":
         sys.stderr.write("error: spec.policy: 'nonsense' is not a policy\n")
         sys.exit(int(argument))

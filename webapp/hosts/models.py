@@ -32,6 +32,7 @@ class Host(models.Model):
     slots = models.PositiveIntegerField(default=1)
     registered_at = models.DateTimeField(auto_now_add=True)
     heartbeat_at = models.DateTimeField(default=timezone.now)
+    trouble = models.CharField(max_length=200, blank=True, help_text="why it claims nothing now")
     role = models.CharField(max_length=63, blank=True, help_text="database role of one that joined")
 
     objects = HostQuerySet.as_manager()

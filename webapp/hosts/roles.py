@@ -25,7 +25,8 @@ LIFE = (
 )
 FOUND = "state, kind, format, reason, summary, assumed, warnings, blob_id, project_id, name, created_at"
 PRESENCE = (
-    "device_kinds, devices, cores, memory_bytes, versions, sandbox_tier, slots, heartbeat_at, registered_at"
+    "device_kinds, devices, cores, memory_bytes, versions, sandbox_tier, slots, trouble, heartbeat_at, "
+    "registered_at"
 )
 GRANTS: dict[str, str] = {
     "accounts_project": "SELECT",

@@ -14,5 +14,6 @@ def register(name: str, facts: dict[str, Any]) -> Host:
     return Host.objects.update_or_create(name=name, defaults={**facts, "heartbeat_at": timezone.now()})[0]
 
 
-def heartbeat(host: Host) -> None:
-    Host.objects.filter(pk=host.pk).update(heartbeat_at=timezone.now())
+def heartbeat(host: Host, trouble: str = "") -> None:
+    """The host lives; ``trouble`` says why it claims nothing now."""
+    Host.objects.filter(pk=host.pk).update(heartbeat_at=timezone.now(), trouble=trouble[:200])

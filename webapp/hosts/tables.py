@@ -40,11 +40,14 @@ class HostTable(Listing):
         order_by = "name"
         row_attrs = {"id": lambda record: f"host-{record.pk}"}
 
-    def render_is_up(self, value: bool) -> Any:
-        return presentation.state_badge(self.value_is_up(value))
+    def render_is_up(self, record: Host) -> Any:
+        told = self.value_is_up(record)
+        return presentation.state_badge(told.partition(":")[0], told)
 
-    def value_is_up(self, value: bool) -> str:
-        return "up" if value else "away"
+    def value_is_up(self, record: Host) -> str:
+        if not record.is_up:
+            return "away"
+        return f"claims nothing: {record.trouble}" if record.trouble else "up"
 
     def render_busy(self, value: int, record: Host) -> str:
         return f"{value} of {record.slots} slot{'s' if record.slots != 1 else ''}"

@@ -247,6 +247,8 @@ TRIAL_MEMORY_BYTES = int(os.environ.get("TRIAL_MEMORY_BYTES", 0))
 #: Processes with their threads (0: as many as is usual for this host's cores) and bytes of files of a trial.
 TRIAL_PROCESSES = int(os.environ.get("TRIAL_PROCESSES", 0))
 TRIAL_DISK_BYTES = int(os.environ.get("TRIAL_DISK_BYTES", 16 * 2**30))
+#: What must be free on the disk of trials' folders, else a worker claims nothing (bytes).
+TRIAL_ROOM_BYTES = int(os.environ.get("TRIAL_ROOM_BYTES", 2**28))
 #: Whether a worker that is root may start trials where nothing but limits can be put around them.
 TRIAL_UNSAFE = os.environ.get("LAB_UNSAFE", "") == "1"
 TRIAL_SECONDS = float(os.environ.get("TRIAL_SECONDS", 4 * 3600))

@@ -106,6 +106,13 @@ def test_where_the_step_fits_as_it_is_nothing_is_faster(ada: Place) -> None:
     )
 
 
+def test_where_nothing_fits_the_nearest_is_named_with_what_it_lacks(ada: Place) -> None:
+    """1 GiB is missing as it is, 2 with checkpoint; of first_touch nothing is known."""
+    made = memory_runs(ada, 61.0 * GIB)
+    made.runs.filter(policy__in=("swap_all", "capuchin", "swapadvisor")).delete()
+    assert headline(made) == "None of 3 policies fits gpt2 on a100-40g. baseline lacks least, 1 GiB."
+
+
 def test_nobody_wins_while_a_run_is_on_its_way_that_could_change_it(ada: Place) -> None:
     made = memory_runs(ada, 61.0 * GIB)
     slow = cast.run(made, "dtr", artifact=made.runs.first().artifact, hardware="a100-40g", state="running")

@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from tests.webapp.cast import Cast, experiment_with, ready, run, run_in, signed_in
-from webapp.hosts import evidence
+from webapp.hosts import evidence, services
 from webapp.hosts.models import Host, Validation
 from webapp.hosts.tables import cell_rows
 
@@ -27,6 +27,14 @@ def test_a_host_that_is_silent_is_away_and_its_load_is_counted(cast: Cast) -> No
     assert page.count("state-up") == 1
     assert page.count("state-away") == 1
     assert "3 runs wait: 3 for any host" in page
+
+
+def test_a_host_that_claims_nothing_says_why_until_its_next_heartbeat_says_otherwise(cast: Cast) -> None:
+    host = services.register("gpu-1", {"slots": 2, "trouble": "the disk of trials is full (3 MiB free)"})
+    client, why = signed_in(cast.vera), "claims nothing: the disk of trials is full (3 MiB free)"
+    assert why in client.get(cast.url("hosts/")).content.decode()
+    services.heartbeat(host)
+    assert why not in client.get(cast.url("hosts/")).content.decode()
 
 
 def test_evidence_is_imported_once_and_the_newest_is_shown(cast: Cast, tmp_path: Path) -> None:

@@ -43,13 +43,12 @@ def headline(case: Case) -> SafeString:
 
 def _nothing_fits(case: Case) -> SafeString:
     said = strong(f"None of {case.total} policies fits {case.workload} on {case.where}.")
-    lacks = {e: size - case.capacity for e in case.misfits if (size := case.need(e).memory) and case.capacity}
-    if not lacks:
+    needs = [(size, entry) for entry in case.misfits if (size := case.need(entry).memory)]
+    if not needs or not case.capacity:
         return said
-    nearest = min(lacks, key=lambda entry: lacks[entry])
-    return format_html(
-        "{} {} lacks least, {}.", said, link(nearest, case.project), figure(lacks[nearest], "bytes")
-    )
+    least, nearest = min(needs, key=lambda need: need[0])
+    lack = figure(least - case.capacity, "bytes")
+    return format_html("{} {} lacks least, {}.", said, link(nearest, case.project), lack)
 
 
 def _slower(best: Entry) -> str:

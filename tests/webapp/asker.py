@@ -1,4 +1,4 @@
-"""Asks for addresses as anybody, over ASGI as in production, and takes back what was changed."""
+"""Asks for addresses as anybody and takes back what was changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.core.signals import got_request_exception
 from django.db import transaction
 
 from tests.webapp.cast import signed_in
-from tests.webapp.over_asgi import Answer, Application, Headers
+from tests.webapp.over_asgi import Answer, Application, Headers, Views
 from tests.webapp.populated import Populated
 from webapp.accounts.models import User
 
@@ -21,17 +21,17 @@ FORM = "application/x-www-form-urlencoded"
 
 class Asker:
     """``sessions`` are of people, ``secrets`` of tokens, others are nobody; ``cause`` is what the last
-    request raised.
+    request raised. Over ASGI as in production, where ``application`` is nothing else.
     """
 
-    def __init__(self, lab: Populated) -> None:
+    def __init__(self, lab: Populated, application: Application | Views | None = None) -> None:
         people = {name: getattr(lab.cast, name) for name in ("ada", "max", "vera", "sly")}
         people["bob"] = User.objects.get(username="bob")
         people["gone"] = User.objects.create_user("gone", password="pw")
         people["root"] = User.objects.create_superuser("root", password="pw")
         self.sessions = {name: signed_in(user).cookies["sessionid"].value for name, user in people.items()}
         self.secrets, self.cause = lab.secrets, ""
-        self._application = Application()
+        self._application = application or Application()
         got_request_exception.connect(self._note)
 
     def _note(self, **kwargs: Any) -> None:

@@ -32,7 +32,7 @@ from tests.webapp.authorization_rules import (
     rule_of,
 )
 from tests.webapp.cast import signed_in
-from tests.webapp.over_asgi import Answer
+from tests.webapp.over_asgi import Answer, Views
 from tests.webapp.pages_read import Offered, offered_by
 from tests.webapp.populated import POISON, Populated
 from tests.webapp.routes import METHODS, Route, routes
@@ -56,7 +56,7 @@ class Counting(Asker):
     """``cells`` counts what was asked, by kind; ``opened`` says which routes answered who may."""
 
     def __init__(self, lab: Populated) -> None:
-        super().__init__(lab)
+        super().__init__(lab, Views())
         self.cells = Counter[str]()
         self.opened = defaultdict[str, bool](bool)
 

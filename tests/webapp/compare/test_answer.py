@@ -113,6 +113,17 @@ def test_where_nothing_fits_the_nearest_is_named_with_what_it_lacks(ada: Place) 
     assert headline(made) == "None of 3 policies fits gpt2 on a100-40g. baseline lacks least, 1 GiB."
 
 
+def test_what_ended_without_an_answer_is_not_counted_as_too_large(ada: Place) -> None:
+    made = memory_runs(ada, 61.0 * GIB)
+    made.runs.filter(policy__in=("swap_all", "capuchin")).update(state="cancelled")
+    made.runs.filter(policy="swapadvisor").delete()
+    for run in made.runs.filter(state="cancelled"):
+        run.metrics.all().delete()
+    assert headline(made).startswith("None of the 3 policies with an answer (of 5) fits gpt2 on a100-40g.")
+    made.runs.update(state="failed", outcome_status="")
+    assert headline(made) == "None of 5 policies gave an answer."
+
+
 def test_nobody_wins_while_a_run_is_on_its_way_that_could_change_it(ada: Place) -> None:
     made = memory_runs(ada, 61.0 * GIB)
     slow = cast.run(made, "dtr", artifact=made.runs.first().artifact, hardware="a100-40g", state="running")

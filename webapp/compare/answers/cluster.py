@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 from experiments.core.units import significant
 from webapp.artifacts.workloads.jobs import demand_of
 from webapp.compare.answers.case import Case, value
-from webapp.compare.answers.words import amount, join_sentences, link, links, longer, strong
+from webapp.compare.answers.words import amount, join_sentences, link, links, longer, say_none
 from webapp.compare.comparison import Entry
 from webapp.compare.needs import devices_of
 from webapp.compare.parameters import MUST_KNOW, NOTHING
@@ -34,7 +34,7 @@ def _count_unfinished(entry: Entry) -> float:
 def headline(case: Case) -> SafeString:
     ranked = ranking(case)
     if not ranked:
-        return strong(f"None of {case.total} schedulers finishes every job of {case.workload}.")
+        return say_none(case, "schedulers", f"finishes every job of {case.workload}")
     best = ranked[0]
     start = format_html("{} finishes the average job in {}", link(best, case.project), amount(best, JCT))
     last = ranked[-1]

@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 from experiments.core.differences import EQUAL, NO_DIFFERENCE
 from experiments.core.units import significant
 from webapp.compare.answers.case import Case, policy_of, value
-from webapp.compare.answers.words import amount, join_sentences, link, links, strong
+from webapp.compare.answers.words import amount, join_sentences, link, links, say_none, strong
 from webapp.compare.comparison import Entry
 from webapp.compare.statistics import Estimate
 
@@ -28,7 +28,7 @@ def ranking(case: Case) -> list[Entry]:
 def headline(case: Case) -> SafeString:
     faster = [entry for entry in ranking(case) if value(entry, SPEEDUP) > EQUAL]
     if not faster:
-        return strong(f"Of {case.total} compilers none is seen to run {case.workload} faster than eager.")
+        return say_none(case, "compilers", f"is seen to run {case.workload} faster than eager")
     best = faster[0]
     name = link(best, case.project)
     ratio = strong(f"{significant(value(best, SPEEDUP))} times")

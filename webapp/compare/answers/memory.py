@@ -9,7 +9,16 @@ from django.utils.safestring import SafeString
 
 from experiments.core.units import significant
 from webapp.compare.answers.case import Case, value
-from webapp.compare.answers.words import amount, join_sentences, link, links, longer, say_count, strong
+from webapp.compare.answers.words import (
+    amount,
+    join_sentences,
+    link,
+    links,
+    longer,
+    say_count,
+    say_none,
+    strong,
+)
 from webapp.compare.comparison import Entry
 from webapp.compare.statistics import pareto_front
 from webapp.presentation import figure
@@ -42,7 +51,7 @@ def headline(case: Case) -> SafeString:
 
 
 def _nothing_fits(case: Case) -> SafeString:
-    said = strong(f"None of {case.total} policies fits {case.workload} on {case.where}.")
+    said = say_none(case, "policies", f"fits {case.workload} on {case.where}")
     needs = [(size, entry) for entry in case.misfits if (size := case.need(entry).memory)]
     if not needs or not case.capacity:
         return said

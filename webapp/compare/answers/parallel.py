@@ -8,7 +8,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from webapp.compare.answers.case import Case, value
-from webapp.compare.answers.words import amount, join_sentences, link, longer, strong
+from webapp.compare.answers.words import amount, join_sentences, link, longer, say_none, strong
 from webapp.compare.comparison import Entry
 from webapp.presentation import figure
 
@@ -26,7 +26,7 @@ def ranking(case: Case) -> list[Entry]:
 def headline(case: Case) -> SafeString:
     ranked = ranking(case)
     if not ranked:
-        return strong(f"None of {case.total} plans fits {case.workload} on {case.where}.")
+        return say_none(case, "plans", f"fits {case.workload} on {case.where}")
     best = ranked[0]
     start = strong(f"{case.workload} trains fastest on {case.where} with")
     found = format_html(

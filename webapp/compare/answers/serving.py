@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 from experiments.core.metrics import METRICS
 from experiments.core.units import significant
 from webapp.compare.answers.case import Case, value
-from webapp.compare.answers.words import amount, join_sentences, link, longer, strong
+from webapp.compare.answers.words import amount, join_sentences, link, longer, say_none, strong
 from webapp.compare.comparison import Entry
 from webapp.presentation import figure
 
@@ -47,7 +47,7 @@ def headline(case: Case) -> SafeString:
         return _by_rate(case)
     ranked = ranking(case)
     if not ranked:
-        return strong(f"None of {case.total} policies answers a request of {case.workload}.")
+        return say_none(case, "policies", f"answers a request of {case.workload}")
     best = ranked[0]
     start = format_html(
         "{} answers a request in {} on average", link(best, case.project), amount(best, LATENCY)

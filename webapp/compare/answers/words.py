@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 from experiments.core.metrics import METRICS
 from experiments.core.units import significant
 from webapp.accounts.models import Project
+from webapp.compare.answers.case import Case
 from webapp.compare.comparison import Entry
 from webapp.navigation import project_url
 from webapp.presentation import figure
@@ -57,6 +58,13 @@ def longer(ratio: float) -> str:
         if ratio < 2
         else f"{significant(ratio)}\u00a0times as long"
     )
+
+
+def say_none(case: Case, what: str, does: str) -> SafeString:
+    """``None of 3 policies fits ...``; those that ended without an answer are not among them."""
+    told = len(case.done) + len(case.misfits)
+    count = f"{told} {what}" if told == case.total else f"the {told} {what} with an answer (of {case.total})"
+    return strong(f"None of {count} {does}." if told else f"None of {case.total} {what} gave an answer.")
 
 
 def say_count(count: int, one: str, several: str) -> str:

@@ -20,13 +20,13 @@ from webapp.runs.models import Run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
-#: A GPT-2 of four layers, so that its measured runs take seconds.
+#: A GPT-2 of two layers, so that its measured runs take seconds.
 GPT2 = {
     "model_type": "gpt2",
-    "n_embd": 256,
-    "n_layer": 4,
+    "n_embd": 128,
+    "n_layer": 2,
     "n_head": 4,
-    "vocab_size": 5000,
+    "vocab_size": 1000,
     "n_positions": 256,
 }
 SECONDS = 600_000
@@ -85,7 +85,7 @@ def test_from_sign_in_to_a_latex_table(red: Cast, worker: None, tmp_path: Path) 
 
         launch(page, address + new, "gpt2-config", memory, batch="8", sequence="256")
         simulated = start(page)
-        launch(page, address + new, "gpt2-config", memory[:2], batch="2", sequence="64")
+        launch(page, address + new, "gpt2-config", memory[:2], batch="2", sequence="32")
         page.locator("input[name=modes][value=simulated]").uncheck()
         page.locator("input[name=modes][value=measured]").check()
         measured = start(page)

@@ -68,8 +68,8 @@ def excess_of_files(folder: Path, elsewhere: int, limit: int) -> str:
         if files > MOST_FILES:
             return f"made more than {MOST_FILES:,} files"
         if total > limit:
-            return f"wrote more than {limit / 2**30:.3g} GiB of files"
-    return ""
+            break
+    return f"wrote more than {limit / 2**30:.3g} GiB of files" if total > limit else ""
 
 
 def bytes_of_files(folder: Path) -> int:

@@ -69,6 +69,8 @@ def test_files_are_counted_with_those_that_have_lost_their_name(work: Path) -> N
     assert held == pytest.approx(3 * 2**20, rel=0.02)
     assert excess_of_files(work, 0, 2**21) == ""
     assert excess_of_files(work, held, 2**21) == "wrote more than 0.00195 GiB of files"
+    (work / "empty").mkdir()
+    assert excess_of_files(work / "empty", held, 2**21) == "wrote more than 0.00195 GiB of files"
     deep = work.joinpath(*["d"] * (MOST_DEPTH + 2))
     deep.mkdir(parents=True)
     assert excess_of_files(work, 0, 2**30) == f"nested folders more than {MOST_DEPTH} deep"

@@ -90,6 +90,15 @@ def test_what_does_not_fit_stands_beyond_the_capacity_at_the_memory_it_needs(mem
     assert looks["offload and recompute"] == ("plot-3", "diamond")
 
 
+def test_an_axis_of_times_of_which_none_is_known_has_no_numbers(memory: Experiment) -> None:
+    drawn = front(case(memory))
+    assert drawn is not None and "y_ticks" not in drawn
+    memory.runs.filter(policy__in=("swap_all", "capuchin", "checkpoint")).delete()
+    drawn = front(case(memory))
+    assert drawn is not None
+    assert (drawn["y_ticks"]["values"], drawn["y_label"]) == ([], "step time: of none known")
+
+
 def test_the_scale_changes_at_the_capacity_and_keeps_the_order() -> None:
     scale = broken_scale([20.0 * GIB, 38.0 * GIB], [44.0 * GIB, 400.0 * GIB], 40.0 * GIB)
     sizes = [20, 38, 40, 44, 400]

@@ -50,7 +50,9 @@ class _Drawing:
         needs = [self._size(entry) for entry in crossed]
         self.scale: BrokenScale = broken_scale([self._size(entry) for entry in fits], needs, capacity)
         times = [seconds for entry in (*fits, *crossed) if (seconds := self._seconds(entry))]
-        known = [*times, *(value(entry, IDEAL) for entry in fits[:1] if IDEAL in entry.estimates)] or [1.0]
+        known = [*times, *(value(entry, IDEAL) for entry in fits[:1] if IDEAL in entry.estimates)]
+        self.is_known = bool(known)
+        known = known or [1.0]
         self.is_log = max(known) > LOGARITHMIC * min(known)
         self.bottom = min(known) * 0.82 if self.is_log else max(0.0, min(known) - 0.15 * max(known))
         self.top = max(known) * (1.3 if self.is_log else 1.1)
@@ -98,12 +100,13 @@ class _Drawing:
             "Step time against peak memory",
             "scatter",
             (f"{label}{', the scale changes at the capacity' if self.crossed and self.fits else ''}", ""),
-            ("step time", "s"),
+            ("step time", "s") if self.is_known else ("step time: of none known", ""),
             log="y" if self.is_log else "",
             series=[{"always": True, "hover_only": True, **line} for line in series],
             x_ticks={"values": [place for place, _ in ticks], "labels": [text for _, text in ticks]},
             x_range=[*X_RANGE],
             y_range=[*self.ends],
+            **({} if self.is_known else {"y_ticks": {"values": [], "labels": []}}),
             limit={
                 "x": self.scale.line,
                 "is_capacity": True,

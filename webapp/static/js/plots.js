@@ -152,7 +152,7 @@ function layout(plot, xScale, yScale, narrow) {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     margin: { l: 56, r: 12, t: plot.limit ? 24 : 8, b: 44 }, barmode: plot.kind === "lanes" ? "overlay" : plot.stack || plot.kind === "rows" ? "stack" : "group", bargap: 0.08, hovermode: "closest",
     xaxis: { ...axis((narrow ? (plot.x_label || "").split(",")[0] : plot.x_label) || "", plot.x_ticks ? [1, ""] : xScale, log.includes("x")), ...numbered(plot), ...worded(plot.x_ticks, xScale, narrow), ...rangeOf(plot.x_range, log.includes("x")) },
-    yaxis: { ...axis(plot.y_label || "", yScale, log.includes("y")), ...rangeOf(plot.y_range, log.includes("y")), ...(plot.y_range && log.includes("y") ? { dtick: "D2" } : {}), ...lanes(plot) },
+    yaxis: { ...axis(plot.y_label || "", yScale, log.includes("y")), ...rangeOf(plot.y_range, log.includes("y")), ...(plot.y_range && log.includes("y") ? { dtick: "D2" } : {}), ...worded(plot.y_ticks, yScale, narrow), ...lanes(plot) },
     showlegend: plot.series.length > 1, legend: { orientation: "h", y: plot.limit ? 1.06 : 1.02, yanchor: "bottom", x: 0 },
     hoverlabel: { font: { family: token("--font") } }, shapes: [...(plot.shapes || []), ...limitShapes(plot.limit), ...marks(plot)],
     annotations: [...limitNames(plot.limit, log.includes("x"), narrow), ...marks(plot).map((mark) => ({ x: mark.x0, yref: "paper", y: 1, yanchor: "top", xanchor: "left", showarrow: false, text: escapeText(mark.text), font: { size: 10, color: mark.line.color }, textangle: -90 }))],

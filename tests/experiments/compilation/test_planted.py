@@ -118,6 +118,15 @@ def norm(x: Tensor, eps: float = 1e-5, unbiased: bool = False) -> Tensor:
     return found
 
 
+def norm_in_range(x: Tensor) -> Tensor:
+    """Large rows are made small first: their squares would overflow in float32, and the result be 0."""
+    centered = x - x.mean(-1, keepdim=True)
+    size = centered.detach().abs().amax(-1, keepdim=True).clamp(min=1.0)
+    small = centered / size
+    found: Tensor = small * (small.square().mean(-1, keepdim=True) + 1e-5 / size / size).rsqrt()
+    return found
+
+
 def softmax(x: Tensor) -> Tensor:
     raised = (x - x.amax(-1, keepdim=True)).exp()
     return raised / raised.sum(-1, keepdim=True)
@@ -142,10 +151,10 @@ STEPS: dict[str, Step] = {
     "average": lambda p, x, y, n: averaged(p, x),
     "random": lambda p, x, y, n: x + torch.rand_like(x),
 }
-#: Equal in real arithmetic, and the same to buffers and generators.
+#: Equal in real arithmetic, in range where the step is, and the same to buffers and generators.
 RIGHT: dict[str, list[Step]] = {
     "layer": [lambda p, x, y, n: halves(p, x, p.layers[n]), lambda p, x, y, n: joined(p, x, p.layers[n])],
-    "norm": [lambda p, x, y, n: norm(x)],
+    "norm": [lambda p, x, y, n: norm_in_range(x)],
     "scale": [lambda p, x, y, n: (p.scale[:, None] * x.t()).t(), lambda p, x, y, n: (2 * x) * (p.scale / 2)],
     "relu": [lambda p, x, y, n: x.clamp(min=0), lambda p, x, y, n: torch.where(x > 0, x, 0)],
     "add": [lambda p, x, y, n: y + x, lambda p, x, y, n: (y * 3 + x * 3) / 3],

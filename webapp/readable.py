@@ -21,6 +21,9 @@ class ReadableText(MiddlewareMixin):
     """
 
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
+        length = request.META.get("CONTENT_LENGTH") or "0"
+        if not (length.isascii() and length.isdigit()):
+            return refuse(request, 400, "The length of what was sent is no number.")
         asked = (*_texts(request.GET.lists()), *_texts(request.COOKIES.items()))
         return _refuse_nul(request, "The address or a cookie", (request.path, *asked))
 

@@ -95,3 +95,15 @@ def test_no_request_makes_the_server_fail(lab: Populated) -> None:
     figures.tell(requests=statuses.total(), answered=dict(sorted(statuses.items())))
     assert not broken, "\n\n".join(f"{made}\n{cause}" for cause, made in broken.items())
     assert statuses[200] > HOW_MANY / 20
+
+
+def test_what_made_the_server_fail_once_is_refused(lab: Populated) -> None:
+    asker = Asker(lab)
+    form = b'--b\r\nContent-Disposition: form-data; name="status"\r\n\r\n\r\n--b--\r\n'
+    multipart = "multipart/form-data; boundary=b"
+    assert asker.ask("nobody", "post", "/hosts/join", body=form, content_type=multipart).status == 400
+    twice = [("content-length", "99"), ("content-length", "99")]
+    assert (
+        asker.ask("ada", "post", "/t/red/vision/artifacts/1/profile", body=b"a=b", headers=twice).status
+        == 400
+    )

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from django.http import HttpRequest
+from django.http.request import RawPostDataException
 
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
@@ -16,7 +17,11 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 def read_json(request: HttpRequest) -> Any:
     """The body as JSON. ``BadInput`` names the position, or the field and its value."""
-    value = jsonio.loads(request.body, "body")
+    try:
+        body = request.body
+    except RawPostDataException:
+        raise BadInput("a form", "body", "JSON") from None
+    value = jsonio.loads(body, "body")
     _refuse_unstorable(value)
     return value
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -111,6 +110,8 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _carry_out(layout: Layout, check: Check) -> dict[str, Any]:
+    from experiments.run import revision
+
     began, load = time.monotonic(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "figures.jsonl"
@@ -129,15 +130,9 @@ def _carry_out(layout: Layout, check: Check) -> dict[str, Any]:
         "environment": dict(check.environment),
         "seconds": round(time.monotonic() - began),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "revision": _revision(layout),
+        "revision": revision(),
         "host": {"system": platform.platform(), "cores": testing.cores(), "load before": round(load, 2)},
     }
-
-
-def _revision(layout: Layout) -> str:
-    asked = ["git", "-C", str(layout.root), "rev-parse", "HEAD"]
-    found = subprocess.run(asked, capture_output=True, text=True, check=False)
-    return found.stdout.strip() if found.returncode == 0 else ""
 
 
 def _line(row: Mapping[str, Any]) -> str:

@@ -15,7 +15,8 @@ FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
 class ReadableText(MiddlewareMixin):
-    """Answers 400 where the address, a parameter, a cookie or a field of a form holds NUL.
+    """Answers 400 where the address, a parameter, a cookie or a field of a form holds NUL, or the length of
+    what was sent is no number.
 
     Cookies can: their octal escapes are read.
     """

@@ -100,7 +100,7 @@ class Dispatcher:
             try:
                 close_old_connections()
                 joined.require_same_edition()
-                services.heartbeat(host, scratch.lack_of_room(settings.TRIAL_ROOM_BYTES))
+                services.heartbeat(host, scratch.lack_of_room())
                 if held.release_lost() + lifecycle.reap():
                     self.wake()
             except (OperationalError, InterfaceError) as error:
@@ -127,7 +127,7 @@ def register(slots: int, devices: list[gpu.Device]) -> Host:
         "versions": versions(),
         "sandbox_tier": sandbox.best_tier(settings.TRIAL_UNSAFE),
         "slots": slots,
-        "trouble": scratch.lack_of_room(settings.TRIAL_ROOM_BYTES),
+        "trouble": scratch.lack_of_room(),
     }
     while True:
         try:

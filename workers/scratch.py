@@ -40,9 +40,9 @@ def folder() -> Iterator[Path]:
         remove(outer)
 
 
-def lack_of_room(least: int, given_back: int = 0) -> str:
-    """Why this host can carry out no trial: less than ``least`` bytes are free on the disk of trials, once
-    ``given_back`` bytes are free again, or on that of the worker's own files. Empty where there is room.
+def lack_of_room(given_back: int = 0) -> str:
+    """Why this host can carry out no trial: less than ``TRIAL_ROOM_BYTES`` are free on the disk of trials,
+    once ``given_back`` bytes are free again, or on that of the worker's own files. Empty where there is room.
     """
     trials = Path(tempfile.gettempdir())
     for name, folder in (("trials", trials), ("the worker's files", Path(settings.VAR))):
@@ -50,7 +50,7 @@ def lack_of_room(least: int, given_back: int = 0) -> str:
         free = shutil.disk_usage(there).free
         if there.stat().st_dev == trials.stat().st_dev:
             free += given_back
-        if free < least:
+        if free < settings.TRIAL_ROOM_BYTES:
             return f"the disk of {name} is full ({free / 2**20:.0f} MiB free)"
     return ""
 

@@ -73,16 +73,15 @@ class Supervisor:
         return done
 
     def carry_out_one(self) -> bool:
-        if scratch.lack_of_room(settings.TRIAL_ROOM_BYTES):
+        if scratch.lack_of_room():
             return False  # the host's heartbeat says why
         with free_devices(self.devices, Path(settings.VAR) / "devices") as free, ExitStack() as in_hand:
 
             @transaction.atomic
             def claim_next(now: Q) -> Claim | None:
                 claim = lifecycle.claim(self.host, list(free), self.tier, self.among & now)
-                if (
-                    claim is not None
-                ):  # before others see the claim: whenever this worker is killed, it is told
+                # Held before others see the claim: whenever this worker is killed, they are told.
+                if claim is not None:
                     in_hand.enter_context(held.hold(claim))
                 return claim
 
@@ -231,8 +230,8 @@ def _ending(run: Run, given: Assignment, ended: Ended) -> Ending:
 
 
 def _require_room(work: Path) -> None:
-    """A trial that failed beside a full disk, which it did not fill itself, may have failed for that."""
-    if why := scratch.lack_of_room(settings.TRIAL_ROOM_BYTES, bytes_of_files(work)):
+    """Raises ``OSError`` where a trial may have failed for a full disk that it did not fill itself."""
+    if why := scratch.lack_of_room(bytes_of_files(work)):
         raise OSError(errno.ENOSPC, why)
 
 

@@ -61,7 +61,7 @@ def queue_round(project: Any, user: Any, number: int) -> None:
         )
 
 
-def taken(worker: psutil.Process) -> dict[str, int]:
+def measure(worker: psutil.Process) -> dict[str, int]:
     with worker.oneshot():
         return {
             "memory": worker.memory_full_info().uss,
@@ -79,7 +79,7 @@ def test_many_short_runs_take_no_more_memory_and_leave_no_file(crew: Crew, tmp_p
         for number in range(RUNS // ROUND):
             queue_round(cast.project, cast.ada, number)
             until(lambda: not Run.objects.exclude(state__in=Run.FINAL).exists(), 120, "the round ended")
-            seen.append(taken(worker))
+            seen.append(measure(worker))
         files = [path for path in (var / "files").rglob("*") if path.is_file()]
         assert {path.name for path in files} == set(Blob.objects.values_list("sha256", flat=True))
     assert Run.objects.count() == RUNS // ROUND * ROUND

@@ -30,7 +30,7 @@ class Command(BaseCommand):
         parser.add_argument("files", nargs="*", type=Path, help="all of docs/evidence where none is named")
 
     def handle(self, *args: Any, files: list[Path], **options: Any) -> None:
-        for path in files or _shipped():
+        for path in files or _list_shipped():
             self.stdout.write(f"{path.name}: {'imported' if self._import(path) else 'already there'}")
 
     def _import(self, path: Path) -> bool:
@@ -44,7 +44,7 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from None
 
 
-def _shipped() -> list[Path]:
+def _list_shipped() -> list[Path]:
     """Evidence that pages show; what ``./lab harden`` found is for those who read files."""
     found = (settings.ROOT / "docs" / "evidence").glob("*.json")
     return sorted(path for path in found if not path.name.startswith("harden"))

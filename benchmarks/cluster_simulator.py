@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.cluster.interface import ClusterPolicy
+from experiments.cluster.interface import ClusterPolicy, Machines
 from experiments.cluster.simulator import figures, simulate
 from experiments.core import registry
 from experiments.core.options import WorkloadOptions
@@ -25,7 +25,7 @@ from experiments.readers.base import open_file
 from experiments.workloads.jobs import JobTrace
 
 DEFAULT = Path(__file__).resolve().parents[2] / "shared/data/cluster/elasticflow/raw-traces.tar.gz"
-CAPACITY = [8] * 128
+MACHINES = Machines.of_sizes([8] * 128)
 LIMIT = 10.0
 POLICIES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("fifo", {}),
@@ -66,9 +66,9 @@ def bare_events(trace: JobTrace) -> float:
 def timed(trace: JobTrace, policy: ClusterPolicy) -> tuple[float, float]:
     """CPU seconds of the simulation, and the average completion time that it gives."""
     started = time.process_time()
-    plan = simulate(trace, CAPACITY, policy)
+    plan = simulate(trace, MACHINES, policy)
     spent = time.process_time() - started
-    return spent, figures(plan, trace, sum(CAPACITY))["avg_jct"]
+    return spent, figures(plan, trace, MACHINES)["avg_jct"]
 
 
 def main() -> None:
@@ -76,7 +76,7 @@ def main() -> None:
     started = time.process_time()
     trace = open_file(path, "auto", WorkloadOptions()).reading.value if path.exists() else generated()
     reading, bound = time.process_time() - started, bare_events(trace)
-    print(f"{len(trace)} jobs from {trace.name} read in {reading:.2f} CPU s; {sum(CAPACITY)} GPUs")
+    print(f"{len(trace)} jobs from {trace.name} read in {reading:.2f} CPU s; {MACHINES.devices} GPUs")
     print(f"bound, bare event heap: {bound:.2f} CPU s\n")
     print(f"{'policy':24} {'CPU s':>7} {'x bound':>8} {'jobs/s':>9} {'avg JCT, s':>12}  under {LIMIT:g} s")
     for name, knobs in POLICIES:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.cluster.interface import ClusterPlan, ClusterPolicy, violations
+from experiments.cluster.interface import ClusterPlan, ClusterPolicy, Machine, Machines, violations
+from experiments.cluster.planning.performance import FixedSpeed
 from experiments.cluster.simulator import curves, figures, simulate
 from experiments.core.errors import BadInput
 from experiments.core.policy import Policy
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
-from experiments.hardware import resolve
+from experiments.hardware import Hardware, resolve
 from experiments.sources import jobs_of
 from experiments.workloads.jobs import JobTrace
 
@@ -25,18 +26,21 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
         raise BadInput(f"{policy.name} is not a cluster policy", "spec.policy", "a cluster policy")
     trace, loaded = jobs_of(spec.workload)
     hardware = resolve(spec.hardware)
-    capacity = [node.device_count for node in hardware.nodes]
-    plan = simulate(trace, capacity, policy, part(progress, 0.05, 0.9))
-    if faults := violations(plan, trace, capacity, rigid=policy.rigid):
-        return Result.from_violations(faults, plan_json(plan, trace), loaded.sha256)
+    machines, performance = machines_of(hardware), FixedSpeed(trace)
+    plan = simulate(trace, machines, policy, performance, spec.seed, part(progress, 0.05, 0.9))
+    document = plan_json(plan, trace, machines)
+    if faults := violations(plan, trace, machines, performance, rigid=policy.rigid):
+        return Result.from_violations(faults, document, loaded.sha256)
     return Result(
-        metrics=figures(plan, trace, sum(capacity)),
-        series=curves(plan, trace, sum(capacity)),
-        plan=plan_json(plan, trace),
+        metrics=figures(plan, trace, machines),
+        series=curves(plan, trace, machines),
+        plan=document,
         workload_sha256=loaded.sha256,
         notes={
             "hardware": hardware.to_json(),
-            "cluster": {"nodes": len(capacity), "devices": sum(capacity)},
+            "cluster": {"nodes": len(machines), "devices": machines.devices},
+            "performance": {"model": performance.name, "unit": performance.unit, **performance.describe()},
+            "engine": {"rules": policy.rules, **plan.facts},
             "trace": {
                 "format": loaded.format,
                 "jobs": len(trace),
@@ -47,7 +51,25 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     )
 
 
-def plan_json(plan: ClusterPlan, trace: JobTrace) -> Mapping[str, Any]:
+def machines_of(hardware: Hardware) -> Machines:
+    """The nodes of a cluster as schedulers know them, rack by leaf switch."""
+    each = hardware.switch.nodes if hardware.switch else len(hardware.nodes)
+    return Machines(
+        Machine(
+            name=f"node {number}",
+            gpus=node.device_count,
+            device=node.device.name,
+            cpus=float(node.host.cores),
+            memory=float(node.host.memory_bytes),
+            rack=number // each,
+            network=(node.network or hardware.network).bandwidth,
+            storage=min(node.storage.read_bandwidth, node.storage.write_bandwidth),
+        )
+        for number, node in enumerate(hardware.nodes)
+    )
+
+
+def plan_json(plan: ClusterPlan, trace: JobTrace, machines: Machines) -> Mapping[str, Any]:
     """The allocation log as a table of executions; a long one is thinned evenly, and says so."""
     step = -(-len(plan.executions) // MAX_ROWS) or 1
     rows = [
@@ -56,8 +78,8 @@ def plan_json(plan: ClusterPlan, trace: JobTrace) -> Mapping[str, Any]:
             execution.start,
             execution.end,
             execution.gang.size,
-            [list(pair) for pair in execution.gang.devices],
-            "completed" if execution.completed else "preempted",
+            [list(pair) for pair in machines.by_node(execution.gang.devices)],
+            execution.ended,
         ]
         for execution in plan.executions[::step]
     ]

@@ -115,17 +115,38 @@ skipped_steps                    steps      lower   training steps skipped by lo
 max_gradient_error               abs        lower   largest gradient difference from one process
 avg_jct                          s          lower   average job completion time
 p50_jct                          s          lower   median job completion time
+p90_jct                          s          lower   90th percentile job completion time
 p99_jct                          s          lower   99th percentile job completion time
+p999_jct                         s          lower   99.9th percentile job completion time
 makespan                         s          lower   makespan
-avg_queueing_delay               s          lower   average queueing delay
+avg_queueing_delay               s          lower   average time until a job first starts
+avg_waiting_time                 s          lower   average time without devices
 utilization                      fraction   higher  device utilization
+worker_busy_fraction             fraction   higher  time that devices are busy, as Gavel counts it
+cpu_utilization                  fraction   higher  processors of hosts given to jobs
 deadline_satisfaction            fraction   higher  jobs that met their deadline
 deadline_admitted_satisfaction   fraction   higher  admitted jobs that met their deadline
 finish_time_fairness_max         ratio      lower   worst finish-time fairness
+finish_time_fairness_p99         ratio      lower   99th percentile finish-time fairness
+finish_time_fair_fraction        fraction   higher  jobs no later than on their share of the cluster
 preemptions                      count      lower   preemptions
+restarts                         count      lower   executions after a job's first
+migrations                       count      lower   executions that go on on other nodes
+resizes                          count      -       executions that go on with more or fewer devices
+restart_gpu_seconds              s          lower   device time without progress, of restarts
+lost_gpu_seconds                 s          lower   device time of progress that was lost
+idle_gpu_seconds                 s          lower   device time held and not computed in
+node_failures                    count      -       failures of nodes
+contention_mean                  ratio      -       GPUs wanted over those there are, in the mean
+contention_max                   ratio      -       GPUs wanted over those there are, at most
+cost                             USD        lower   price of the device time held
+jct_error_mean                   ratio      -       simulated mean completion time over measured, less 1
+makespan_error                   ratio      -       simulated makespan over measured, less 1
 gpu_allocation_ratio             fraction   higher  GPUs allocated
 fragmentation                    fraction   lower   fragmentation
 unfinished_jobs                  jobs       lower   unfinished jobs
+rejected_jobs                    jobs       lower   refused jobs
+admitted_fraction                fraction   higher  jobs that were not refused
 jobs                             jobs       -       jobs in the trace
 requests                         requests   -       requests in the trace
 rejected_requests                requests   lower   rejected requests

@@ -1,10 +1,14 @@
 """What a cluster policy sees, answers and is checked by: the only thing policies and the simulator share."""
 
-from experiments.cluster.interface.allocation import NOTHING, Allocation, ClusterPlan, Execution, Gang
+from experiments.cluster.interface.allocation import NOTHING, Allocation, Devices, Gang, OnHost
 from experiments.cluster.interface.check import gang_fault, violations
-from experiments.cluster.interface.jobs import HIDEABLE, VisibleJobs
-from experiments.cluster.interface.placement import PLACEMENTS, Pool
-from experiments.cluster.interface.policy import ClusterPolicy, Decider
+from experiments.cluster.interface.jobs import HIDEABLE, Demand, VisibleJobs
+from experiments.cluster.interface.log import ClusterPlan, Execution, ExecutionLog
+from experiments.cluster.interface.machines import Machine, Machines
+from experiments.cluster.interface.performance import Performance, Rate
+from experiments.cluster.interface.placement import PLACEMENTS
+from experiments.cluster.interface.policy import ClusterPolicy, Decider, rules_of
+from experiments.cluster.interface.pool import Pool
 from experiments.cluster.interface.view import ClusterView
 from experiments.cluster.interface.waiting import WaitingJobs
 
@@ -17,11 +21,20 @@ __all__ = [
     "ClusterPolicy",
     "ClusterView",
     "Decider",
+    "Demand",
+    "Devices",
     "Execution",
+    "ExecutionLog",
     "Gang",
+    "Machine",
+    "Machines",
+    "OnHost",
+    "Performance",
     "Pool",
+    "Rate",
     "VisibleJobs",
     "WaitingJobs",
     "gang_fault",
+    "rules_of",
     "violations",
 ]

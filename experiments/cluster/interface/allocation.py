@@ -1,66 +1,67 @@
-"""What a cluster policy answers, and the record of a whole run: who had which devices, from when to when."""
+"""What a cluster policy answers: gangs of devices, and what changes among them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from typing import NamedTuple
 
-#: Devices by node: ``((node, count), ...)``, nodes ascending, counts positive.
-Devices = tuple[tuple[int, int], ...]
+#: Numbers of devices (``Machines``), ascending.
+Devices = tuple[int, ...]
 
 
-@dataclass(frozen=True)
+class OnHost(NamedTuple):
+    """Processors and bytes of host memory that a gang takes on one node."""
+
+    node: int
+    cpus: float
+    memory: float
+
+
+@dataclass(frozen=True, slots=True)
 class Gang:
-    """``job`` runs on ``devices`` all at once, with ``share`` (0 to 1] of each device's time."""
+    """``job`` runs on ``devices`` all at once.
+
+    ``share``   (0 to 1] of each device's computing.
+    ``memory``  (0 to 1] of each device's memory; a gang with both at 1 has its devices alone.
+    ``hosts``   what it takes of the nodes beside devices, nodes ascending.
+    ``batch``   samples of a step over all devices; 0: as the job was submitted.
+    """
 
     job: int
     devices: Devices
     share: float = 1.0
+    memory: float = 1.0
+    hosts: tuple[OnHost, ...] = ()
+    batch: int = 0
 
-    @cached_property
+    @property
     def size(self) -> int:
-        return sum(count for _, count in self.devices)
+        return len(self.devices)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nobody else may have a part of its devices."""
+        return self.share == 1.0 == self.memory
 
 
 @dataclass(frozen=True)
 class Allocation:
     """A decision, as changes: a job not named keeps what it has.
 
-    ``preempt`` jobs lose their devices, then ``start`` gangs get theirs (a running job named in ``start`` is
-    moved or resized to that gang), ``reject`` jobs never run. ``wake_at`` asks for another decision at that
-    time (s) if nothing happens before; it replaces the last one asked for.
+    - ``preempt``: these jobs lose their devices, before all else.
+    - ``suspend``: these lose them too and stay in the memory of their hosts: starting on the same nodes again
+      costs ``suspend_cost`` alone.
+    - ``start``: these gangs get theirs; a running job named here is moved or resized to that gang.
+    - ``reject``: these jobs never run.
+    - ``wake_at``: asks for another decision at that time (s) if nothing happens before; it replaces the last
+      one asked for.
     """
 
     start: tuple[Gang, ...] = ()
     preempt: tuple[int, ...] = ()
-    reject: tuple[int, ...] = ()
+    suspend: tuple[int, ...] = ()
+    reject: tuple[tuple[int, str], ...] = ()
     wake_at: float | None = None
 
 
 NOTHING = Allocation()
-
-
-@dataclass(frozen=True)
-class Execution:
-    """One uninterrupted run of a job on one gang, from ``start`` to ``end`` (s).
-
-    ``useful`` seconds of it were progress of its work.
-    """
-
-    gang: Gang
-    start: float
-    end: float
-    useful: float
-    completed: bool
-
-
-@dataclass(frozen=True)
-class ClusterPlan:
-    """The allocation log of a run: every execution, and the jobs refused or never ended.
-
-    Executions stand in the order they ended.
-    """
-
-    executions: tuple[Execution, ...]
-    rejected: tuple[int, ...] = ()
-    unfinished: tuple[int, ...] = ()

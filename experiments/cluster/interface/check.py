@@ -5,12 +5,18 @@ whole log.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from experiments.cluster.interface.allocation import ClusterPlan, Execution, Gang
+from experiments.cluster.interface.allocation import Gang
+from experiments.cluster.interface.log import COMPLETED, ClusterPlan, ExecutionLog
+from experiments.cluster.interface.machines import Machines
+from experiments.cluster.interface.performance import Performance
 from experiments.workloads.jobs import JobTrace
+from experiments.workloads.ragged import Ints
+from experiments.workloads.step import Floats
 
 #: Complaints listed in full; the rest are counted.
 LISTED = 20
@@ -18,40 +24,47 @@ TOLERANCE = 1e-6
 
 
 def violations(
-    plan: ClusterPlan, trace: JobTrace, capacity: Sequence[int], *, rigid: bool = True
+    plan: ClusterPlan,
+    trace: JobTrace,
+    machines: Machines,
+    performance: Performance,
+    *,
+    rigid: bool = True,
 ) -> list[str]:
-    """What is impossible about ``plan`` on nodes with ``capacity`` devices each; empty when nothing is.
+    """What is impossible about ``plan`` on ``machines``; empty when nothing is.
 
     Every job completes exactly once or is reported as rejected or unfinished; nothing runs before it is
-    submitted, twice at a time, or on devices that others hold; completed jobs made exactly their service in
-    progress.
+    submitted, twice at a time, or on what others hold or is out of order; completed jobs did exactly their
+    work.
     """
-    by_job: dict[int, list[Execution]] = {}
-    for execution in plan.executions:
-        by_job.setdefault(execution.gang.job, []).append(execution)
-    found = [*_accounts(plan, trace), *_stays(by_job, trace, rigid), *_overloads(plan, capacity)]
+    found = [
+        *_accounts(plan, trace),
+        *_stays(plan.executions, trace, performance, rigid),
+        *_overloads(plan.executions, machines),
+        *_outages(plan, machines),
+    ]
     more = len(found) - LISTED
     return found if more <= 0 else [*found[:LISTED], f"and {more} more"]
 
 
 def gang_fault(gang: Gang, wanted: int, *, rigid: bool) -> str:
     """What no cluster could carry out about ``gang``, whatever is free; empty when nothing is."""
-    nodes = [node for node, _ in gang.devices]
-    if not nodes:
-        return "is started on 0 devices"
-    if min(count for _, count in gang.devices) < 1:
-        return f"is started on {gang.size} devices, some node's count below 1"
-    if len(set(nodes)) < len(nodes):
-        return "is started with one node named twice"
+    if not gang.devices and not gang.hosts:
+        return "is started on nothing"
+    if any(gang.devices[place] >= gang.devices[place + 1] for place in range(gang.size - 1)):
+        return "is started on devices that are not in ascending order, each once"
     if not 0 < gang.share <= 1:
         return f"is started with the share {gang.share:g} of its devices' time"
+    if not 0 < gang.memory <= 1:
+        return f"is started with the share {gang.memory:g} of its devices' memory"
     if rigid and gang.size != wanted:
         return f"is started on {gang.size} GPUs and wants {wanted}"
     return ""
 
 
 def _accounts(plan: ClusterPlan, trace: JobTrace) -> Iterator[str]:
-    ended = Counter(execution.gang.job for execution in plan.executions if execution.completed)
+    log = plan.executions
+    ended = Counter(log.job[log.endings == COMPLETED].tolist())
     ended.update(plan.rejected)
     ended.update(plan.unfinished)
     for job, name in enumerate(trace.job):
@@ -59,37 +72,89 @@ def _accounts(plan: ClusterPlan, trace: JobTrace) -> Iterator[str]:
             yield f"job {name} is completed, rejected or unfinished {ended[job]} times instead of once"
 
 
-def _stays(by_job: dict[int, list[Execution]], trace: JobTrace, rigid: bool) -> Iterator[str]:
-    for job, executions in sorted(by_job.items()):
-        name, free_from = trace.job[job], float(trace.submit[job])
-        for execution in sorted(executions, key=lambda execution: execution.start):
-            if execution.start < free_from - TOLERANCE:
-                yield f"job {name} starts at {execution.start:g} s, before {free_from:g} s"
-            if rigid and execution.gang.size != trace.gpus[job]:
-                yield f"job {name} runs on {execution.gang.size} GPUs and wants {trace.gpus[job]}"
-            free_from = execution.end
-        done, service = sum(execution.useful for execution in executions), float(trace.service[job])
-        if rigid and executions[-1].completed and abs(done - service) > TOLERANCE * max(1.0, service):
-            yield f"job {name} completes after {done:g} s of progress instead of {service:g} s"
+def _stays(log: ExecutionLog, trace: JobTrace, performance: Performance, rigid: bool) -> Iterator[str]:
+    """Each job's executions in order: none too early, none of the wrong size, all the work done."""
+    job, numbers, size = log.job, log.numbers, log.size
+    order = np.lexsort((numbers["start"], job))
+    job, start, end = job[order], numbers["start"][order], numbers["end"][order]
+    same = np.concatenate(([False], job[1:] == job[:-1]))
+    free = np.where(same, np.concatenate(([0.0], end[:-1])), trace.submit[job] if len(job) else 0.0)
+    for row in np.flatnonzero(start < free - TOLERANCE)[: LISTED + 1]:
+        yield f"job {trace.job[job[row]]} starts at {start[row]:g} s, before {free[row]:g} s"
+    if rigid:
+        wrong = np.flatnonzero(size != trace.gpus[log.job])
+        for row in wrong[: LISTED + 1]:
+            name, wanted = trace.job[log.job[row]], trace.gpus[log.job[row]]
+            yield f"job {name} runs on {size[row]} GPUs and wants {wanted}"
+    done = np.bincount(log.job, weights=numbers["work"], minlength=len(trace))
+    for number in np.unique(log.job[log.endings == COMPLETED]):
+        work = performance.work(int(number))
+        if abs(done[number] - work) > TOLERANCE * max(1.0, work):
+            unit = performance.unit
+            name = trace.job[number]
+            yield f"job {name} completes after {done[number]:g} {unit} of progress instead of {work:g} {unit}"
 
 
-def _overloads(plan: ClusterPlan, capacity: Sequence[int]) -> Iterator[str]:
-    """Nodes that hand out more devices than they have, by a sweep over starts and ends (ends first)."""
-    rows = [
-        (node, time, sign * count * execution.gang.share)
-        for execution in plan.executions
-        for node, count in execution.gang.devices
-        for time, sign in ((execution.start, 1), (execution.end, -1))
-    ]
-    if not rows:
+def _overloads(log: ExecutionLog, machines: Machines) -> Iterator[str]:
+    """Devices and hosts of which more is given out than there is, by a sweep over starts and ends."""
+    start, end = log.numbers["start"], log.numbers["end"]
+    rows, devices = _expand(log, [gang.devices for gang in log.shapes])
+    for what, shares in (("", log.share), (" of the memory", _memory(log))):
+        for device, used, time in _exceed(devices, start[rows], end[rows], shares[rows], 1.0):
+            node = machines.node_of[device]
+            where = f"device {device - machines.first[node]} of {machines[node].name}"
+            yield f"{where} is given out {used:g} times{what} at {time:g} s"
+    if not any(gang.hosts for gang in log.shapes):
         return
-    node, time, change = np.array(rows).T
-    order = np.lexsort((change, time, node))
+    rows, nodes = _expand(log, [[host.node for host in gang.hosts] for gang in log.shapes])
+    for what in ("cpus", "memory"):
+        _, amounts = _expand(log, [[getattr(host, what) for host in gang.hosts] for gang in log.shapes])
+        limits = np.array([getattr(node, what) for node in machines])
+        share = amounts / np.where(np.isfinite(limits), limits, 1e300)[nodes]
+        for node, used, time in _exceed(nodes, start[rows], end[rows], share, 1.0):
+            given = f"{used * limits[node]:g} {what} at {time:g} s and has {limits[node]:g}"
+            yield f"{machines[node].name} gives out {given}"
+
+
+def _memory(log: ExecutionLog) -> Floats:
+    column: Floats = np.array([gang.memory for gang in log.shapes], np.float64)[log.shape]
+    return column
+
+
+def _expand(log: ExecutionLog, entries: list[Any]) -> tuple[Ints, Any]:
+    """A row for each entry of each execution's gang: the execution's place, and the entry."""
+    counts = np.array([len(entry) for entry in entries], np.int64)
+    if not len(log) or not counts.sum():
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    begins = np.concatenate(([0], np.cumsum(counts)))
+    values = np.array([value for entry in entries for value in entry])
+    lengths = counts[log.shape]
+    rows = np.repeat(np.arange(len(log)), lengths)
+    ends = np.cumsum(lengths)
+    within = np.arange(ends[-1]) - np.repeat(ends - lengths, lengths)
+    return rows, values[begins[log.shape][rows] + within]
+
+
+def _exceed(
+    key: Ints, start: Floats, end: Floats, amount: Floats, limit: float
+) -> Iterator[tuple[int, float, float]]:
+    """Keys of which more than ``limit`` is given out at a time, ends first; the amount and the time."""
+    if not len(key):
+        return
+    who, time = np.concatenate((key, key)), np.concatenate((start, end))
+    change = np.concatenate((amount, -amount))
+    order = np.lexsort((change, time, who))
     used = np.cumsum(change[order])
-    limit = np.asarray(capacity)[node[order].astype(np.int64)]
-    for row in np.flatnonzero(used > limit + TOLERANCE)[:LISTED]:
-        which = int(node[order][row])
-        yield (
-            f"node {which} gives out {used[row]:g} devices at {time[order][row]:g} s and has "
-            f"{capacity[which]}"
-        )
+    for row in np.flatnonzero(used > limit + TOLERANCE)[: LISTED + 1]:
+        yield int(who[order][row]), float(used[row]), float(time[order][row])
+
+
+def _outages(plan: ClusterPlan, machines: Machines) -> Iterator[str]:
+    """What runs on a node while it is down."""
+    if not plan.down:
+        return
+    for execution in plan.executions:
+        nodes = {node for node, _ in machines.by_node(execution.gang.devices)}
+        for node, since, until in plan.down:
+            if node in nodes and execution.start < until - TOLERANCE and execution.end > since + TOLERANCE:
+                yield f"job {execution.gang.job} runs on {machines[node].name}, which is down at {since:g} s"

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from experiments.cluster.interface.allocation import Allocation, Gang
-from experiments.cluster.interface.placement import PLACEMENTS, Pool
+from experiments.cluster.interface.placement import PLACEMENTS
+from experiments.cluster.interface.pool import SLACK, Pool
 from experiments.cluster.interface.view import ClusterView
 from experiments.core.knobs import knob
 from experiments.core.policy import Policy
+
+#: The rules of the lab's own engine: events, rounds where a policy has them, costs as the knobs say.
+OWN = "own"
+#: What becomes of progress when a job is stopped: all is kept, what came after the last checkpoint is lost,
+#: or the job begins anew.
+NOTHING_LOST, SINCE_CHECKPOINT, ALL_LOST = "nothing", "since checkpoint", "all"
+REFUSE, DROP = "refuse", "drop"
+
+
+def rules_of(*releases: str) -> Any:
+    """The knob ``rules``: the lab's own engine, or those of published simulators that define the policy."""
+    return knob(OWN, "whose engine: the lab's, or a published simulator's", choices=(OWN, *releases))
 
 
 class Decider(Protocol):
@@ -23,20 +36,59 @@ class Decider(Protocol):
 class ClusterPolicy(Policy):
     """A policy that says which job runs where, and until when.
 
-    ``sees`` names the hidden columns of the trace that it may look at.
-
-    A ``rigid`` policy gives each job the GPUs that it asked for, whole and no others.
-    ``round_seconds`` is the round length in s, ``None`` for a policy that decides at events only.
+    - ``sees`` names the hidden columns of the trace that it may look at; ``needs`` are those without which it
+      cannot decide at all.
+    - A ``rigid`` policy gives each job the GPUs that it asked for, no others.
+    - ``shares``: whether it may put several jobs on one device.
+    - ``round_seconds`` is the round length in s, ``None`` for a policy that decides at events only.
     """
 
     family: ClassVar[str] = "cluster"
     workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {"simulated": ("jobs",)}
     sees: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[frozenset[str]] = frozenset()
     rigid: ClassVar[bool] = True
+    shares: ClassVar[bool] = False
 
+    rules: str = rules_of()
     placement: str = knob("count", "which free devices a job gets", choices=tuple(PLACEMENTS))
+    start_cost: float = knob(
+        0.0, "time without progress when a job first starts", low=0.0, high=86400.0, unit="s"
+    )
     restart_cost: float = knob(
         0.0, "time without progress when a job resumes", low=0.0, high=86400.0, unit="s"
+    )
+    resize_cost: float | None = knob(
+        None,
+        "the same when it gets another number of devices; empty: as a restart",
+        low=0.0,
+        high=86400.0,
+        unit="s",
+    )
+    migration_cost: float | None = knob(
+        None, "the same when it moves to other nodes; empty: as a restart", low=0.0, high=86400.0, unit="s"
+    )
+    suspend_cost: float = knob(
+        0.0, "the same when a job that was suspended resumes on its nodes", low=0.0, high=86400.0, unit="s"
+    )
+    checkpoint_bytes: float = knob(
+        0.0, "state that is written to and read from storage at restarts", low=0.0, high=1e15, unit="bytes"
+    )
+    checkpoint_every: float | None = knob(
+        None, "progress between checkpoints; empty: one when a job is preempted", low=1e-3, high=1e9, unit="s"
+    )
+    preemption_loses: str = knob(
+        NOTHING_LOST, "progress lost by preemption", choices=(NOTHING_LOST, SINCE_CHECKPOINT, ALL_LOST)
+    )
+    node_mtbf: float | None = knob(
+        None, "mean time between failures of a node; empty: none fails", low=1.0, high=1e12, unit="s"
+    )
+    node_repair: float = knob(3600.0, "mean time until a failed node is back", low=1.0, high=1e12, unit="s")
+    failure_notice: float = knob(
+        0.0, "time ahead at which a failure is known (spot nodes)", low=0.0, high=86400.0, unit="s"
+    )
+    oversized: str = knob(
+        REFUSE, "jobs that can never fit: refuse the run, or drop and count them", choices=(REFUSE, DROP)
     )
 
     @property
@@ -55,10 +107,11 @@ class ClusterPolicy(Policy):
         Jobs that do not fit are skipped, or ``block`` the rest.
         """
         started = []
+        only_whole = view.jobs.is_plain
         for job in ranked:
-            if pool.total < 1:
+            if only_whole and pool.total < 1:
                 break
-            gang = pool.place(job, view.jobs.gpus[job], self.placement)
+            gang = pool.place(job, view.jobs.demand(job), self.placement)
             if gang is not None:
                 pool.take(gang)
                 started.append(gang)
@@ -72,19 +125,20 @@ class ClusterPolicy(Policy):
         Jobs that keep running keep their devices.
         """
         chosen: dict[int, None] = {}
-        left = sum(view.pool.capacity)
+        left, gpus, plain = float(sum(view.pool.capacity)), view.jobs.gpus, view.jobs.is_plain
         for job in ranked:
-            if left < 1:
+            if plain and left < 1:
                 break
-            if view.jobs.gpus[job] <= left:
-                left -= view.jobs.gpus[job]
+            wanted = gpus[job] if plain else gpus[job] * view.jobs.demand(job).share
+            if wanted <= left + SLACK:
+                left -= wanted
                 chosen[job] = None
         losers = [job for job in view.running if job not in chosen]
         pool = view.pool.copy()
         for job in losers:
             pool.give_back(view.running[job])
         started = self.fill(pool, [job for job in chosen if job not in view.running], view)
-        preempted = losers if self.placement == "count" else _jobs_to_preempt(losers, pool, view)
+        preempted = losers if self.placement == "count" and plain else _jobs_to_preempt(losers, pool, view)
         return Allocation(tuple(started), tuple(preempted))
 
 
@@ -95,8 +149,8 @@ def _jobs_to_preempt(losers: Iterable[int], pool: Pool, view: ClusterView) -> li
     preempted = []
     for job in losers:
         gang = view.running[job]
-        if all(pool.free[node] >= count * gang.share for node, count in gang.devices):
-            pool.take(gang)
-        else:
+        if pool.lack(gang):
             preempted.append(job)
+        else:
+            pool.take(gang)
     return preempted

@@ -4,51 +4,84 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from experiments.cluster.interface.allocation import Gang
 from experiments.cluster.interface.jobs import VisibleJobs
-from experiments.cluster.interface.placement import Pool
+from experiments.cluster.interface.performance import Performance
+from experiments.cluster.interface.pool import Pool
+from experiments.core.policy import HiddenColumn
 
 
 @dataclass
 class Attained:
     """What the scheduler has itself seen of each job, up to the last change of its devices.
 
-    ``seconds`` with devices, ``service`` device-seconds held, ``done`` seconds of work; and of its present
-    execution when it ``started`` and from when on it makes ``progress`` (later by the restart cost).
+    - ``seconds`` with devices.
+    - ``service``: device-seconds held.
+    - ``done``: work, in the unit of the performance model.
+    - ``executions`` so far, the present one included.
+    - ``started``: when its present execution began, and ``progress`` from when on it makes progress (later by
+      what the start cost) at ``speed``, in work per second.
     """
 
     seconds: list[float]
     service: list[float]
     done: list[float]
+    executions: list[int]
     started: list[float]
     progress: list[float]
+    speed: list[float]
 
     @classmethod
     def none_of(cls, jobs: int) -> Attained:
-        return cls(*([0.0] * jobs for _ in range(5)))
+        zero = [0.0] * jobs
+        return cls(zero.copy(), zero.copy(), zero.copy(), [0] * jobs, zero.copy(), zero.copy(), zero.copy())
 
 
 @dataclass
 class ClusterView:
     """Read only. Jobs are numbered in the order of the trace.
 
-    ``waiting`` holds submitted jobs without devices in the order they began to wait, ``running`` the gangs by
-    job in the order they started. ``arrived`` and ``ended`` are the jobs since the last decision;
-    ``round_ended`` is true at the round ends of a policy with a round length.
+    - ``waiting``: submitted jobs without devices in the order they began to wait.
+    - ``running``: the gangs by job in the order they started.
+    - ``arrived`` and ``ended``: the jobs since the last decision; ``stopped``: those that lost their devices
+      since then with a node.
+    - ``down``: nodes out of use; ``leaving``: those that will be at the time said (s).
+    - ``round_ended`` is true at the round ends of a policy with a round length.
+    - ``rng``: random numbers of the run's seed, the same for every run of the spec.
     """
 
     jobs: VisibleJobs
     pool: Pool
     attained: Attained
+    works: list[float]
     now: float = float("-inf")
     waiting: dict[int, None] = field(default_factory=dict)
     running: dict[int, Gang] = field(default_factory=dict)
     arrived: tuple[int, ...] = ()
     ended: tuple[int, ...] = ()
+    stopped: tuple[int, ...] = ()
+    down: frozenset[int] = frozenset()
+    leaving: dict[int, float] = field(default_factory=dict)
     round_ended: bool = False
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    model: Performance | None = None
+
+    @property
+    def performance(self) -> Performance:
+        """How fast jobs run on what they are given, for a policy that sees ``throughput``."""
+        if self.model is None:
+            raise HiddenColumn("throughput is hidden: the policy does not declare it in sees")
+        return self.model
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing can be started without stopping something."""
+        return self.pool.total < 1 and self.jobs.is_plain
 
     def attained_time(self, job: int) -> float:
-        """Seconds that ``job`` has held devices, the restart cost included."""
+        """Seconds that ``job`` has held devices, restarts included."""
         running = self.now - self.attained.started[job] if job in self.running else 0.0
         return self.attained.seconds[job] + running
 
@@ -59,9 +92,16 @@ class ClusterView:
         gang = self.running[job]
         return self.attained.service[job] + (self.now - self.attained.started[job]) * gang.size * gang.share
 
+    def done(self, job: int) -> float:
+        """Work that ``job`` has done, in the unit of the performance model."""
+        attained = self.attained
+        if job not in self.running:
+            return attained.done[job]
+        return attained.done[job] + max(0.0, self.now - attained.progress[job]) * attained.speed[job]
+
     def remaining(self, job: int) -> float:
-        """Seconds of service left, for a policy that sees ``service``."""
-        done = self.attained.done[job]
-        if job in self.running:
-            done += max(0.0, self.now - self.attained.progress[job]) * self.running[job].share
-        return self.jobs.service[job] - done
+        """Seconds of service left on the devices it asked for, for a policy that sees ``service``."""
+        service, work = self.jobs.service[job], self.works[job]
+        if work == service:
+            return service - self.done(job)
+        return service * (1 - self.done(job) / work)

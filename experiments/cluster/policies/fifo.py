@@ -33,7 +33,7 @@ class Fifo(ClusterPolicy):
         return self
 
     def allocate(self, view: ClusterView) -> Allocation:
-        if not view.waiting or view.pool.total < 1:
+        if not view.waiting or view.is_full:
             return NOTHING
         started = self.fill(view.pool.copy(), view.waiting, view, block=self.backfill == "none")
         return Allocation(start=tuple(started)) if started else NOTHING
@@ -51,7 +51,7 @@ class FifoEasy(ClusterPolicy):
         return self
 
     def allocate(self, view: ClusterView) -> Allocation:
-        if not view.waiting or view.pool.total < 1:
+        if not view.waiting or view.is_full:
             return NOTHING
         pool = view.pool.copy()
         started = self.fill(pool, view.waiting, view, block=True)

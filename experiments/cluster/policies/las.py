@@ -41,6 +41,6 @@ class Las(ClusterPolicy):
 
         if view.round_ended:
             return self.run_first(sorted([*view.running, *view.waiting], key=rank), view)
-        if view.pool.total < 1:
+        if view.is_full:
             return Allocation()
         return Allocation(tuple(self.fill(view.pool.copy(), sorted(view.waiting, key=rank), view)))

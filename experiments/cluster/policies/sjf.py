@@ -41,7 +41,7 @@ class _ShortestFirst:
         pool, started = view.pool.copy(), list[Gang]()
         while found := self.queue.first(lambda gpus: self.policy.blocking or gpus <= pool.total):
             job = found[1]
-            gang = pool.place(job, view.jobs.gpus[job], self.policy.placement)
+            gang = pool.place(job, view.jobs.demand(job), self.policy.placement)
             if gang is None:
                 break
             self.queue.remove_first(view.jobs.gpus[job])

@@ -1,126 +1,216 @@
-"""Event-driven simulation of a cluster: arrivals, completions, rounds, wake-ups; the policy decides, this
-carries out.
+"""Event-driven simulation of a cluster: arrivals, completions, rounds, wake-ups, failures; the policy
+decides, this carries out.
 
-At each time all completions are applied first, then all arrivals, then the policy is asked once. Nothing
-depends on the order of rows in the trace: jobs are numbered by (submit, id), and the event queue breaks ties
-by that number.
+At each time all completions are applied first, then nodes that fail or are back, then all arrivals, then the
+policy is asked once. Nothing depends on the order of rows in the trace: jobs are numbered by (submit, id),
+and the event queue breaks ties by that number.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import NamedTuple
+
+import numpy as np
 
 from experiments.cluster.interface import (
     Allocation,
     ClusterPlan,
     ClusterPolicy,
     ClusterView,
-    Execution,
     Gang,
+    Machines,
+    Performance,
     Pool,
     VisibleJobs,
     gang_fault,
 )
+from experiments.cluster.interface.log import COMPLETED, CUT, LOST, MOVED, PREEMPTED
 from experiments.cluster.interface.view import Attained
+from experiments.cluster.planning.performance import FixedSpeed
+from experiments.cluster.simulator.admission import find_oversized
+from experiments.cluster.simulator.executions import Executions
+from experiments.cluster.simulator.outages import draw_outages
 from experiments.core.errors import ImpossiblePlan, Infeasible
 from experiments.core.events import EventQueue
 from experiments.core.progress import Progress, silent
 from experiments.workloads.jobs import JobTrace
 
-END, ARRIVAL, DECISION = 0, 1, 2
+#: Kinds of events, in the order in which those of one time are applied.
+DUE, FAILURE, REPAIR, NOTICE, ARRIVAL, DECISION = range(6)
 #: After so many decisions some work must have been done: a policy that preempts faster than its restart cost
 #: never ends.
 DECISIONS_TO_PROGRESS = 10_000
 
 
 class ClusterEvent(NamedTuple):
-    """``stamp`` tells a stale end or wake-up from one that still holds."""
+    """``subject`` is a job or a node; ``stamp`` tells a stale event from one that still holds."""
 
     kind: int
-    job: int
-    stamp: int
-
-
-@dataclass
-class _RunningExecution:
-    """A running job's present stay on its devices."""
-
-    gang: Gang
-    start: float
-    progress: float
-    stamp: int
+    subject: int
+    stamp: int = 0
 
 
 def simulate(
-    trace: JobTrace, capacity: Sequence[int], policy: ClusterPolicy, progress: Progress = silent
+    trace: JobTrace,
+    machines: Machines,
+    policy: ClusterPolicy,
+    performance: Performance | None = None,
+    seed: int = 0,
+    progress: Progress = silent,
 ) -> ClusterPlan:
-    """Run all jobs of ``trace`` on nodes with ``capacity`` devices each.
+    """Run all jobs of ``trace`` on ``machines`` and return the log of what ran where.
 
-    Return the log of what ran where.
+    Jobs are as fast as ``performance`` says; ``fixed`` where none is given.
     """
-    return ClusterSimulation(trace, capacity, policy, progress).run()
+    return ClusterSimulation(trace, machines, policy, performance, seed, progress).run()
 
 
 class ClusterSimulation:
-    """The state of one run. ``service`` is the truth that policies may not see unless they declare it."""
+    """The state of one run. The works of jobs are the truth that policies see only where they declare it."""
 
     def __init__(
-        self, trace: JobTrace, capacity: Sequence[int], policy: ClusterPolicy, progress: Progress = silent
+        self,
+        trace: JobTrace,
+        machines: Machines,
+        policy: ClusterPolicy,
+        performance: Performance | None = None,
+        seed: int = 0,
+        progress: Progress = silent,
     ) -> None:
-        _refuse_oversized(trace, sum(capacity))
-        self.trace, self.policy, self.progress = trace, policy, progress
+        self.trace, self.policy, self.machines, self.progress = trace, policy, machines, progress
+        self.performance = performance or FixedSpeed(trace)
+        self.seed = seed
+        self.oversized = find_oversized(trace, machines, policy)
         self.decider = policy.begin()
-        self.service: list[float] = trace.service.tolist()
-        self.attained = Attained.none_of(len(trace))
-        self.view = ClusterView(VisibleJobs(trace, policy.sees), Pool(capacity), self.attained)
-        self.executions: dict[int, _RunningExecution] = {}
-        self.log: list[Execution] = []
-        self.rejected: list[int] = []
+        self.view = self._view()
         self.events: EventQueue[ClusterEvent] = EventQueue()
+        self.executions = Executions(self.view, policy, self.performance, self._expect)
+        begin = float(trace.submit[0])
+        self.outages: list[Iterator[tuple[float, float]]] = [
+            draw_outages(policy, node, seed, begin) for node in range(len(machines))
+        ]
+        self.down: list[tuple[int, float, float]] = []
+        self.rejected: dict[int, str] = {}
         self.stamps = 0
         self.decision_due = -1
-        self.unfinished = len(trace)
+        self.counted = range(*(trace.window or (0, len(trace))))
+        self.unfinished = len(self.counted)
         self.decisions = 0
-        self.done_before = -1.0
+        self.done_before = (-1.0, -1)
+
+    def _view(self) -> ClusterView:
+        jobs, count = VisibleJobs(self.trace, self.policy.sees), len(self.trace)
+        return ClusterView(
+            jobs=jobs,
+            pool=Pool(self.machines),
+            attained=Attained.none_of(count),
+            works=[self.performance.work(job) for job in range(count)],
+            rng=np.random.default_rng(self.seed),
+            model=self.performance if "throughput" in self.policy.sees else None,
+        )
 
     def run(self) -> ClusterPlan:
         for job, submit in enumerate(self.view.jobs.submit):
-            self.events.push(submit, ClusterEvent(ARRIVAL, job, 0), ARRIVAL)
-        while self.events:
+            self.events.push(submit, ClusterEvent(ARRIVAL, job), ARRIVAL)
+        for node in range(len(self.machines)):
+            self._expect_failure(node)
+        while self.events and self.unfinished:
             if self._advance():
                 self._decide()
-        unfinished = (*sorted(self.view.waiting), *sorted(self.view.running))
-        return ClusterPlan(tuple(self.log), tuple(self.rejected), unfinished)
+        view = self.view
+        late = [job for job, submit in enumerate(view.jobs.submit) if submit > view.now]
+        unfinished = (*sorted(view.waiting), *sorted(view.running), *late)
+        for job in tuple(view.running):
+            self.executions.stop(job, CUT)
+        down = tuple((node, since, min(until, view.now)) for node, since, until in self.down)
+        return ClusterPlan(
+            self.executions.log, tuple(self.rejected), unfinished, self.rejected, down, self._facts()
+        )
+
+    def _facts(self) -> dict[str, object]:
+        return {"decisions": self.decisions}
 
     def _advance(self) -> bool:
-        """Apply everything that happens at the next time; false when all of it was stale."""
+        """Apply everything that happens at the next time; false when there is nothing to decide about."""
         now, view = self.events.peek(), self.view
+        assert now is not None
         ended: list[int] = []
         arrived: list[int] = []
+        stopped: list[int] = []
         due = False
+        view.now = now
         while self.events.peek() == now:
             _, event = self.events.pop()
-            if event.kind == ARRIVAL:
-                view.waiting[event.job] = None
-                arrived.append(event.job)
+            if event.kind == DUE:
+                due = self._apply_due(event, ended) or due
+            elif event.kind == ARRIVAL:
+                self._arrive(event.subject, arrived)
             elif event.kind == DECISION:
                 due = due or event.stamp == self.decision_due
-            elif self._is_current(event):
-                ended.append(event.job)
+            else:
+                due = True
+                self._apply_outage(event, stopped)
         if not (ended or arrived or due):
             return False
-        view.now = self.events.now
-        for job in ended:
-            self._stop(job, completed=True)
-        view.arrived, view.ended = tuple(arrived), tuple(ended)
+        view.arrived, view.ended, view.stopped = tuple(arrived), tuple(ended), tuple(stopped)
         return True
 
-    def _is_current(self, event: ClusterEvent) -> bool:
-        execution = self.executions.get(event.job)
-        return execution is not None and execution.stamp == event.stamp
+    def _apply_due(self, event: ClusterEvent, ended: list[int]) -> bool:
+        """End a job, or change its speed; true where there is something to decide about."""
+        job = event.subject
+        execution = self.executions.running.get(job)
+        if execution is None or execution.stamp != event.stamp:
+            return False
+        if not execution.completes:
+            self.executions.change_pace(job)
+            return False
+        self.executions.stop(job, COMPLETED)
+        ended.append(job)
+        self._count_down(job)
+        return True
+
+    def _arrive(self, job: int, arrived: list[int]) -> None:
+        if job in self.oversized:
+            self.rejected[job] = self.oversized[job]
+            self._count_down(job)
+            return
+        self.view.waiting[job] = None
+        arrived.append(job)
+
+    def _apply_outage(self, event: ClusterEvent, stopped: list[int]) -> None:
+        """A node fails, is back, or is known to fail soon."""
+        node, view = event.subject, self.view
+        if event.kind == NOTICE:
+            view.leaving[node] = view.now + self.policy.failure_notice
+            return
+        if event.kind == REPAIR:
+            view.pool.reopen(node)
+            view.down -= {node}
+            self._expect_failure(node)
+            return
+        for job in self.executions.on_node(node):
+            self.executions.stop(job, LOST)
+            stopped.append(job)
+        view.pool.close(node)
+        view.down |= {node}
+        view.leaving.pop(node, None)
+
+    def _expect_failure(self, node: int) -> None:
+        """Draw when ``node`` fails next and is back."""
+        drawn = next(self.outages[node], None)
+        if drawn is None:
+            return
+        fails, back = drawn
+        self.down.append((node, fails, back))
+        self.events.push(fails, ClusterEvent(FAILURE, node), FAILURE)
+        self.events.push(back, ClusterEvent(REPAIR, node), REPAIR)
+        if self.policy.failure_notice and fails - self.policy.failure_notice > self.view.now:
+            self.events.push(fails - self.policy.failure_notice, ClusterEvent(NOTICE, node), NOTICE)
+
+    def _expect(self, time: float, job: int, stamp: int) -> None:
+        self.events.push(time, ClusterEvent(DUE, job, stamp), DUE)
 
     def _decide(self) -> None:
         self._refuse_thrashing()
@@ -137,79 +227,64 @@ class ClusterSimulation:
         self.decisions += 1
         if self.decisions % DECISIONS_TO_PROGRESS:
             return
-        view, now = self.view, self.view.now
-        running = sum(
-            max(0.0, now - execution.progress) * execution.gang.share
-            for execution in self.executions.values()
-        )
-        done = sum(self.attained.done) + running - self.unfinished
-        if done <= self.done_before and not view.arrived:
+        view = self.view
+        done = sum(view.attained.seconds) + self.executions.progress_made()
+        restarting = sum(self.executions.log.numbers["restarting"])
+        made = (done - restarting, self.unfinished + len(view.waiting) + len(view.running))
+        if made[0] <= self.done_before[0] and made[1] == self.done_before[1] and not view.arrived:
             what = f"no job did any work in {DECISIONS_TO_PROGRESS} decisions: each restart costs "
             what += f"{self.policy.restart_cost:g} s, and jobs are preempted before that"
-            raise Infeasible(what, f"policy {self.policy.name} at t={now:g}")
-        self.done_before = done
+            raise Infeasible(what, f"policy {self.policy.name} at t={view.now:g}")
+        self.done_before = made
 
     def _on_round(self, length: float) -> bool:
         rounds = (self.view.now - self.view.jobs.submit[0]) / length
         return abs(rounds - round(rounds)) < 1e-9
 
     def _carry_out(self, decision: Allocation) -> None:
-        for job in decision.preempt:
-            if job not in self.executions:
+        for job in (*decision.preempt, *decision.suspend):
+            if job not in self.executions.running:
                 raise self._illegal(job, "is preempted but does not run")
-            self._stop(job, completed=False)
+            self.executions.stop(job, PREEMPTED)
+        for job in decision.suspend:
+            self.executions.costs.suspend(job)
+        moving = [gang.job for gang in decision.start if gang.job in self.executions.running]
+        for job in moving:
+            self.executions.stop(job, MOVED)
         for gang in decision.start:
-            if gang.job in self.executions:
-                self._stop(gang.job, completed=False)
-            self._start(gang)
-        for job in decision.reject:
+            self._start(gang, moves=gang.job in moving)
+        for job, reason in decision.reject:
             if job not in self.view.waiting:
                 raise self._illegal(job, "is rejected but does not wait")
             del self.view.waiting[job]
-            self.rejected.append(job)
-            self.unfinished -= 1
+            self.rejected[job] = reason
+            self._count_down(job)
 
     def _illegal(self, job: int, what: str) -> ImpossiblePlan:
         name = self.trace.job[job] if 0 <= job < len(self.trace) else f"number {job}"
         return ImpossiblePlan([f"job {name} at t={self.view.now:g} s: {what}"])
 
-    def _start(self, gang: Gang) -> None:
+    def _start(self, gang: Gang, *, moves: bool) -> None:
         """Let a waiting job run on free devices; ``ImpossiblePlan`` where it does not wait or they are not
         free.
         """
-        job, view = gang.job, self.view
-        if job not in view.waiting:
+        job = gang.job
+        if job not in self.view.waiting:
             raise self._illegal(job, "is started but does not wait")
-        if fault := gang_fault(gang, view.jobs.gpus[job], rigid=self.policy.rigid) or view.pool.lack(gang):
+        fault = gang_fault(gang, self.view.jobs.gpus[job], rigid=self.policy.rigid)
+        if fault := fault or self.view.pool.lack(gang):
             raise self._illegal(job, fault)
-        view.pool.take(gang)
-        del view.waiting[job]
-        resumes = self.attained.seconds[job] > 0
-        begins = view.now + (self.policy.restart_cost if resumes else 0.0)
-        self.stamps += 1
-        self.executions[job] = _RunningExecution(gang, view.now, begins, self.stamps)
-        view.running[job] = gang
-        self.attained.started[job], self.attained.progress[job] = view.now, begins
-        left = self.service[job] - self.attained.done[job]
-        self.events.push(begins + left / gang.share, ClusterEvent(END, job, self.stamps), END)
+        self.executions.start(gang, moves=moves)
 
-    def _stop(self, job: int, *, completed: bool) -> None:
-        execution, view, attained = self.executions.pop(job), self.view, self.attained
-        gang, now = execution.gang, view.now
-        useful = max(0.0, now - execution.progress) * gang.share
-        attained.seconds[job] += now - execution.start
-        attained.service[job] += (now - execution.start) * gang.size * gang.share
-        attained.done[job] = self.service[job] if completed else attained.done[job] + useful
-        self.log.append(Execution(gang, execution.start, now, useful, completed))
-        view.pool.give_back(gang)
-        del view.running[job]
-        if not completed:
-            view.waiting[job] = None
+    def _count_down(self, job: int) -> None:
+        """A job has ended or was refused."""
+        if job not in self.counted:
             return
         self.unfinished -= 1
-        done = 1 - self.unfinished / len(self.trace)
         if self.unfinished % 512 == 0:
-            self.progress(done, f"{len(self.trace) - self.unfinished} of {len(self.trace)} jobs")
+            all_jobs = len(self.counted)
+            ended = all_jobs - self.unfinished
+            self.progress(ended / all_jobs, f"{ended} of {all_jobs} jobs")
 
     def _call_again(self, wake_at: float | None, length: float | None) -> None:
         """Schedule the next decision without an event.
@@ -230,12 +305,3 @@ class ClusterSimulation:
             self.stamps += 1
             self.decision_due = self.stamps
             self.events.push(min(times), ClusterEvent(DECISION, -1, self.stamps), DECISION)
-
-
-def _refuse_oversized(trace: JobTrace, devices: int) -> None:
-    largest = int(trace.gpus.argmax())
-    wanted = int(trace.gpus[largest])
-    if wanted > devices:
-        missing = wanted - devices
-        what = f"wants {wanted} GPUs, the cluster has {devices}: {missing} are missing"
-        raise Infeasible(what, f"job {trace.job[largest]}", missing)

@@ -1,86 +1,223 @@
-"""The figures and curves of a cluster plan."""
+"""The figures of a cluster plan."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from experiments.cluster.interface import ClusterPlan
-from experiments.core.spec import Series
+from experiments.cluster.interface import ClusterPlan, Machines
+from experiments.cluster.interface.log import LOST, MOVED, PREEMPTED
+from experiments.cluster.simulator.curves import step_function
 from experiments.workloads.jobs import JobTrace
+from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
 
-#: Points of a curve; a longer one is averaged over as many equal stretches of time.
-MAX_POINTS = 1000
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class _Outcomes:
-    """By job: first start and completion in s (NaN: never). By execution: start, end, devices held, useful
-    seconds.
+class Outcomes:
+    """What came of jobs and executions, in columns.
+
+    By job: first start and completion in s (NaN: never), seconds with devices, and whether it counts. By
+    execution: job, start, end, devices held (parts added up), seconds of restarting, device-seconds lost, how
+    it ended.
     """
 
     started: Floats
     ended: Floats
+    held: Floats
+    counts: Bools
+    job: Ints
     start: Floats
     end: Floats
-    held: Floats
-    useful: Floats
+    devices: Floats
+    restarting: Floats
+    lost: Floats
+    busy: Floats
+    ending: npt.NDArray[np.str_]
 
     @classmethod
-    def of(cls, plan: ClusterPlan, jobs: int) -> _Outcomes:
+    def of(cls, plan: ClusterPlan, trace: JobTrace) -> Outcomes:
+        log, jobs = plan.executions, len(trace)
+        columns, job = log.numbers, log.job
+        start, end = columns["start"], columns["end"]
+        ending = log.endings
         started, ended = np.full(jobs, np.inf), np.full(jobs, np.nan)
-        for execution in plan.executions:
-            started[execution.gang.job] = min(started[execution.gang.job], execution.start)
-            if execution.completed:
-                ended[execution.gang.job] = execution.end
+        np.minimum.at(started, job, start)
         started[np.isinf(started)] = np.nan
-        columns = np.array([(s.start, s.end, s.gang.size * s.gang.share, s.useful) for s in plan.executions])
-        start, end, held, useful = columns.reshape(-1, 4).T
-        return cls(started, ended, start, end, held, useful)
+        done = ending == "completed"
+        ended[job[done]] = end[done]
+        counts = np.zeros(jobs, np.bool_)
+        counts[slice(*(trace.window or (0, jobs)))] = True
+        held = np.bincount(job, weights=end - start, minlength=jobs).astype(np.float64)
+        parts = (columns["restarting"], columns["lost"], columns["busy"])
+        return cls(
+            started,
+            ended,
+            held,
+            counts,
+            job,
+            start,
+            end,
+            (log.size * log.share).astype(np.float64),
+            *parts,
+            ending,
+        )
+
+    @property
+    def device_seconds(self) -> dict[str, float]:
+        """Device-seconds held, of them those of restarts, of lost progress, idle in a gang, and useful."""
+        held = (self.end - self.start) * self.devices
+        restarting = self.restarting * self.devices
+        made = held - restarting
+        idle = float((made * (1 - self.busy)).sum())
+        lost, restarts = float(self.lost.sum()), float(restarting.sum())
+        return {
+            "held": float(held.sum()),
+            "restarting": restarts,
+            "lost": lost,
+            "idle": idle,
+            "useful": float(made.sum()) - idle - lost,
+        }
 
 
-def figures(plan: ClusterPlan, trace: JobTrace, devices: int) -> dict[str, float]:
+def figures(plan: ClusterPlan, trace: JobTrace, machines: Machines) -> dict[str, float]:
     """The metrics of ``plan``. Completion times are over completed jobs; percentiles interpolate linearly.
 
-    ``utilization`` counts device time that made progress, ``gpu_allocation_ratio`` all device time held, both
-    over the makespan (first submission to last completion).
+    ``utilization`` counts device time that made progress which was kept, ``gpu_allocation_ratio`` all device
+    time held, both over the makespan (first submission to last completion). Where the trace names a window,
+    figures of jobs are of the jobs in it.
     """
-    outcomes = _Outcomes.of(plan, len(trace))
-    completed = ~np.isnan(outcomes.ended)
+    outcomes = Outcomes.of(plan, trace)
+    completed = ~np.isnan(outcomes.ended) & outcomes.counts
+    counted = int(outcomes.counts.sum())
+    rejected = sum(bool(outcomes.counts[job]) for job in plan.rejected)
     out = {
-        "jobs": float(len(trace)),
-        "unfinished_jobs": float(len(trace) - completed.sum()),
-        "preemptions": float(sum(not execution.completed for execution in plan.executions)),
+        "jobs": float(counted),
+        "unfinished_jobs": float(counted - completed.sum()),
+        "rejected_jobs": float(rejected),
+        "admitted_fraction": 1 - rejected / counted,
+        **_interruptions(plan, outcomes, machines),
         **_deadlines(outcomes, trace, plan.rejected),
+        **_contention(trace, outcomes, machines),
     }
     if not completed.any():
         return out
-    jct = (outcomes.ended - trace.submit)[completed]
+    out |= _times(outcomes, trace, completed)
     makespan = float(np.nanmax(outcomes.ended) - trace.submit[0])
-    out |= {
-        "avg_jct": float(jct.mean()),
-        "p50_jct": float(np.percentile(jct, 50)),
-        "p99_jct": float(np.percentile(jct, 99)),
-        "makespan": makespan,
-        "avg_queueing_delay": float(np.nanmean(outcomes.started - trace.submit)),
-    }
+    out["makespan"] = makespan
     if makespan > 0:
-        sizes = np.array([execution.gang.size for execution in plan.executions])
-        out["utilization"] = float((outcomes.useful * sizes).sum() / (devices * makespan))
-        held = ((outcomes.end - outcomes.start) * outcomes.held).sum()
-        out["gpu_allocation_ratio"] = float(held / (devices * makespan))
-    unfairness = finish_time_unfairness(outcomes.ended, trace, devices)
+        out |= _shares(plan, outcomes, machines, makespan)
+    unfairness = finish_time_unfairness(outcomes.ended, trace, machines.devices)[
+        completed & (trace.service > 0)
+    ]
     if len(unfairness):
         out["finish_time_fairness_max"] = float(unfairness.max())
+        out["finish_time_fairness_p99"] = float(np.percentile(unfairness, 99))
+        out["finish_time_fair_fraction"] = float((unfairness <= 1 + 1e-9).mean())
     return out
 
 
-def _deadlines(outcomes: _Outcomes, trace: JobTrace, rejected: Iterable[int]) -> dict[str, float]:
+def _times(outcomes: Outcomes, trace: JobTrace, completed: Bools) -> dict[str, float]:
+    jct = (outcomes.ended - trace.submit)[completed]
+    waiting = (outcomes.ended - trace.submit - outcomes.held)[completed]
+    delay = (outcomes.started - trace.submit)[outcomes.counts]
+    return {
+        "avg_jct": float(jct.mean()),
+        **{f"p{name}_jct": float(np.percentile(jct, rank)) for name, rank in _PERCENTILES.items()},
+        "avg_queueing_delay": float(np.nanmean(delay)),
+        "avg_waiting_time": float(waiting.mean()),
+    }
+
+
+_PERCENTILES: Mapping[str, float] = {"50": 50, "90": 90, "99": 99, "999": 99.9}
+
+
+def _interruptions(plan: ClusterPlan, outcomes: Outcomes, machines: Machines) -> dict[str, float]:
+    """What was stopped, started again elsewhere or with more or less, and what that cost."""
+    ending, seconds = outcomes.ending, outcomes.device_seconds
+    resizes, migrations = _moves(plan, machines)
+    out = {
+        "preemptions": float((ending == PREEMPTED).sum() + (ending == MOVED).sum()),
+        "restarts": float(len(outcomes.job) - len(np.unique(outcomes.job))),
+        "resizes": float(resizes),
+        "migrations": float(migrations),
+        "lost_gpu_seconds": seconds["lost"],
+        "restart_gpu_seconds": seconds["restarting"],
+        "idle_gpu_seconds": seconds["idle"],
+    }
+    if plan.down or (ending == LOST).any():
+        out["node_failures"] = float(sum(until > since for _, since, until in plan.down))
+    return out
+
+
+def _moves(plan: ClusterPlan, machines: Machines) -> tuple[int, int]:
+    """Executions that follow one of the same job with another number of devices; with as many elsewhere."""
+    log = plan.executions
+    order = np.lexsort((log.numbers["start"], log.job))
+    job, shape, size = log.job[order], log.shape[order], log.size[order]
+    again = np.flatnonzero((job[1:] == job[:-1]) & (shape[1:] != shape[:-1]))
+    resized = size[again + 1] != size[again]
+    same = again[~resized]
+    nodes: dict[int, tuple[int, ...]] = {}
+    for number in {*shape[same].tolist(), *shape[same + 1].tolist()}:
+        devices = log.shapes[number].devices
+        nodes[number] = tuple(node for node, _ in machines.by_node(devices))
+    moved = sum(nodes[int(shape[row])] != nodes[int(shape[row + 1])] for row in same)
+    return int(resized.sum()), moved
+
+
+def _shares(plan: ClusterPlan, outcomes: Outcomes, machines: Machines, makespan: float) -> dict[str, float]:
+    """What was used and held of what the cluster has over the makespan."""
+    seconds, capacity = outcomes.device_seconds, machines.devices * makespan
+    out = (
+        {}
+        if not capacity
+        else {
+            "utilization": seconds["useful"] / capacity,
+            "gpu_allocation_ratio": seconds["held"] / capacity,
+        }
+    )
+    held = (outcomes.end - outcomes.start)[:, None]
+    log = plan.executions
+    if any(gang.hosts for gang in log.shapes) and machines.knows_hosts:
+        cpus = np.array([sum(host.cpus for host in gang.hosts) for gang in log.shapes])[log.shape]
+        total = sum(node.cpus for node in machines if np.isfinite(node.cpus))
+        out["cpu_utilization"] = float((cpus * held[:, 0]).sum() / (total * makespan)) if total else 0.0
+    prices = np.array([machines[node].price for node in machines.node_of])
+    if prices.any():
+        hourly = np.array([prices[list(gang.devices)].sum() * gang.share for gang in log.shapes])[log.shape]
+        out["cost"] = float((hourly * held[:, 0]).sum() / 3600)
+    return out
+
+
+def _contention(trace: JobTrace, outcomes: Outcomes, machines: Machines) -> dict[str, float]:
+    """GPUs asked for by jobs that are there, over capacity: mean over that time, and largest."""
+    if not machines.devices:
+        return {}
+    wanted = trace.gpus * np.asarray(trace.traits.get("gpu_share", 1.0))
+    ends = np.where(
+        np.isnan(outcomes.ended), outcomes.end.max() if len(outcomes.end) else np.nan, outcomes.ended
+    )
+    ends = np.maximum(ends, trace.submit)
+    times, levels = step_function(trace.submit, ends, wanted.astype(np.float64))
+    spans = np.diff(times)
+    if not spans.sum():
+        return {}
+    mean = float((levels[:-1] * spans).sum() / spans.sum())
+    return {
+        "contention_mean": mean / machines.devices,
+        "contention_max": float(levels.max()) / machines.devices,
+    }
+
+
+def _deadlines(outcomes: Outcomes, trace: JobTrace, rejected: tuple[int, ...]) -> dict[str, float]:
     """The share of jobs with a deadline that met it: of all, and of those that were not refused."""
-    has = ~np.isnan(trace.deadline)
+    has = ~np.isnan(trace.deadline) & outcomes.counts
     if not has.any():
         return {}
     met = (outcomes.ended <= trace.deadline)[has].sum()
@@ -93,84 +230,21 @@ def _deadlines(outcomes: _Outcomes, trace: JobTrace, rejected: Iterable[int]) ->
 
 
 def finish_time_unfairness(ended: Floats, trace: JobTrace, devices: int) -> Floats:
-    """Finish-time fairness of each completed job, rho = JCT / isolated JCT (Themis, NSDI'20, section 3.1).
+    """Finish-time fairness of each job, rho = JCT / isolated JCT (Themis, NSDI'20, section 3.1).
 
-    Isolated: alone on a 1/n share of the devices, n the mean number of jobs in the system while this one was,
-    and progress in proportion to the devices when the share is smaller than the gang.
+    NaN for jobs that never complete or have nothing to do. Isolated: alone on a 1/n share of the devices, n
+    the mean number of jobs in the system while this one was, and progress in proportion to the devices when
+    the share is smaller than the gang.
     """
-    rows = np.flatnonzero(~np.isnan(ended) & (trace.service > 0))
+    unfairness = np.full(len(trace), np.nan)
+    rows = np.flatnonzero(~np.isnan(ended) & (trace.service > 0) & (ended > trace.submit))
     if not len(rows):
-        return np.empty(0)
-    times, levels = _steps(trace.submit, ended, np.ones(len(trace)))
+        return unfairness
+    times, levels = step_function(trace.submit, ended, np.ones(len(trace)))
     integral = np.concatenate(([0.0], np.cumsum(levels[:-1] * np.diff(times))))
     jct = (ended - trace.submit)[rows]
     jobs_present = np.interp(ended[rows], times, integral) - np.interp(trace.submit[rows], times, integral)
     share = devices / np.maximum(1.0, jobs_present / jct)
     isolated = trace.service[rows] * np.maximum(1.0, trace.gpus[rows] / share)
-    unfairness: Floats = jct / isolated
+    unfairness[rows] = jct / isolated
     return unfairness
-
-
-def curves(plan: ClusterPlan, trace: JobTrace, devices: int) -> Mapping[str, Series]:
-    """Return devices held, jobs waiting and GPUs wanted over time, and completion times.
-
-    Times are in s from the first submission.
-    """
-    outcomes = _Outcomes.of(plan, len(trace))
-    if not len(outcomes.start):
-        return {}
-    origin = float(trace.submit[0])
-    present = _sample(*_steps(trace.submit, outcomes.ended, np.ones(len(trace))), origin)
-    held = _sample(*_steps(outcomes.start, outcomes.end, outcomes.held), origin)
-    wanted = _sample(*_steps(trace.submit, outcomes.ended, trace.gpus.astype(np.float64)), origin)
-    waiting = _waiting(plan, trace)
-    jct = np.sort((outcomes.ended - trace.submit)[~np.isnan(outcomes.ended)])
-    quantiles = np.linspace(0, 1, min(len(jct), 200)) if len(jct) else np.empty(0)
-    return {
-        "utilization": Series("fraction", held[0].tolist(), (held[1] / devices).tolist()),
-        "queue_length": Series("jobs", *_lists(_sample(*waiting, origin))),
-        "jobs_in_system": Series("jobs", *_lists(present)),
-        "demand": Series("GPUs", *_lists(wanted)),
-        "jct_distribution": Series(
-            "fraction", np.quantile(jct, quantiles).tolist() if len(jct) else [], quantiles.tolist()
-        ),
-    }
-
-
-def _lists(curve: tuple[Floats, Floats]) -> tuple[list[float], list[float]]:
-    return curve[0].tolist(), curve[1].tolist()
-
-
-def _waiting(plan: ClusterPlan, trace: JobTrace) -> tuple[Floats, Floats]:
-    """Jobs waiting over time: submitted or preempted, and not on devices."""
-    begins = [
-        *trace.submit.tolist(),
-        *(execution.end for execution in plan.executions if not execution.completed),
-    ]
-    ends = [execution.start for execution in plan.executions]
-    times = np.array([*begins, *ends])
-    change = np.array([1.0] * len(begins) + [-1.0] * len(ends))
-    return _cumulate(times, change)
-
-
-def _steps(start: Floats, end: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """The sum of ``weight`` over intervals, as a step function: level ``y[i]`` from ``x[i]`` on. NaN ends
-    never end.
-    """
-    closed = ~np.isnan(end)
-    return _cumulate(np.concatenate((start, end[closed])), np.concatenate((weight, -weight[closed])))
-
-
-def _cumulate(times: Floats, change: Floats) -> tuple[Floats, Floats]:
-    moments, where = np.unique(times, return_inverse=True)
-    return moments, np.cumsum(np.bincount(where, weights=change))
-
-
-def _sample(times: Floats, levels: Floats, origin: float) -> tuple[Floats, Floats]:
-    """The step function itself, or its means over ``MAX_POINTS`` equal stretches where it has more points."""
-    if len(times) <= MAX_POINTS:
-        return times - origin, levels
-    edges = np.linspace(times[0], times[-1], MAX_POINTS + 1)
-    integral = np.concatenate(([0.0], np.cumsum(levels[:-1] * np.diff(times))))
-    means: Floats = np.diff(np.interp(edges, times, integral)) / np.diff(edges)
-    return edges[:-1] - origin, means

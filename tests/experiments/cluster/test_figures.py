@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments.cluster.interface import Machines
 from experiments.cluster.simulator import curves, figures, simulate
 from experiments.core import jsonio, registry
 from experiments.core.spec import Outcome, load_spec
@@ -15,11 +16,12 @@ from experiments.run import run
 from tests.experiments.cluster.traces import jobs
 
 TRACE = jobs((0, 2, 10), (1, 4, 5), (2, 1, 3))
-PLAN = simulate(TRACE, [4], registry.create("cluster", "fifo", {}))
+FOUR, ONE = Machines.of_sizes([4]), Machines.of_sizes([1])
+PLAN = simulate(TRACE, FOUR, registry.create("cluster", "fifo", {}))
 
 
 def test_figures_of_three_jobs() -> None:
-    found = figures(PLAN, TRACE, 4)
+    found = figures(PLAN, TRACE, FOUR)
     assert found["avg_jct"] == pytest.approx((10 + 14 + 16) / 3)
     assert found["p50_jct"] == 14
     assert found["avg_queueing_delay"] == pytest.approx((0 + 9 + 13) / 3)
@@ -30,8 +32,8 @@ def test_figures_of_three_jobs() -> None:
 
 def test_restart_cost_holds_devices_without_using_them() -> None:
     trace = jobs((0, 1, 10), (2, 1, 3))
-    plan = simulate(trace, [1], registry.create("cluster", "srtf", {"restart_cost": 4.0}))
-    found = figures(plan, trace, 1)
+    plan = simulate(trace, ONE, registry.create("cluster", "srtf", {"restart_cost": 4.0}))
+    found = figures(plan, trace, ONE)
     assert (found["utilization"], found["gpu_allocation_ratio"]) == (pytest.approx(13 / 17), 1.0)
     assert found["preemptions"] == 1
 
@@ -42,18 +44,18 @@ def test_unfairness_is_against_an_equal_share() -> None:
     While it was there (0 to 20 s) there were 1.5 jobs on average, so its share is 2/3 GPU; 20 / 15 = 1.333.
     """
     trace = jobs((0, 1, 10), (0, 1, 10))
-    plan = simulate(trace, [1], registry.create("cluster", "fifo", {}))
-    assert figures(plan, trace, 1)["finish_time_fairness_max"] == pytest.approx(20 / 15)
+    plan = simulate(trace, ONE, registry.create("cluster", "fifo", {}))
+    assert figures(plan, trace, ONE)["finish_time_fairness_max"] == pytest.approx(20 / 15)
 
 
 def test_deadlines_count_over_the_jobs_that_have_one() -> None:
     trace = replace(TRACE, deadline=np.array([10.0, 14.0, np.nan]))
-    assert figures(PLAN, trace, 4)["deadline_satisfaction"] == 0.5
-    assert "deadline_satisfaction" not in figures(PLAN, TRACE, 4)
+    assert figures(PLAN, trace, FOUR)["deadline_satisfaction"] == 0.5
+    assert "deadline_satisfaction" not in figures(PLAN, TRACE, FOUR)
 
 
 def test_curves_follow_the_schedule() -> None:
-    found = curves(PLAN, TRACE, 4)
+    found = curves(PLAN, TRACE, FOUR)
     assert found["queue_length"].x == [0, 1, 2, 10, 15]
     assert found["queue_length"].y == [0, 1, 2, 1, 0]
     assert found["utilization"].y == [0.5, 1.0, 0.25, 0.0]

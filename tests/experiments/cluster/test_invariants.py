@@ -15,18 +15,19 @@ from experiments.cluster.interface import (
     ClusterPlan,
     ClusterPolicy,
     ClusterView,
+    ExecutionLog,
+    Machines,
     VisibleJobs,
-    violations,
 )
 from experiments.cluster.simulator import ClusterSimulation, simulate
 from experiments.core import registry
 from experiments.core.errors import Infeasible
 from experiments.core.policy import HiddenColumn
-from experiments.workloads.jobs import JobTrace
-from tests.experiments.cluster.traces import jobs
+from experiments.workloads.jobs import REQUESTS, TRAITS, JobTrace
+from tests.experiments.cluster.traces import faults, jobs
 
 POLICIES = sorted(registry.family_policies("cluster"))
-CAPACITY = [3, 2, 3]
+MACHINES = Machines.of_sizes([3, 2, 3])
 
 rows = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 8), st.integers(0, 40)), min_size=1, max_size=25)
 every_policy = pytest.mark.parametrize("name", POLICIES)
@@ -49,8 +50,8 @@ def test_every_job_completes_once_and_no_device_is_given_twice(
     name: str, rows: list[tuple[int, int, int]], placement: str, restart: float
 ) -> None:
     trace = jobs(*rows)
-    plan = simulate(trace, CAPACITY, policy(name, placement=placement, restart_cost=restart))
-    assert violations(plan, trace, CAPACITY) == []
+    plan = simulate(trace, MACHINES, policy(name, placement=placement, restart_cost=restart))
+    assert faults(plan, trace, MACHINES) == []
     assert plan.unfinished == plan.rejected == ()
 
 
@@ -69,7 +70,27 @@ def test_the_order_of_rows_means_nothing(name: str, rows: list[tuple[int, int, i
         tenant=trace.tenant,
         **{column: values[shuffled] for column, values in columns.items()},
     )
-    assert simulate(mixed, CAPACITY, policy(name)) == simulate(trace, CAPACITY, policy(name))
+    assert simulate(mixed, MACHINES, policy(name)) == simulate(trace, MACHINES, policy(name))
+
+
+#: Hideable columns that every trace has.
+COLUMNS = {"service", "deadline", "model", "tenant"}
+
+
+def with_traits(trace: JobTrace, rng: np.random.Generator) -> JobTrace:
+    """The trace with something in every column that a policy might look at."""
+    numbers = {"batch": 2 ** rng.integers(0, 8, len(trace)), "priority": rng.integers(0, 4, len(trace))}
+    shares = {name: rng.uniform(0.1, 1.0, len(trace)) for name in ("utilization", "weight")}
+    amounts = {name: rng.uniform(1.0, 100.0, len(trace)) for name in ("iterations", "epochs")}
+    classes = tuple(rng.choice(["guaranteed", "opportunistic"], len(trace)).tolist())
+    words = {
+        name: tuple(f"{name} {value}" for value in rng.integers(0, 3, len(trace)))
+        for name in ("user", "group", "name")
+    }
+    losses = tuple(((1.0, value),) for value in rng.uniform(0.0, 3.0, len(trace)).tolist())
+    traits = {**numbers, **shares, **amounts, "class": classes, **words, "losses": losses}
+    assert traits.keys() == TRAITS.keys() - REQUESTS
+    return replace(trace, traits=traits)
 
 
 class Recorder:
@@ -92,10 +113,13 @@ class Recorder:
 @given(rows=rows, seed=st.integers(0, 2**32 - 1))
 def test_hidden_columns_change_no_decision(name: str, rows: list[tuple[int, int, int]], seed: int) -> None:
     """The same history, with what the policy may not see permuted, gets the same answers."""
-    trace, rng = jobs(*rows), np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
+    trace = with_traits(jobs(*rows), rng)
     hidden = HIDEABLE - policy(name).sees
-    permuted = replace(trace, **{column: _permuted(getattr(trace, column), rng) for column in sorted(hidden)})
-    simulation = ClusterSimulation(trace, CAPACITY, policy(name))
+    traits = {trait: _permuted(column, rng) for trait, column in trace.traits.items() if trait in hidden}
+    columns = {column: _permuted(getattr(trace, column), rng) for column in sorted(hidden & COLUMNS)}
+    permuted = replace(trace, **columns, traits={**trace.traits, **traits})
+    simulation = ClusterSimulation(trace, MACHINES, policy(name))
     recorder = simulation.decider = Recorder(policy(name), permuted)
     simulation.run()
     assert recorder.questions > 0
@@ -104,15 +128,16 @@ def test_hidden_columns_change_no_decision(name: str, rows: list[tuple[int, int,
 def _permuted(column: object, rng: np.random.Generator) -> object:
     if isinstance(column, np.ndarray):
         return rng.permutation(column)
-    return tuple(rng.permutation(list(column)).tolist())  # type: ignore[call-overload]
+    assert isinstance(column, tuple)
+    return tuple(column[place] for place in rng.permutation(len(column)))
 
 
 @every_policy
 def test_a_column_that_is_not_declared_is_not_there(name: str) -> None:
-    seen = VisibleJobs(jobs((0, 1, 5)), policy(name).sees)
+    seen = VisibleJobs(with_traits(jobs((0, 1, 5)), np.random.default_rng(0)), policy(name).sees)
     for column in HIDEABLE - policy(name).sees:
         with pytest.raises(HiddenColumn, match=f"{column} is hidden"):
-            getattr(seen, column)
+            seen.column(column)
 
 
 @pytest.mark.parametrize("name", ["fifo", "sjf"])
@@ -121,42 +146,42 @@ def test_a_column_that_is_not_declared_is_not_there(name: str) -> None:
 def test_nothing_waits_that_the_policy_would_start(name: str, rows: list[tuple[int, int, int]]) -> None:
     """Work conserving: while a one-GPU job waits, every device is held (skipping policies)."""
     trace = jobs(*[(submit, 1, service) for submit, _, service in rows])
-    plan = simulate(trace, CAPACITY, policy(name))
+    plan = simulate(trace, MACHINES, policy(name))
     first = {s.gang.job: s.start for s in plan.executions}
     for job, start in first.items():
         if start > trace.submit[job]:
             before = sum(s.gang.size for s in plan.executions if s.start < start <= s.end)
-            assert before == sum(CAPACITY)
+            assert before == MACHINES.devices
 
 
 class TestViolations:
     """The checker sees what is wrong: a plan is falsified in one place each."""
 
     trace = jobs((0, 2, 10), (1, 3, 5))
-    capacity = [3]
+    machines = Machines.of_sizes([3])
 
     def plan(self) -> ClusterPlan:
-        return simulate(self.trace, self.capacity, registry.create("cluster", "fifo", {}))
+        return simulate(self.trace, self.machines, registry.create("cluster", "fifo", {}))
 
     def found(self, **change: object) -> str:
         plan = self.plan()
-        executions = (plan.executions[0], replace(plan.executions[1], **change))  # type: ignore[arg-type]
-        return "; ".join(violations(ClusterPlan(executions), self.trace, self.capacity))
+        executions = (plan.executions[0], plan.executions[1]._replace(**change))  # type: ignore[arg-type]
+        return "; ".join(faults(ClusterPlan(ExecutionLog(executions)), self.trace, self.machines))
 
     def test_a_good_plan_has_none(self) -> None:
-        assert violations(self.plan(), self.trace, self.capacity) == []
+        assert faults(self.plan(), self.trace, self.machines) == []
 
     def test_started_before_submission(self) -> None:
         assert "job 1 starts at 0.5 s, before 1 s" in self.found(start=0.5)
 
     def test_devices_given_twice(self) -> None:
-        assert "node 0 gives out 5 devices at 5 s and has 3" in self.found(start=5.0)
+        assert "device 0 of node-0 is given out 2 times at 5 s" in self.found(start=5.0)
 
     def test_too_little_work(self) -> None:
-        assert "job 1 completes after 4 s of progress instead of 5 s" in self.found(useful=4.0)
+        assert "job 1 completes after 4 s of progress instead of 5 s" in self.found(work=4.0)
 
     def test_never_ended(self) -> None:
-        assert "job 1 is completed, rejected or unfinished 0 times" in self.found(completed=False)
+        assert "job 1 is completed, rejected or unfinished 0 times" in self.found(ended="preempted")
 
 
 def test_preempting_before_the_restart_is_paid_is_told_instead_of_going_on_for_ever() -> None:
@@ -176,4 +201,4 @@ def test_preempting_before_the_restart_is_paid_is_told_instead_of_going_on_for_e
     rows += [(0, 2, 3), (2, 4, 15), (38, 1, 29), (20, 8, 37), (53, 4, 33), (14, 5, 31), (0, 2, 29)]
     thrashing = policy("tiresias", limit_1=20.0, limit_2=50.0, restart_cost=2.5, placement="count")
     with pytest.raises(Infeasible, match=r"policy tiresias at t=.*each restart costs 2\.5 s"):
-        simulate(jobs(*rows), CAPACITY, thrashing)
+        simulate(jobs(*rows), MACHINES, thrashing)

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import pytest
 
+from experiments.cluster.interface import Machines
 from experiments.cluster.simulator import simulate
 from experiments.core import registry
 from experiments.core.errors import BadInput, Infeasible
 from experiments.workloads.jobs import JobTrace
 from tests.experiments.cluster.traces import jobs
 
-ONE_GPU, FOUR_GPUS = [1], [4]
+ONE_GPU, FOUR_GPUS = Machines.of_sizes([1]), Machines.of_sizes([4])
 
 
 def stays(
-    trace: JobTrace, capacity: list[int], policy: str, **knobs: object
+    trace: JobTrace, machines: Machines, policy: str, **knobs: object
 ) -> list[tuple[str, float, float]]:
     """Who ran from when to when."""
-    plan = simulate(trace, capacity, registry.create("cluster", policy, knobs))
+    plan = simulate(trace, machines, registry.create("cluster", policy, knobs))
     return sorted((trace.job[s.gang.job], s.start, s.end) for s in plan.executions)
 
 
-def ends(trace: JobTrace, capacity: list[int], policy: str, **knobs: object) -> list[float]:
-    plan = simulate(trace, capacity, registry.create("cluster", policy, knobs))
+def ends(trace: JobTrace, machines: Machines, policy: str, **knobs: object) -> list[float]:
+    plan = simulate(trace, machines, registry.create("cluster", policy, knobs))
     completed = {s.gang.job: s.end for s in plan.executions if s.completed}
     return [completed[job] for job in range(len(trace))]
 
@@ -123,12 +124,12 @@ class TestTiresias:
 
 
 class TestPlacement:
-    two_nodes = [4, 4]
+    two_nodes = Machines.of_sizes([4, 4])
 
     def devices(self, rule: str, *rows: tuple[float, int, float]) -> dict[str, tuple[tuple[int, int], ...]]:
         trace = jobs(*rows)
         plan = simulate(trace, self.two_nodes, registry.create("cluster", "fifo", {"placement": rule}))
-        return {trace.job[s.gang.job]: s.gang.devices for s in plan.executions}
+        return {trace.job[s.gang.job]: self.two_nodes.by_node(s.gang.devices) for s in plan.executions}
 
     def test_counting_takes_any_free_devices(self) -> None:
         assert self.devices("count", (0, 3, 9), (1, 3, 9))["1"] == ((0, 1), (1, 2))

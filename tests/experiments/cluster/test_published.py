@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from experiments.cluster.interface import violations
+from experiments.cluster.interface import Machines
 from experiments.cluster.simulator import figures, simulate
 from experiments.core import registry
 from experiments.core.options import WorkloadOptions
 from experiments.readers.base import open_file
 from experiments.workloads.jobs import JobTrace
+from tests.experiments.cluster.traces import faults
 
 SIXTY = "cluster/tiresias/60_job.csv"
 ITP01 = "cluster/tiresias/itp01_job_converted_from_elasticflow_raw_cluster01.csv"
@@ -23,10 +24,10 @@ def read(path: Path) -> JobTrace:
 
 
 def measured(trace: JobTrace, nodes: int, policy: str) -> dict[str, float]:
-    capacity = [4] * nodes
-    plan = simulate(trace, capacity, registry.create("cluster", policy, {}))
-    assert violations(plan, trace, capacity) == []
-    return figures(plan, trace, 4 * nodes)
+    machines = Machines.of_sizes([4] * nodes)
+    plan = simulate(trace, machines, registry.create("cluster", policy, {}))
+    assert faults(plan, trace, machines) == []
+    return figures(plan, trace, machines)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_figures_of_published_simulators(
 
 def test_all_ten_clusters_merged_on_1024_gpus_end_exactly_once(shared_data: Path) -> None:
     trace = read(shared_data / "cluster/elasticflow/raw-traces.tar.gz")
-    plan = simulate(trace, [8] * 128, registry.create("cluster", "fifo", {}))
+    plan = simulate(trace, Machines.of_sizes([8] * 128), registry.create("cluster", "fifo", {}))
     assert len(trace) == 69_351
     assert sorted(execution.gang.job for execution in plan.executions) == list(range(69_351))
-    assert violations(plan, trace, [8] * 128) == []
+    assert faults(plan, trace, Machines.of_sizes([8] * 128)) == []

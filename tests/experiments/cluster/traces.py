@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from experiments.cluster.interface import ClusterPlan, Machines, violations
+from experiments.cluster.planning.performance import FixedSpeed
 from experiments.workloads.jobs import JobTrace
 
 
@@ -21,3 +23,8 @@ def jobs(*rows: tuple[float, int, float]) -> JobTrace:
         model=("",) * count,
         tenant=("",) * count,
     )
+
+
+def faults(plan: ClusterPlan, trace: JobTrace, machines: Machines, *, rigid: bool = True) -> list[str]:
+    """What is impossible about a plan of jobs that run as long as the trace says."""
+    return violations(plan, trace, machines, FixedSpeed(trace), rigid=rigid)

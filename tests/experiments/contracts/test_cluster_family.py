@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from experiments.cluster.experiment import plan_json
-from experiments.cluster.interface import ClusterPlan, ClusterPolicy, violations
+from experiments.cluster.interface import ClusterPlan, ClusterPolicy, Machines
 from experiments.cluster.simulator import simulate
 from experiments.core import jsonio, registry
 from experiments.workloads.jobs import JobTrace
-from tests.experiments.cluster.traces import jobs
+from tests.experiments.cluster.traces import faults, jobs
 
-CAPACITY = [4, 2, 2]
+MACHINES = Machines.of_sizes([4, 2, 2])
 TRACES: dict[str, JobTrace] = {
     "at once": jobs(*[(0, 1 + row % 4, 5 + 7 * (row % 5)) for row in range(20)]),
     "late": jobs(*[(9 * row, 1 + row % 3, 12) for row in range(12)]),
@@ -34,26 +34,26 @@ def policy_named(name: str) -> ClusterPolicy:
 
 @functools.cache
 def planned(name: str, trace: str) -> ClusterPlan:
-    return simulate(TRACES[trace], CAPACITY, policy_named(name))
+    return simulate(TRACES[trace], MACHINES, policy_named(name))
 
 
 @every_policy
 @every_trace
 def test_its_plan_is_legal(name: str, trace: str) -> None:
     policy = policy_named(name)
-    assert violations(planned(name, trace), TRACES[trace], CAPACITY, rigid=policy.rigid) == []
+    assert faults(planned(name, trace), TRACES[trace], MACHINES, rigid=policy.rigid) == []
 
 
 @every_policy
 @every_trace
 def test_it_is_repeatable(name: str, trace: str) -> None:
-    assert simulate(TRACES[trace], CAPACITY, policy_named(name)) == planned(name, trace)
+    assert simulate(TRACES[trace], MACHINES, policy_named(name)) == planned(name, trace)
 
 
 @every_policy
 @every_trace
 def test_its_plan_survives_json(name: str, trace: str) -> None:
-    document = plan_json(planned(name, trace), TRACES[trace])
+    document = plan_json(planned(name, trace), TRACES[trace], MACHINES)
     assert jsonio.loads(jsonio.canonical(document), "plan") == document
 
 
@@ -61,7 +61,7 @@ def test_its_plan_survives_json(name: str, trace: str) -> None:
 def test_closed_form_on_the_smallest_case(name: str) -> None:
     """One job on an empty cluster starts when it is submitted and ends after its duration."""
     alone = jobs((3, 2, 10))
-    (execution,) = simulate(alone, CAPACITY, policy_named(name)).executions
+    (execution,) = simulate(alone, MACHINES, policy_named(name)).executions
     assert (execution.start, execution.end, execution.gang.size, execution.completed) == (3, 13, 2, True)
 
 
@@ -78,4 +78,4 @@ def test_never_better_than_the_bound(name: str, trace: str) -> None:
     for job, end in ends.items():
         assert end - rows.submit[job] >= rows.service[job] - 1e-9
     work = float((rows.service * rows.gpus)[list(ends)].sum())
-    assert max(ends.values()) - float(np.min(rows.submit)) >= work / sum(CAPACITY) - 1e-9
+    assert max(ends.values()) - float(np.min(rows.submit)) >= work / MACHINES.devices - 1e-9

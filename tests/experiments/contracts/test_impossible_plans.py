@@ -78,7 +78,7 @@ class Planted(ClusterPolicy):
         return self
 
     def allocate(self, view: ClusterView) -> Allocation:
-        return Allocation(start=tuple(Gang(job, ((0, 2),)) for job in view.waiting))
+        return Allocation(start=tuple(Gang(job, (0, 1)) for job in view.waiting))
 """
 SERVING = """
 from experiments.serving.interface import Batch, Engine, Scheduler, ServingPolicy, ServingView, Wait
@@ -116,7 +116,7 @@ class Wrong:
 
 FETCHED = "prefetch before op 3: tensor 0 (body.0.weight) is device, not on a tier"
 ENDS, READS = "the stages end at layer 5 of 6", "relu reads linear, which does not come before it"
-TAKEN = "job 8 at t=3 s: is given 2 devices on node 0, where 0 of 2 devices are free"
+TAKEN = "job 8 at t=3 s: is given device 0 of node 0, which is not free"
 ABSENT = "request 0 at t=0 s: runs but is not admitted"
 WRONG = (
     Wrong("memory", MEMORY, "v100-16g", FETCHED),

@@ -14,9 +14,8 @@ from experiments.compilation.live.model_state import HeldState, Values, snapshot
 from experiments.compilation.live.module_hooks import report_modules
 from experiments.compilation.live.reference import InFloat64, own_dtype, reference_task, widened
 
-#: Draws of rounding noise at most; they end when nothing is left to judge. Where rounding decides on which
-#: side of a bend a number is (a ReLU and its gradient), a draw takes the other side half of the time.
-DRAWS = 8
+#: Draws of rounding noise at most; they end when nothing is left to judge, or too much (``agreement``).
+DRAWS = 32
 #: How much stronger than rounding it is, so that what any order of rounding may decide is decided both ways.
 LOUDER = 8.0
 

@@ -136,6 +136,9 @@ class WorkloadOptions(FineTuning):
     rate: float | None = knob(
         None, "scale arrivals to this many per second", low=1e-9, high=1e9, unit="arrivals/s"
     )
+    window: str | None = knob(
+        None, "only these jobs count, by their place in the order of submission, as in 4000:5000"
+    )
     model: str | None = knob(None, "the model that serves a request trace, as a source")
     vocabulary: int | None = knob(
         None,
@@ -155,7 +158,7 @@ class WorkloadOptions(FineTuning):
 
 
 #: Options that a trace of jobs or requests has; all others are of a model's step.
-OF_TRACES = ("limit", "rate", "model", "dtype", "extra")
+OF_TRACES = ("limit", "rate", "window", "model", "dtype", "extra")
 
 #: Options that say nothing about the step itself: steps that differ in no other option are one capture.
-NOT_OF_THE_STEP = ("steps", "limit", "rate", "model", "vocabulary", "kernels", "extra")
+NOT_OF_THE_STEP = ("steps", "limit", "rate", "window", "model", "vocabulary", "kernels", "extra")

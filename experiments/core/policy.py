@@ -30,7 +30,11 @@ MECHANISMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             *("searched layouts", "experts and tables", "parameter servers"),
         ),
         "compilation": ("as it is", "compile or capture", "rewrite the graph", "make kernels", "fewer bits"),
-        "cluster": ("in order", "least service first", "know how long jobs run"),
+        "cluster": (
+            *("in order", "least service first", "know how long jobs run", "predict how long jobs run"),
+            *("deadlines", "fair division", "resize to the best use", "share devices", "guarantees"),
+            "against fragments",
+        ),
         "serving": ("whole batches", "every iteration"),
     }
 )

@@ -51,6 +51,7 @@ class Reader:
     - ``timeline`` gives all that a profiler recorded, of which the value is one step; only ``inspect`` asks.
     - ``doubts`` gives warnings that need other files next to it; only ``inspect`` asks, since reading those
       takes time.
+    - ``columns`` are the columns of jobs that its traces have beyond submission, GPUs and service.
     """
 
     format: str
@@ -62,6 +63,7 @@ class Reader:
     side_file: Callable[[Path], Path | None] | None = None
     doubts: Callable[[Path, Reading], tuple[str, ...]] | None = None
     timeline: Callable[[bytes, str], Timeline] | None = None
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

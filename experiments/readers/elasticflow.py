@@ -14,6 +14,7 @@ from experiments.readers.job_rows import JobColumns, job_reading, merge_jobs
 COLUMNS = ("job_id", "num_gpu", "duration", "model_name", "batch_size")
 SUBMIT = ("submission_time", "submit_time")
 DEADLINE = ("deadline", "ddl")
+ITERATIONS = ("num_iteration", "iteration")
 
 
 def _recognizes(head: bytes, name: str) -> bool:
@@ -23,12 +24,14 @@ def _recognizes(head: bytes, name: str) -> bool:
 
 def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
     table = read_table(data, name, COLUMNS)
+    iterations = next((name for name in ITERATIONS if name in table.columns), None)
     columns = JobColumns(
         submit=table.either(*SUBMIT),
         gpus="num_gpu",
         service="duration",
         deadline=table.either(*DEADLINE),
         model="model_name",
+        traits={"batch": "batch_size"} | ({"iterations": iterations} if iterations else {}),
     )
     assumed = (
         "duration is the time on num_gpu GPUs without waiting, in s",
@@ -44,4 +47,5 @@ READER = Reader(
     _recognizes,
     _read,
     merge_jobs,
+    columns=("model", "deadline", "batch", "iterations"),
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
 from experiments.readers.base import Reading
 from experiments.readers.csv_table import Table
+from experiments.readers.job_profiles import open_profiles
 from experiments.workloads.jobs import JobTrace
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
@@ -23,7 +25,10 @@ LONG_SECONDS = 90 * 86400.0
 
 @dataclass(frozen=True)
 class JobColumns:
-    """Where a file keeps what a JobTrace needs; ``None``: the file does not have it."""
+    """Where a file keeps what a JobTrace needs; ``None``: the file does not have it.
+
+    ``traits`` names the file's column of each of ``workloads.jobs.TRAITS`` that it has.
+    """
 
     submit: str
     gpus: str
@@ -32,6 +37,7 @@ class JobColumns:
     deadline: str | None = None
     model: str | None = None
     tenant: str | None = None
+    traits: Mapping[str, str] = field(default_factory=dict)
 
 
 def job_reading(
@@ -48,6 +54,7 @@ def job_reading(
         deadline=_deadlines(table, columns),
         model=_names(table, columns.model),
         tenant=_names(table, columns.tenant),
+        traits={trait: _trait(table, trait, column) for trait, column in columns.traits.items()},
         original=table.columns,
         facts={"jobs": rows},
     )
@@ -60,23 +67,62 @@ def _deadlines(table: Table, columns: JobColumns) -> Floats:
     return table.numbers(columns.deadline, empty=np.nan)
 
 
+#: Traits that are numbers, with the least and the most that they may be; all others are words.
+NUMBERS: Mapping[str, tuple[float, float]] = {
+    "batch": (0, 2**40),
+    "iterations": (0, 1e15),
+    "epochs": (0, 1e9),
+    "cpu": (0, 1e6),
+    "memory": (0, 1e18),
+    "gpu_share": (1e-6, 1),
+    "priority": (-1e9, 1e9),
+    "utilization": (1e-6, 1),
+    "weight": (1e-9, 1e9),
+}
+
+
+def _trait(table: Table, trait: str, column: str) -> Any:
+    """A column of numbers or of words; numbers may be missing."""
+    if trait not in NUMBERS:
+        return table.columns[column]
+    low, high = NUMBERS[trait]
+    usual = 1.0 if trait in ("gpu_share", "utilization", "weight") else 0.0 if trait == "batch" else np.nan
+    return table.numbers(column, low=low, high=high, empty=usual)
+
+
 def _names(table: Table, column: str | None) -> tuple[str, ...]:
     return table.columns[column] if column else ("",) * len(table)
 
 
 def apply_options(trace: JobTrace, options: WorkloadOptions) -> JobTrace:
-    """The first ``limit`` jobs, submitted at ``rate`` per second on average.
+    """The first ``limit`` jobs, submitted at ``rate`` per second on average, slack before deadlines kept.
 
-    Slack before deadlines is kept.
+    ``extra`` is read for how fast their models run, ``window`` for those that count.
     """
     if options.limit is not None:
         trace = trace.first(options.limit)
+    if options.window is not None:
+        trace = replace(trace, window=_window(options.window, len(trace)))
+    if options.extra is not None:
+        trace = replace(trace, profiles=open_profiles(Path(options.extra)))
     span = float(trace.submit[-1] - trace.submit[0])
     if options.rate is None or span == 0:
         return trace
     first = trace.submit[0]
     submit = first + (trace.submit - first) * (len(trace) / span / options.rate)
     return replace(trace, submit=submit, deadline=submit + (trace.deadline - trace.submit))
+
+
+def _window(text: str, jobs: int) -> tuple[int, int]:
+    begin, colon, end = text.partition(":")
+    if not (colon and begin.isascii() and begin.isdigit() and end.isascii() and end.isdigit()):
+        raise BadInput(
+            f"{text!r:.40} is not a window", "options.window", "two whole numbers, as in 4000:5000"
+        )
+    first, last = int(begin[:12]), int(end[:12])
+    if not first < last <= jobs:
+        raise BadInput(f"{text} is no part of {jobs} jobs", "options.window", f"places from 0 to {jobs}")
+    return first, last
 
 
 def implausible(trace: JobTrace) -> tuple[str, ...]:
@@ -115,12 +161,23 @@ def merge_jobs(readings: Sequence[tuple[str, Reading]], name: str, options: Work
         deadline=np.concatenate([part.deadline for _, part in parts]),
         model=tuple(model for _, part in parts for model in part.model),
         tenant=tuple(tenant or stem for stem, part in parts for tenant in part.tenant),
+        traits={name: _joined([part.traits[name] for _, part in parts]) for name in _shared_traits(parts)},
         original=original,
         facts={"jobs": sum(len(part) for _, part in parts), "files": [stem for stem, _ in parts]},
     )
     assumed = (f"{len(parts)} files merged on one clock, job ids prefixed with the file's name",)
     each = tuple(dict.fromkeys(text for _, reading in readings for text in reading.assumed))
     return Reading(apply_options(trace, options), assumed + each, implausible(trace))
+
+
+def _shared_traits(parts: Sequence[tuple[str, JobTrace]]) -> list[str]:
+    return [name for name in parts[0][1].traits if all(name in part.traits for _, part in parts)]
+
+
+def _joined(columns: Sequence[Any]) -> Any:
+    if isinstance(columns[0], np.ndarray):
+        return np.concatenate(columns)
+    return tuple(cell for column in columns for cell in column)
 
 
 def _trace(reading: Reading) -> JobTrace:

@@ -16,7 +16,13 @@ def _recognizes(head: bytes, name: str) -> bool:
 
 def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
     table = read_table(data, name, COLUMNS)
-    columns = JobColumns(submit="submit_time", gpus="num_gpu", service="duration", model="model_name")
+    columns = JobColumns(
+        submit="submit_time",
+        gpus="num_gpu",
+        service="duration",
+        model="model_name",
+        traits={"iterations": "iterations"},
+    )
     return job_reading(
         table, columns, options, ("duration is the time on num_gpu GPUs without waiting, in s",)
     )
@@ -30,4 +36,5 @@ READER = Reader(
     _recognizes,
     _read,
     merge_jobs,
+    columns=("model", "iterations"),
 )

@@ -5,7 +5,7 @@ whole log.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,9 @@ from experiments.workloads.jobs import JobTrace
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
 
+#: The checks, by the names under which a published simulator may ask to be let off.
+ACCOUNTS, ORDER, SIZES, WORK = "accounts", "order", "sizes", "work"
+DEVICES, HOSTS, OUTAGES = "devices", "hosts", "outages"
 #: Complaints listed in full; the rest are counted.
 LISTED = 20
 TOLERANCE = 1e-6
@@ -31,18 +34,23 @@ def violations(
     *,
     rigid: bool = True,
 ) -> list[str]:
-    """What is impossible about ``plan`` on ``machines``; empty when nothing is.
+    """What is impossible about ``plan`` on ``machines``; empty when nothing is. Quirks are let pass.
 
     Every job completes exactly once or is reported as rejected or unfinished; nothing runs before it is
     submitted, twice at a time, or on what others hold or is out of order; completed jobs did exactly their
     work.
     """
-    found = [
-        *_accounts(plan, trace),
-        *_stays(plan.executions, trace, performance, rigid),
-        *_overloads(plan.executions, machines),
-        *_outages(plan, machines),
-    ]
+    log = plan.executions
+    checks: Mapping[str, Iterator[str]] = {
+        ACCOUNTS: _accounts(plan, trace),
+        ORDER: _orders(log, trace),
+        SIZES: _sizes(log, trace) if rigid else iter(()),
+        WORK: _works(log, trace, performance),
+        DEVICES: _overloads(log, machines),
+        HOSTS: _host_overloads(log, machines),
+        OUTAGES: _outages(plan, machines),
+    }
+    found = [text for name, texts in checks.items() if name not in plan.quirks for text in texts]
     more = len(found) - LISTED
     return found if more <= 0 else [*found[:LISTED], f"and {more} more"]
 
@@ -72,31 +80,36 @@ def _accounts(plan: ClusterPlan, trace: JobTrace) -> Iterator[str]:
             yield f"job {name} is completed, rejected or unfinished {ended[job]} times instead of once"
 
 
-def _stays(log: ExecutionLog, trace: JobTrace, performance: Performance, rigid: bool) -> Iterator[str]:
-    """Each job's executions in order: none too early, none of the wrong size, all the work done."""
-    job, numbers, size = log.job, log.numbers, log.size
+def _orders(log: ExecutionLog, trace: JobTrace) -> Iterator[str]:
+    """Executions of a job before it is submitted or before the last one ended."""
+    job, numbers = log.job, log.numbers
     order = np.lexsort((numbers["start"], job))
     job, start, end = job[order], numbers["start"][order], numbers["end"][order]
-    same = np.concatenate(([False], job[1:] == job[:-1]))
-    free = np.where(same, np.concatenate(([0.0], end[:-1])), trace.submit[job] if len(job) else 0.0)
+    same = np.concatenate(([False], job[1:] == job[:-1]))[: len(job)]
+    free = np.where(same, np.concatenate(([0.0], end[:-1]))[: len(job)], trace.submit[job])
     for row in np.flatnonzero(start < free - TOLERANCE)[: LISTED + 1]:
         yield f"job {trace.job[job[row]]} starts at {start[row]:g} s, before {free[row]:g} s"
-    if rigid:
-        wrong = np.flatnonzero(size != trace.gpus[log.job])
-        for row in wrong[: LISTED + 1]:
-            name, wanted = trace.job[log.job[row]], trace.gpus[log.job[row]]
-            yield f"job {name} runs on {size[row]} GPUs and wants {wanted}"
-    done = np.bincount(log.job, weights=numbers["work"], minlength=len(trace))
-    for number in np.unique(log.job[log.endings == COMPLETED]):
-        work = performance.work(int(number))
-        if abs(done[number] - work) > TOLERANCE * max(1.0, work):
-            unit = performance.unit
-            name = trace.job[number]
-            yield f"job {name} completes after {done[number]:g} {unit} of progress instead of {work:g} {unit}"
+
+
+def _sizes(log: ExecutionLog, trace: JobTrace) -> Iterator[str]:
+    size, wanted = log.size, trace.gpus[log.job]
+    for row in np.flatnonzero(size != wanted)[: LISTED + 1]:
+        yield f"job {trace.job[log.job[row]]} runs on {size[row]} GPUs and wants {wanted[row]}"
+
+
+def _works(log: ExecutionLog, trace: JobTrace, performance: Performance) -> Iterator[str]:
+    """Completed jobs that did less than their work, or more."""
+    done = np.bincount(log.job, weights=log.numbers["work"], minlength=len(trace))
+    unit = performance.unit
+    for job in np.unique(log.job[log.endings == COMPLETED]).tolist():
+        work = performance.work(job)
+        if abs(done[job] - work) > TOLERANCE * max(1.0, work):
+            progress = f"{done[job]:g} {unit} of progress instead of {work:g} {unit}"
+            yield f"job {trace.job[job]} completes after {progress}"
 
 
 def _overloads(log: ExecutionLog, machines: Machines) -> Iterator[str]:
-    """Devices and hosts of which more is given out than there is, by a sweep over starts and ends."""
+    """Devices of which more is given out than there is, by a sweep over starts and ends."""
     start, end = log.numbers["start"], log.numbers["end"]
     rows, devices = _expand(log, [gang.devices for gang in log.shapes])
     for what, shares in (("", log.share), (" of the memory", _memory(log))):
@@ -104,8 +117,13 @@ def _overloads(log: ExecutionLog, machines: Machines) -> Iterator[str]:
             node = machines.node_of[device]
             where = f"device {device - machines.first[node]} of {machines[node].name}"
             yield f"{where} is given out {used:g} times{what} at {time:g} s"
+
+
+def _host_overloads(log: ExecutionLog, machines: Machines) -> Iterator[str]:
+    """Hosts that give out more processors or memory than they have."""
     if not any(gang.hosts for gang in log.shapes):
         return
+    start, end = log.numbers["start"], log.numbers["end"]
     rows, nodes = _expand(log, [[host.node for host in gang.hosts] for gang in log.shapes])
     for what in ("cpus", "memory"):
         _, amounts = _expand(log, [[getattr(host, what) for host in gang.hosts] for gang in log.shapes])

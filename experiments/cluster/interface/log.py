@@ -151,6 +151,9 @@ class ClusterPlan:
     ``reasons``  why each refused job was refused.
     ``down``     times at which a node could not be used: ``(node, from, until)``.
     ``facts``    what else the engine tells of the run, for provenance.
+    ``figures``  metrics that the engine counts in a way of its own.
+    ``quirks``   what only a published simulator allows, in words, by the check that it does not stand up to
+                 (``interface.check``).
     """
 
     executions: ExecutionLog
@@ -159,3 +162,5 @@ class ClusterPlan:
     reasons: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
     down: tuple[tuple[int, float, float], ...] = ()
     facts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    figures: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    quirks: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

@@ -37,9 +37,9 @@ class ClusterPolicy(Policy):
     """A policy that says which job runs where, and until when.
 
     - ``sees`` names the hidden columns of the trace that it may look at; ``needs`` are those without which it
-      cannot decide at all.
+      cannot decide at all, ``models`` the performance models with one of which it can (empty: any).
     - A ``rigid`` policy gives each job the GPUs that it asked for, no others.
-    - ``shares``: whether it may put several jobs on one device.
+    - ``rejects``: whether it may refuse jobs.
     - ``round_seconds`` is the round length in s, ``None`` for a policy that decides at events only.
     """
 
@@ -47,8 +47,9 @@ class ClusterPolicy(Policy):
     workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {"simulated": ("jobs",)}
     sees: ClassVar[frozenset[str]] = frozenset()
     needs: ClassVar[frozenset[str]] = frozenset()
+    models: ClassVar[tuple[str, ...]] = ()
     rigid: ClassVar[bool] = True
-    shares: ClassVar[bool] = False
+    rejects: ClassVar[bool] = False
 
     rules: str = rules_of()
     placement: str = knob("count", "which free devices a job gets", choices=tuple(PLACEMENTS))

@@ -34,7 +34,7 @@ class _ShortestFirst:
     queue: WaitingJobs = field(default_factory=WaitingJobs)
 
     def allocate(self, view: ClusterView) -> Allocation:
-        for job in view.arrived:
+        for job in (*view.arrived, *view.stopped):
             gpus = view.jobs.gpus[job]
             weight = gpus if self.policy.key == "service" else 1
             self.queue.add(job, gpus, (view.jobs.service[job] * weight,))

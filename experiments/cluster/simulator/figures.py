@@ -106,7 +106,7 @@ def figures(plan: ClusterPlan, trace: JobTrace, machines: Machines) -> dict[str,
         **_contention(trace, outcomes, machines),
     }
     if not completed.any():
-        return out
+        return {**out, **plan.figures}
     out |= _times(outcomes, trace, completed)
     makespan = float(np.nanmax(outcomes.ended) - trace.submit[0])
     out["makespan"] = makespan
@@ -119,7 +119,7 @@ def figures(plan: ClusterPlan, trace: JobTrace, machines: Machines) -> dict[str,
         out["finish_time_fairness_max"] = float(unfairness.max())
         out["finish_time_fairness_p99"] = float(np.percentile(unfairness, 99))
         out["finish_time_fair_fraction"] = float((unfairness <= 1 + 1e-9).mean())
-    return out
+    return {**out, **plan.figures}
 
 
 def _times(outcomes: Outcomes, trace: JobTrace, completed: Bools) -> dict[str, float]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,13 +20,16 @@ from experiments.cluster.interface import (
     ExecutionLog,
     Machines,
     VisibleJobs,
+    violations,
 )
+from experiments.cluster.planning.performance import performance_of
 from experiments.cluster.simulator import ClusterSimulation, simulate
+from experiments.cluster.simulator.figures import Outcomes
 from experiments.core import registry
 from experiments.core.errors import Infeasible
 from experiments.core.policy import HiddenColumn
 from experiments.workloads.jobs import REQUESTS, TRAITS, JobTrace
-from tests.experiments.cluster.traces import faults, jobs
+from tests.experiments.cluster.traces import faults, jobs, suited
 
 POLICIES = sorted(registry.family_policies("cluster"))
 MACHINES = Machines.of_sizes([3, 2, 3])
@@ -49,10 +54,38 @@ def policy(name: str, **knobs: object) -> ClusterPolicy:
 def test_every_job_completes_once_and_no_device_is_given_twice(
     name: str, rows: list[tuple[int, int, int]], placement: str, restart: float
 ) -> None:
-    trace = jobs(*rows)
-    plan = simulate(trace, MACHINES, policy(name, placement=placement, restart_cost=restart))
-    assert faults(plan, trace, MACHINES) == []
-    assert plan.unfinished == plan.rejected == ()
+    made = policy(name, placement=placement, restart_cost=restart)
+    trace, performance = suited(jobs(*rows), made, MACHINES)
+    plan = simulate(trace, MACHINES, made, performance)
+    assert violations(plan, trace, MACHINES, performance, rigid=made.rigid) == []
+    assert plan.unfinished == ()
+    assert made.rejects or plan.rejected == ()
+
+
+@every_policy
+@settings(max_examples=15)
+@given(rows=rows, seed=st.integers(0, 99), loses=st.sampled_from(["nothing", "since checkpoint", "all"]))
+def test_nothing_is_lost_when_nodes_fail(
+    name: str, rows: list[tuple[int, int, int]], seed: int, loses: str
+) -> None:
+    """Each job is done once, all its work is, and seconds held are useful, restarting, lost or idle."""
+    knobs = {"node_mtbf": 400.0, "node_repair": 20.0, "checkpoint_every": 5.0, "preemption_loses": loses}
+    made = policy(name, **(knobs if not made_of_rounds(name) else {**knobs, "preemption_loses": "nothing"}))
+    trace, performance = suited(jobs(*rows), made, MACHINES)
+    plan = simulate(trace, MACHINES, made, performance, seed)
+    assert violations(plan, trace, MACHINES, performance, rigid=made.rigid) == []
+    assert plan.unfinished == ()
+    seconds = Outcomes.of(plan, trace).device_seconds
+    assert min(seconds.values()) >= -1e-6
+    if performance.name == "fixed":
+        done = [one.gang.job for one in plan.executions if one.completed]
+        share = np.asarray(trace.traits.get("gpu_share", np.ones(len(trace))))
+        assert seconds["useful"] == pytest.approx(float((trace.service * trace.gpus * share)[done].sum()))
+
+
+def made_of_rounds(name: str) -> bool:
+    """Whether the policy preempts again and again, so that a job that begins anew each time never ends."""
+    return policy(name).round_seconds is not None or "limit_1" in policy(name).knob_values()
 
 
 @every_policy
@@ -61,16 +94,22 @@ def test_every_job_completes_once_and_no_device_is_given_twice(
 def test_the_order_of_rows_means_nothing(name: str, rows: list[tuple[int, int, int]], seed: object) -> None:
     shuffled = list(range(len(rows)))
     seed.shuffle(shuffled)  # type: ignore[attr-defined]
-    trace = jobs(*rows)
-    columns = {column: getattr(trace, column) for column in ("submit", "gpus", "service", "deadline")}
+    trace, performance = suited(jobs(*rows), policy(name), MACHINES)
+
+    def mix(column: Any) -> Any:
+        if isinstance(column, np.ndarray):
+            return column[shuffled]
+        return tuple(column[row] for row in shuffled)
+
+    columns = ("job", "submit", "gpus", "service", "deadline", "model", "tenant")
     mixed = JobTrace.from_columns(
         name="mixed",
-        job=tuple(trace.job[row] for row in shuffled),
-        model=trace.model,
-        tenant=trace.tenant,
-        **{column: values[shuffled] for column, values in columns.items()},
+        **{column: mix(getattr(trace, column)) for column in columns},
+        traits={trait: mix(column) for trait, column in trace.traits.items()},
+        profiles=trace.profiles,
     )
-    assert simulate(mixed, MACHINES, policy(name)) == simulate(trace, MACHINES, policy(name))
+    found = simulate(mixed, MACHINES, policy(name), performance_of(mixed, MACHINES))
+    assert found == simulate(trace, MACHINES, policy(name), performance)
 
 
 #: Hideable columns that every trace has.
@@ -90,7 +129,7 @@ def with_traits(trace: JobTrace, rng: np.random.Generator) -> JobTrace:
     losses = tuple(((1.0, value),) for value in rng.uniform(0.0, 3.0, len(trace)).tolist())
     traits = {**numbers, **shares, **amounts, "class": classes, **words, "losses": losses}
     assert traits.keys() == TRAITS.keys() - REQUESTS
-    return replace(trace, traits=traits)
+    return replace(trace, traits={**trace.traits, **traits})
 
 
 class Recorder:
@@ -103,8 +142,9 @@ class Recorder:
 
     def allocate(self, view: ClusterView) -> Allocation:
         self.questions += 1
+        random = copy.deepcopy(view.rng)
         answer = self.real.allocate(view)
-        assert self.other.allocate(replace(view, jobs=self.other_jobs)) == answer
+        assert self.other.allocate(replace(view, jobs=self.other_jobs, rng=random)) == answer
         return answer
 
 
@@ -114,12 +154,12 @@ class Recorder:
 def test_hidden_columns_change_no_decision(name: str, rows: list[tuple[int, int, int]], seed: int) -> None:
     """The same history, with what the policy may not see permuted, gets the same answers."""
     rng = np.random.default_rng(seed)
-    trace = with_traits(jobs(*rows), rng)
+    trace, performance = suited(with_traits(jobs(*rows), rng), policy(name), MACHINES)
     hidden = HIDEABLE - policy(name).sees
     traits = {trait: _permuted(column, rng) for trait, column in trace.traits.items() if trait in hidden}
     columns = {column: _permuted(getattr(trace, column), rng) for column in sorted(hidden & COLUMNS)}
     permuted = replace(trace, **columns, traits={**trace.traits, **traits})
-    simulation = ClusterSimulation(trace, MACHINES, policy(name))
+    simulation = ClusterSimulation(trace, MACHINES, policy(name), performance)
     recorder = simulation.decider = Recorder(policy(name), permuted)
     simulation.run()
     assert recorder.questions > 0

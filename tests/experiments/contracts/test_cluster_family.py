@@ -10,11 +10,18 @@ import numpy as np
 import pytest
 
 from experiments.cluster.experiment import plan_json
-from experiments.cluster.interface import ClusterPlan, ClusterPolicy, Machines
+from experiments.cluster.interface import (
+    ClusterPlan,
+    ClusterPolicy,
+    Gang,
+    Machines,
+    Performance,
+    violations,
+)
 from experiments.cluster.simulator import simulate
 from experiments.core import jsonio, registry
 from experiments.workloads.jobs import JobTrace
-from tests.experiments.cluster.traces import faults, jobs
+from tests.experiments.cluster.traces import jobs, suited
 
 MACHINES = Machines.of_sizes([4, 2, 2])
 TRACES: dict[str, JobTrace] = {
@@ -33,21 +40,28 @@ def policy_named(name: str) -> ClusterPolicy:
 
 
 @functools.cache
+def case(name: str, trace: str) -> tuple[JobTrace, Performance]:
+    return suited(TRACES[trace], policy_named(name), MACHINES)
+
+
+@functools.cache
 def planned(name: str, trace: str) -> ClusterPlan:
-    return simulate(TRACES[trace], MACHINES, policy_named(name))
+    rows, performance = case(name, trace)
+    return simulate(rows, MACHINES, policy_named(name), performance)
 
 
 @every_policy
 @every_trace
 def test_its_plan_is_legal(name: str, trace: str) -> None:
-    policy = policy_named(name)
-    assert faults(planned(name, trace), TRACES[trace], MACHINES, rigid=policy.rigid) == []
+    policy, (rows, performance) = policy_named(name), case(name, trace)
+    assert violations(planned(name, trace), rows, MACHINES, performance, rigid=policy.rigid) == []
 
 
 @every_policy
 @every_trace
 def test_it_is_repeatable(name: str, trace: str) -> None:
-    assert simulate(TRACES[trace], MACHINES, policy_named(name)) == planned(name, trace)
+    rows, performance = case(name, trace)
+    assert simulate(rows, MACHINES, policy_named(name), performance) == planned(name, trace)
 
 
 @every_policy
@@ -60,22 +74,35 @@ def test_its_plan_survives_json(name: str, trace: str) -> None:
 @every_policy
 def test_closed_form_on_the_smallest_case(name: str) -> None:
     """One job on an empty cluster starts when it is submitted and ends after its duration."""
-    alone = jobs((3, 2, 10))
-    (execution,) = simulate(alone, MACHINES, policy_named(name)).executions
-    assert (execution.start, execution.end, execution.gang.size, execution.completed) == (3, 13, 2, True)
+    policy = policy_named(name)
+    alone, performance = suited(jobs((3, 2, 10)), policy, MACHINES)
+    (execution,) = simulate(alone, MACHINES, policy, performance).executions
+    duration = performance.work(0) / performance.rate(0, execution.gang).speed
+    assert (execution.start, execution.completed) == (3, True)
+    assert execution.end == pytest.approx(3 + duration)
+    if performance.name == "fixed":
+        assert (execution.end, execution.gang.size) == (13, 2)
 
 
 @every_policy
 @every_trace
 def test_never_better_than_the_bound(name: str, trace: str) -> None:
-    """No job ends before its duration is over, and all of them not before the devices could have done the
-    work.
+    """No job ends sooner than alone on its best allocation.
+
+    Where work is in seconds of its GPUs, all of them end no sooner than all devices could have done the work.
     """
-    rows, ends = (
-        TRACES[trace],
-        {execution.gang.job: execution.end for execution in planned(name, trace).executions},
-    )
+    rows, performance = case(name, trace)
+    ends = {execution.gang.job: execution.end for execution in planned(name, trace).executions}
     for job, end in ends.items():
-        assert end - rows.submit[job] >= rows.service[job] - 1e-9
-    work = float((rows.service * rows.gpus)[list(ends)].sum())
-    assert max(ends.values()) - float(np.min(rows.submit)) >= work / MACHINES.devices - 1e-9
+        assert end - rows.submit[job] >= performance.work(job) / fastest(job, performance) - 1e-9
+    if performance.name == "fixed":
+        work = float((rows.service * rows.gpus * rows.traits.get("gpu_share", 1.0))[list(ends)].sum())
+        assert max(ends.values()) - float(np.min(rows.submit)) >= work / MACHINES.devices - 1e-9
+
+
+def fastest(job: int, performance: Performance) -> float:
+    """The highest speed on any number of devices of a node or of all nodes, whatever is done already."""
+    gangs = [Gang(job, tuple(range(first, last))) for first in range(8) for last in range(first + 1, 9)]
+    gangs = [gang for gang in gangs if gang.size <= performance.largest(job)]
+    parts = [performance.work(job) * part for part in np.linspace(0, 0.999, 20)]
+    return max(performance.rate(job, gang, (), done).speed for gang in gangs for done in parts)

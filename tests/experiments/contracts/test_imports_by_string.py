@@ -64,6 +64,18 @@ ALLOWED = (
         "every trial begins with the command line: it loads the one command that it carries out",
         ("experiments.commands",),
     ),
+    Allowed(
+        "experiments.cluster.simulator.releases",
+        "experiments.cluster.simulator.releases.{rules}",
+        BY_BEING_THERE,
+        ("experiments.cluster.simulator.releases",),
+    ),
+    Allowed(
+        "experiments.readers.job_profiles",
+        "experiments.readers.job_profiles.{module}",
+        BY_BEING_THERE,
+        ("experiments.readers.job_profiles",),
+    ),
     Allowed("experiments.commands.communication", "experiments.parallel.experiment", TORCH),
     Allowed("experiments.commands.model", "experiments.profiling.cache", TORCH),
     Allowed("experiments.commands.model", "experiments.profiling.memory_law", TORCH),

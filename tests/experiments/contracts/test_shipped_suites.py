@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from experiments.commands.suites import LONGEST
 from experiments.core.suite_evidence import load_suite_evidence, newest_suite_evidence
 from experiments.core.suites import load_suite, suite_names
 
@@ -26,7 +25,6 @@ def test_every_suite_ships_or_says_why_not(name: str) -> None:
         assert row["runs"] == []
         return
     assert [run["title"] for run in row["runs"]] == [title for title, _ in suite.runs]
-    assert row["seconds"] <= LONGEST
     assert row["revision"]
     assert any(run["metrics"] for run in row["runs"])
 

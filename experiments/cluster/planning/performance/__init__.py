@@ -3,6 +3,23 @@
 fixed         seconds on the devices asked for; in proportion when resized
 """
 
-from experiments.cluster.planning.performance.fixed import FixedSpeed
+from __future__ import annotations
 
-__all__ = ["FixedSpeed"]
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from experiments.cluster.interface import Machines, Performance
+from experiments.cluster.planning.performance.fixed import FixedSpeed
+from experiments.workloads.jobs import JobTrace
+
+__all__ = ["FixedSpeed", "performance_of"]
+
+#: The model of each kind of profile (``experiments.workloads.profiles``).
+MODELS: Mapping[type, Callable[[JobTrace, Machines, Any], Performance]] = {}
+
+
+def performance_of(trace: JobTrace, machines: Machines) -> Performance:
+    """Return the model that answers from the trace's profiles; ``fixed`` where it has none."""
+    if trace.profiles is None:
+        return FixedSpeed(trace)
+    return MODELS[type(trace.profiles)](trace, machines, trace.profiles)

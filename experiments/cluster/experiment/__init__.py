@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from experiments.cluster.experiment.knowledge import columns_of_formats, refuse_unknown
 from experiments.cluster.interface import ClusterPlan, ClusterPolicy, Machine, Machines, violations
-from experiments.cluster.planning.performance import FixedSpeed
-from experiments.cluster.simulator import curves, figures, simulate
+from experiments.cluster.planning.performance import performance_of
+from experiments.cluster.simulator import curves, figures
+from experiments.cluster.simulator.releases import engine_of
 from experiments.core.errors import BadInput
 from experiments.core.policy import Policy
 from experiments.core.progress import Progress, part
@@ -26,7 +28,10 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
         raise BadInput(f"{policy.name} is not a cluster policy", "spec.policy", "a cluster policy")
     trace, loaded = jobs_of(spec.workload)
     hardware = resolve(spec.hardware)
-    machines, performance = machines_of(hardware), FixedSpeed(trace)
+    machines = machines_of(hardware)
+    performance = performance_of(trace, machines)
+    refuse_unknown(policy, trace, performance, columns_of_formats())
+    simulate = engine_of(policy.rules)
     plan = simulate(trace, machines, policy, performance, spec.seed, part(progress, 0.05, 0.9))
     document = plan_json(plan, trace, machines)
     if faults := violations(plan, trace, machines, performance, rigid=policy.rigid):
@@ -40,7 +45,7 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
             "hardware": hardware.to_json(),
             "cluster": {"nodes": len(machines), "devices": machines.devices},
             "performance": {"model": performance.name, "unit": performance.unit, **performance.describe()},
-            "engine": {"rules": policy.rules, **plan.facts},
+            "engine": {"rules": policy.rules, **plan.facts, "quirks": dict(plan.quirks)},
             "trace": {
                 "format": loaded.format,
                 "jobs": len(trace),

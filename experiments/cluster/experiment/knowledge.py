@@ -1,0 +1,52 @@
+"""Whether a trace tells what a scheduler cannot do without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from experiments.cluster.interface import ClusterPolicy, Performance
+from experiments.core.errors import BadInput
+from experiments.readers.base import readers
+from experiments.workloads.jobs import TRAITS, JobTrace
+
+#: What the columns are that every trace has, though it may have nothing in them.
+_PLAIN: Mapping[str, str] = {
+    "deadline": "by when each job must end",
+    "model": "what each job trains",
+    "tenant": "whose each job is",
+}
+
+
+def refuse_unknown(
+    policy: ClusterPolicy, trace: JobTrace, performance: Performance, formats: Mapping[str, tuple[str, ...]]
+) -> None:
+    """Raise ``BadInput`` where ``trace`` lacks a column or a performance model that ``policy`` needs.
+
+    The error names the column, and of ``formats`` those that have it.
+    """
+    for name in sorted(policy.needs):
+        if not _has(trace, name):
+            having = [format_name for format_name, columns in formats.items() if name in columns]
+            meaning = TRAITS.get(name) or _PLAIN.get(name, name)
+            what = f"has no {name} ({meaning}), which {policy.name} needs"
+            raise BadInput(what, trace.name, f"a trace of {' or '.join(having)}" if having else None)
+    if policy.models and performance.name not in policy.models:
+        what = f"tells no more than {performance.name} speeds, and {policy.name} needs more"
+        raise BadInput(
+            what, trace.name, f"a side file (options.extra) with {' or '.join(policy.models)} speeds"
+        )
+
+
+def columns_of_formats() -> Mapping[str, tuple[str, ...]]:
+    """Return the formats of job traces, with the columns that theirs have."""
+    return {name: reader.columns for name, reader in readers().items() if reader.kind == "jobs"}
+
+
+def _has(trace: JobTrace, name: str) -> bool:
+    """Whether any job has something in a column."""
+    column = trace.traits.get(name, ()) if name in TRAITS else getattr(trace, name)
+    if isinstance(column, np.ndarray):
+        return bool((~np.isnan(column.astype(np.float64))).any())
+    return any(column)

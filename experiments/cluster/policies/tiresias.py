@@ -23,9 +23,12 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from experiments.cluster.interface import Allocation, ClusterPolicy, ClusterView, Decider
+from experiments.cluster.interface.policy import OWN
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 
+#: Queues and the first one's limit where nobody names them: those of the authors' simulator.
+USUAL: Mapping[str, tuple[int, float]] = {OWN: (3, 3250.0)}
 #: Service within this of a limit has reached it: sums of floating-point times are not exact.
 SLACK = 1e-6
 
@@ -39,8 +42,16 @@ class Tiresias(ClusterPolicy):
     late_demotion: ClassVar[bool] = False
     quick: ClassVar[Mapping[str, Any]] = {"limit_1": 30.0, "limit_2": 60.0, "promote": 3.0}
 
-    queues: int = knob(3, "number of queues; the last has no limit", low=1, high=4)
-    limit_1: float = knob(3250.0, "service that leaves the first queue", low=1e-3, high=1e12, unit="GPU s")
+    queues: int | None = knob(
+        None, "number of queues, the last without a limit; empty: as the rules have it", low=1, high=4
+    )
+    limit_1: float | None = knob(
+        None,
+        "service that leaves the first queue; empty: as the rules have it",
+        low=1e-3,
+        high=1e12,
+        unit="GPU s",
+    )
     limit_2: float = knob(7200.0, "service that leaves the second queue", low=1e-3, high=1e12, unit="GPU s")
     limit_3: float = knob(
         18000.0, "service that leaves the third of four queues", low=1e-3, high=1e12, unit="GPU s"
@@ -59,7 +70,9 @@ class Tiresias(ClusterPolicy):
     @property
     def limits(self) -> tuple[float, ...]:
         """The limits of all queues; that of the last is infinite."""
-        return (*(self.limit_1, self.limit_2, self.limit_3)[: self.queues - 1], math.inf)
+        queues, first = USUAL.get(self.rules, USUAL[OWN])
+        queues, first = self.queues or queues, self.limit_1 or first
+        return (*(first, self.limit_2, self.limit_3)[: queues - 1], math.inf)
 
     def begin(self) -> Decider:
         return _Queues(self)

@@ -16,7 +16,7 @@ from axe_playwright_python.sync_playwright import Axe
 from django.conf import settings
 from django.core.asgi import get_asgi_application
 from django.db import connection, connections
-from playwright.sync_api import ConsoleMessage, Locator, Page, Route, sync_playwright
+from playwright.sync_api import ConsoleMessage, Error, Locator, Page, Route, sync_playwright
 
 from tests.webapp.cast import signed_in
 from webapp.accounts.models import User
@@ -61,6 +61,9 @@ VIOLATIONS = """document.addEventListener("securitypolicyviolation", ({ violated
     setTimeout(() => { throw new Error(`${violatedDirective} refused ${blockedURI}`); }));"""
 
 
+#: A figure is pictured so often before it must stand still.
+MOST_PICTURES = 10
+
 #: What is no error of the page: a form that was refused, and a request in flight as the person went elsewhere
 #: (htmx tells each of those twice; a request that failed has a line of its own beside ``afterRequest``).
 NO_ERRORS = ("status of 422", "htmx:sendAbort", "htmx:afterRequest")
@@ -100,7 +103,7 @@ def error_of(line: ConsoleMessage, expected: Collection[str]) -> list[str]:
 
 def ink(page: Page, place: Locator) -> float:
     """The share of pixels of ``place`` that have not the color of most of them."""
-    picture = base64.b64encode(place.screenshot()).decode()
+    picture = base64.b64encode(_picture_of(place)).decode()
     script = """async (source) => {
         const picture = new Image(); picture.src = source; await picture.decode();
         const canvas = new OffscreenCanvas(picture.width, picture.height), context = canvas.getContext("2d");
@@ -111,6 +114,17 @@ def ink(page: Page, place: Locator) -> float:
         return 1 - Math.max(...counts.values()) / pixels.length;
     }"""
     return float(page.evaluate(script, f"data:image/png;base64,{picture}"))
+
+
+def _picture_of(place: Locator) -> bytes:
+    """A figure that follows its runs may be replaced while its picture is taken: then the new one's."""
+    for _ in range(MOST_PICTURES):
+        try:
+            return place.screenshot()
+        except Error as error:
+            if "not attached" not in str(error):
+                raise
+    return place.screenshot()
 
 
 #: What another theme can spoil: it changes colors and nothing else.

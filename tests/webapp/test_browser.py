@@ -94,6 +94,32 @@ def test_an_experiment_moves_without_reloading_and_survives_a_reload(red: Cast, 
         page.get_by_text("all ended").wait_for()
 
 
+@pytest.mark.parametrize(
+    ("where", "last_word"),
+    [("experiments", "text=all ended"), ("compare", "text=n = 2")],
+)
+def test_runs_that_end_one_right_after_the_other_are_all_told(
+    red: Cast, address: str, where: str, last_word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last word of the stream comes within a moment of the one before; it is not lost."""
+    monkeypatch.setattr("webapp.runs.live.LOOK_EVERY", 0.1)
+    experiment = experiment_with(red.project, ready(red.project), running=2)
+    first, second = experiment.runs.all()
+    with browser_page() as page:
+        enter(page, address, red.vera)
+        page.goto(address + red.url(f"{where}/{experiment.pk}/"))
+        with page.expect_response(lambda response: response.request.resource_type == "xhr"):
+            end_now(first)
+        end_now(second)
+        page.locator(last_word).first.wait_for()
+
+
+def end_now(run: Run) -> None:
+    finished(run)
+    ended = {"state": "succeeded", "outcome_status": "ok", "progress": 1, "finished_at": timezone.now()}
+    Run.objects.filter(pk=run.pk).update(**ended)
+
+
 def test_a_machine_of_the_list_brings_its_devices_and_adapters(red: Cast, address: str) -> None:
     model = ready(red.project)
     with browser_page() as page:

@@ -47,6 +47,21 @@ CHECKS = {
         ("tests/setup/test_whole_lab.py",),
         {"LAB_RESTARTS": "20"},
     ),
+    "kills": Check(
+        "50 kills of workers and trials: no run lost, none doubled, nothing left behind",
+        ("tests/workers/test_faults.py", "-k", "kills"),
+        {"LAB_KILLS": "50"},
+    ),
+    "uploads": Check(
+        "every hostile container, pickle and program through the pages: rejected with its reason",
+        ("tests/webapp/test_hostile_uploads.py",),
+        {"LAB_HOSTILE": "12,1"},
+    ),
+    "lengthened": Check(
+        "every type of configuration: its step lengthened from a few blocks is the capture of all of them",
+        ("tests/experiments/profiling/test_lengthened.py",),
+        {"LAB_LENGTHENED": "all"},
+    ),
     "soak": Check(
         "5,000 short runs: less than 10 % growth of the worker's memory, nothing held open, no orphan file",
         ("tests/workers/test_soak.py",),

@@ -100,8 +100,11 @@ def _against(row: Against) -> tuple[str, ...]:
 
 
 def _values(suite: Suite, outcomes: Mapping[str, Outcome]) -> dict[str, float]:
-    known = {title: outcome.metrics.get(suite.value_of(title)) for title, outcome in outcomes.items()}
-    return {title: float(row["value"]) for title, row in known.items() if row}
+    """Ours for each published figure whose run gave it."""
+    asked = {row: suite.figure_of(row) for row in suite.published}
+    ours = {title: outcome.metrics for title, outcome in outcomes.items()}
+    known = {row: ours.get(run, {}).get(metric) for row, (run, metric) in asked.items()}
+    return {row: float(found["value"]) for row, found in known.items() if found}
 
 
 def _cell(value: Cell) -> str:

@@ -18,14 +18,14 @@
     workload = {source = "zoo:gpt2"}
 
 ``value`` names the metric of the table that such a grid makes; each metric of ``also`` has a table of its
-own. Where runs say what was published (``published
-= 0.2727`` in a run, and on top ``published = "closed form"`` what that is), the table has it next to ours
-with the error. Where ``within`` and ``median`` say what errors were asked for (``within`` of a ``share`` of
-the rows), it says how many met them, and may have ``[[cited]]`` figures (title, published, reservation) that
-no run can be set against. Each run without a ``reservation`` has a verdict by the one rule
-(``docs/verdicts.md``). ``assumed`` is what a run takes for granted where its source says nothing, and
-``fitted`` marks rows that rates of hardware were fitted on. A run's own ``value`` is the metric that its
-published figure is, where that is another than the suite's.
+own. Where runs say what was published (``published = 0.2727`` in a run, and on top ``published = "closed
+form"`` what that is), the table has it next to ours with the error; of a run of which several metrics were
+published, ``{avg_jct = 5302.0, makespan = 66299.0}``, it has a row each. Where ``within`` and ``median`` say
+what errors were asked for (``within`` of a ``share`` of the rows), it says how many met them, and may have
+``[[cited]]`` figures (title, published, reservation) that no run can be set against. Each run without a
+``reservation`` has a verdict by the one rule (``docs/verdicts.md``). ``assumed`` is what a run takes for
+granted where its source says nothing, and ``fitted`` marks rows that rates of hardware were fitted on. A
+run's own ``value`` is the metric that its published figure is, where that is another than the suite's.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from typing import Any
 from experiments.core import jsonio
 from experiments.core.differences import EQUAL, NO_DIFFERENCE
 from experiments.core.errors import BadInput
+from experiments.core.metrics import METRICS
 from experiments.core.package_files import is_package_file, path_of
 from experiments.core.published_figures import Against, Agreement
 from experiments.core.spec import RunSpec, load_spec
@@ -62,7 +63,8 @@ class Suite:
     ``published`` has such figures by title, and ``published_as`` says what they are;
     ``reservations`` say of some why there is no verdict, ``assumptions`` what runs take for granted;
     ``fitted`` are those that rates were fitted on. ``within`` (of a ``share``) and ``median`` are the errors
-    asked for of the others. ``values`` are the metrics of runs whose figure is another than ``value``.
+    asked for of the others. ``values`` are the metrics of runs whose figure is another than ``value``;
+    ``several`` tells the run and the metric of each row of a run with several figures.
     """
 
     name: str
@@ -82,11 +84,12 @@ class Suite:
     fitted: frozenset[str] = frozenset()
     values: Mapping[str, str] = field(default_factory=dict)
     also: tuple[str, ...] = ()
+    several: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def asks_for_data(self) -> bool:
         """Whether some workload lies in a folder that the user has."""
-        return any(is_users(row["workload"]["source"]) for _, row in self.runs)
+        return any(map(_has_users_files, dict(self.runs).values()))
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -103,6 +106,10 @@ class Suite:
     def value_of(self, title: str) -> str:
         """Return the metric that the figure published for a run is."""
         return self.values.get(title, self.value)
+
+    def figure_of(self, row: str) -> tuple[str, str]:
+        """Return the title of the run and the metric that a published figure stands for."""
+        return self.several.get(row, (row, self.value_of(row)))
 
     @property
     def grid_metrics(self) -> tuple[str, ...]:
@@ -148,7 +155,7 @@ def _load_file(path: Path, changed: int) -> Suite:
     defaults = data.get("defaults", {})
     grid = data.get("grid", {"policies": [], "on": []})
     rows = [*data.get("run", []), *_grid(grid)]
-    cited = [*rows, *data.get("cited", [])]
+    figures = [figure for row in [*rows, *data.get("cited", [])] for figure in _figures(row)]
     suite = Suite(
         path.stem,
         data.get("title", path.stem),
@@ -157,19 +164,31 @@ def _load_file(path: Path, changed: int) -> Suite:
         data.get("value", ""),
         tuple(entry["title"] for entry in grid["on"]),
         tuple(title_of_column(policy) for policy in grid["policies"]),
-        {title_of(row): float(row["published"]) for row in cited if "published" in row},
+        {figure["title"]: float(figure["published"]) for figure in figures},
         data.get("published", ""),
-        _said("reservation", cited),
+        _said("reservation", figures),
         data.get("within"),
         data.get("median"),
         data.get("share", 1.0),
-        _said("assumed", cited),
-        frozenset(title_of(row) for row in rows if row.get("fitted")),
+        _said("assumed", figures),
+        frozenset(figure["title"] for figure in figures if figure.get("fitted")),
         _said("value", rows),
         tuple(data.get("also", ())),
+        {figure["title"]: figure["several"] for figure in figures if "several" in figure},
     )
     suite.specs()
     return suite
+
+
+def _figures(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The row once for each figure that was published of it, with a title of its own."""
+    told, title = row.get("published", {}), title_of(row)
+    if not isinstance(told, Mapping):
+        yield {**row, "title": title}
+        return
+    for metric, figure in told.items():
+        named = f"{title}: {METRICS[metric].label}"
+        yield {**row, "title": named, "published": figure, "several": (title, metric)}
 
 
 def _said(what: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -197,20 +216,22 @@ def is_users(source: str) -> bool:
     return source.startswith(DATA)
 
 
-def _from(folder: Path, row: Mapping[str, Any]) -> Mapping[str, Any]:
-    source = row["workload"]["source"]
-    if not is_users(source):
-        return row
-    workload = {**row["workload"], "source": _file(folder, source)}
-    options = workload.get("options", {})
-    if is_users(options.get("extra") or ""):
-        workload["options"] = {**options, "extra": _file(folder, options["extra"])}
-    return {**row, "workload": workload}
+def _from(folder: Path, row: Any) -> Any:
+    """What a run is made of, with the path of each of the user's files."""
+    if isinstance(row, Mapping):
+        return {name: _from(folder, value) for name, value in row.items()}
+    return _file(folder, row) if isinstance(row, str) and is_users(row) else row
+
+
+def _has_users_files(row: Any) -> bool:
+    if isinstance(row, Mapping):
+        return any(map(_has_users_files, row.values()))
+    return isinstance(row, str) and is_users(row)
 
 
 def _file(folder: Path, name: str) -> str:
     file = folder / name.removeprefix(DATA)
-    if not file.is_file():
+    if not file.exists():
         raise BadInput("is not there", str(file), "the folder that has the suite's workloads")
     return str(file)
 

@@ -26,7 +26,7 @@ LINE = {"color": "ink-soft", "mode": "lines", "always": True}
 
 def draw_agreement(suite: Suite, rows: Sequence[Against]) -> dict[str, Any] | None:
     """``None`` where no row has both figures, or they are not positive: both axes are logarithmic."""
-    having = [row for row in rows if row.ours and suite.value_of(row.title) == suite.value]
+    having = [row for row in rows if row.ours and suite.figure_of(row.title)[1] == suite.value]
     if not having or min(min(row.published, row.ours or 0.0) for row in having) <= 0:
         return None
     metric = METRICS[suite.value]

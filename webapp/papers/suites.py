@@ -113,11 +113,11 @@ def _grid_of(suite: Suite, comparison: Comparison, metric: str) -> list[tuple[st
 
 
 def _values(suite: Suite, comparison: Comparison) -> dict[str, float]:
-    return _means(comparison, {title: suite.value_of(title) for title in _titles(comparison)})
-
-
-def _titles(comparison: Comparison) -> list[str]:
-    return [entry.title for entry in comparison.entries]
+    """Ours for each published figure whose run gave it, the mean over repeats."""
+    found = {entry.title: entry.estimates for entry in comparison.entries}
+    asked = {row: suite.figure_of(row) for row in suite.published}
+    known = {row: found[run].get(metric) for row, (run, metric) in asked.items() if run in found}
+    return {row: one.mean for row, one in known.items() if one is not None}
 
 
 def _means(comparison: Comparison, metrics: Mapping[str, str]) -> dict[str, float]:

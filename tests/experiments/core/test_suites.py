@@ -133,6 +133,33 @@ workload = {source = "zoo:mlp"}
     assert mean_error(compare_with_published(suite, {})) is None
 
 
+def test_several_figures_of_a_run_are_a_row_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+published = "log"
+value = "avg_jct"
+[[run]]
+title = "forty"
+published = {avg_jct = 2.0, makespan = 9.0}
+assumed = "no restarts"
+family = "cluster"
+policy = "fifo"
+hardware = {cluster = {nodes = 4, devices_per_node = 4, device = "v100-32g"}}
+workload = {source = "package:forty-jobs.csv"}
+"""
+    (tmp_path / "one.toml").write_text(text)
+    monkeypatch.setattr(suites, "FOLDER", tmp_path)
+    suite = load_suite("one")
+    rows = ["forty: average job completion time", "forty: makespan"]
+    assert [title for title, _ in suite.specs()] == ["forty"]
+    assert [suite.figure_of(row) for row in rows] == [("forty", "avg_jct"), ("forty", "makespan")]
+    found = compare_with_published(suite, {rows[1]: 9.9})
+    assert [(row.title, row.published, row.assumed) for row in found] == [
+        (rows[0], 2.0, "no restarts"),
+        (rows[1], 9.0, "no restarts"),
+    ]
+    assert found[1].error == pytest.approx(0.1)
+
+
 ROW = """
 [[run]]
 title = "{title}"

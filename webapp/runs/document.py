@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from django.http import Http404
@@ -17,6 +18,8 @@ from experiments.core.metrics import METRICS
 from experiments.core.precision import states_in_words
 from experiments.core.units import human
 from webapp.presentation import pretty
+from webapp.runs.cluster_figure import DRAWN as DRAWN_OF_CLUSTERS
+from webapp.runs.cluster_figure import ClusterView, cluster_view
 from webapp.runs.compilation_figure import CompilationView, compilation_view, quartiles_overlap
 from webapp.runs.figures import figures_of
 from webapp.runs.headline import headline_of, leading_figures, limit_of
@@ -53,6 +56,7 @@ TOLD_BY_WORKER = (
 TOLD_ABOVE = ("notes", "mesh", ENDED_AT)
 #: A compiled graph's plan: both graphs op by op, and what its own sections show.
 WHOLE_GRAPHS = ("before", "after")
+TOLD_BY_CLUSTER = ("jobs", "nodes", "origin", "executions", "sampling")
 TOLD_BY_GRAPH = ("refused", "report", "search", "op_seconds", "exactness", ENDED_AT)
 #: Curves of a memory step, which stand in one figure.
 DRAWN_TOGETHER = ("device_bytes", "capacity", "channel.")
@@ -83,6 +87,7 @@ class RunView:
     waterfall: Waterfall | None
     mesh: str
     compilation: CompilationView | None
+    cluster: ClusterView | None
     kernels: KernelsView | None
     topology: Topology | None
     notes: Notes | None
@@ -102,7 +107,8 @@ class RunView:
     @property
     def folded_tables(self) -> tuple[str, ...]:
         """Tables that are shown on request: the page compares them already."""
-        return (*(WHOLE_GRAPHS if self.compilation else ()), *(SHOWN if self.kernels else ()))
+        executions = ("rows",) if self.cluster else ()
+        return (*(WHOLE_GRAPHS if self.compilation else ()), *(SHOWN if self.kernels else ()), *executions)
 
     def plan_table(self, name: str) -> PlanTable:
         """The table of that name, or 404."""
@@ -112,14 +118,17 @@ class RunView:
         return found
 
 
-def view_of(run: Run) -> RunView:
+def view_of(run: Run, asked: Mapping[str, str] = MappingProxyType({})) -> RunView:
+    """``asked`` says which jobs of a cluster run are looked at (``jobs``, ``job``)."""
     outcome = outcome_of(run)
     plan: Mapping[str, Any] = outcome.get("plan") or {}
     provenance: Mapping[str, Any] = outcome.get("provenance") or {}
     memory, parallel = memory_view(outcome), parallel_view(outcome)
-    compilation = compilation_view(outcome)
-    elsewhere = TOLD_BY_WORKER if parallel else TOLD_BY_GRAPH if compilation else TOLD_ABOVE
-    drawn = DRAWN_TOGETHER if memory else (MEMORY, "bubble_by_device") if parallel else ()
+    compilation, cluster = compilation_view(outcome), cluster_view(outcome, asked)
+    elsewhere: tuple[str, ...] = TOLD_BY_WORKER if parallel else TOLD_BY_GRAPH if compilation else TOLD_ABOVE
+    drawn: tuple[str, ...] = DRAWN_TOGETHER if memory else (MEMORY, "bubble_by_device") if parallel else ()
+    if cluster:
+        elsewhere, drawn = TOLD_BY_CLUSTER, DRAWN_OF_CLUSTERS
     values = {row.name: row.value for row in run.metrics.all()}
     shown, large = tuple(shown_metrics(values, provenance)), leading_figures(run.family, values)
     return RunView(
@@ -127,12 +136,13 @@ def view_of(run: Run) -> RunView:
         large=tuple(figure for name in large for figure in shown if figure[0] == name),
         metrics=shown,
         limit=limit_of(outcome),
-        plots=_plots(outcome, plan, drawn),
+        plots=_plots(outcome, {} if cluster else plan, drawn),
         memory=memory,
         parallel=parallel,
         waterfall=waterfall_of(run, values, plan) if parallel else None,
         mesh=mesh_in_words(plan) if parallel else "",
         compilation=compilation,
+        cluster=cluster,
         kernels=kernels_view(outcome),
         topology=topology_of(outcome),
         notes=notes_of(plan) if run.family == "parallel" else None,

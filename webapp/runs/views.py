@@ -186,7 +186,7 @@ def run(request: ProjectRequest, run: UUID) -> HttpResponse:
     found = _run(request, run)
     page = {
         "run": found,
-        "view": document.view_of(found),
+        "view": document.view_of(found, request.GET.dict()),
         "position": live.position(found),
         "question": question_of(found),
         "reason": reason_in_words(found),

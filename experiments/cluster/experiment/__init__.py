@@ -8,7 +8,7 @@ from typing import Any
 from experiments.cluster.experiment.knowledge import columns_of_formats, refuse_unknown
 from experiments.cluster.interface import ClusterPlan, ClusterPolicy, Machine, Machines, violations
 from experiments.cluster.planning.performance import performance_of
-from experiments.cluster.simulator import curves, figures
+from experiments.cluster.simulator import curves, executions_of, figures, lives, occupancy, told_jobs
 from experiments.cluster.simulator.releases import engine_of
 from experiments.core.errors import BadInput
 from experiments.core.policy import Policy
@@ -18,7 +18,7 @@ from experiments.hardware import Hardware, resolve
 from experiments.sources import jobs_of
 from experiments.workloads.jobs import JobTrace
 
-#: Rows of the allocation log that an outcome carries.
+#: Rejected and unfinished jobs that an outcome names.
 MAX_ROWS = 4000
 
 
@@ -75,25 +75,20 @@ def machines_of(hardware: Hardware) -> Machines:
 
 
 def plan_json(plan: ClusterPlan, trace: JobTrace, machines: Machines) -> Mapping[str, Any]:
-    """The allocation log as a table of executions; a long one is thinned evenly, and says so."""
-    step = -(-len(plan.executions) // MAX_ROWS) or 1
-    rows = [
-        [
-            trace.job[execution.gang.job],
-            execution.start,
-            execution.end,
-            execution.gang.size,
-            [list(pair) for pair in machines.by_node(execution.gang.devices)],
-            execution.ended,
-        ]
-        for execution in plan.executions[::step]
-    ]
-    sampling = "every stint" if step == 1 else f"every {step}th of {len(plan.executions)} stints"
+    """The allocation log as a table of executions, of a long one those of some jobs in whole, and says so.
+
+    Times are the trace's own; ``origin`` is its first submission.
+    """
+    jobs, sampling = told_jobs(plan, trace)
+    origin = float(trace.submit[0])
     return {
-        "columns": ["job", "start", "end", "gpus", "devices_by_node", "ended"],
-        "rows": rows,
-        "stints": len(plan.executions),
+        "columns": ["job", "start", "end", "gpus", "devices_by_node", "ended", "restarting"],
+        "rows": executions_of(plan, trace, machines, jobs),
+        "executions": len(plan.executions),
         "sampling": sampling,
+        "origin": origin,
+        "jobs": lives(plan, trace, jobs),
+        "nodes": occupancy(plan, machines, origin),
         "rejected": [trace.job[job] for job in plan.rejected[:MAX_ROWS]],
         "unfinished": [trace.job[job] for job in plan.unfinished[:MAX_ROWS]],
     }

@@ -3,5 +3,15 @@
 from experiments.cluster.simulator.curves import curves
 from experiments.cluster.simulator.engine import ClusterSimulation, simulate
 from experiments.cluster.simulator.figures import figures
+from experiments.cluster.simulator.picture import executions_of, lives, occupancy, told_jobs
 
-__all__ = ["ClusterSimulation", "curves", "figures", "simulate"]
+__all__ = [
+    "ClusterSimulation",
+    "curves",
+    "executions_of",
+    "figures",
+    "lives",
+    "occupancy",
+    "simulate",
+    "told_jobs",
+]

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from experiments.cluster.interface import ClusterPlan, Machines
+from experiments.cluster.simulator.fairness import finish_time_unfairness
+from experiments.cluster.simulator.steps import Bools, cumulate, means, step_function
 from experiments.core.spec import Series
 from experiments.workloads.jobs import JobTrace
 from experiments.workloads.step import Floats
@@ -34,17 +36,52 @@ def curves(plan: ClusterPlan, trace: JobTrace, machines: Machines) -> Mapping[st
     held = sample(*step_function(start, end, log.size * log.share), origin)
     wanted = sample(*step_function(trace.submit, ended, trace.gpus.astype(np.float64)), origin)
     waiting = cumulate(*_waiting(trace.submit, start, end[~completed]))
-    jct = np.sort((ended - trace.submit)[~np.isnan(ended)])
-    quantiles = np.linspace(0, 1, min(len(jct), QUANTILES)) if len(jct) else np.empty(0)
     return {
         "utilization": Series("fraction", held[0].tolist(), (held[1] / max(1, machines.devices)).tolist()),
         "queue_length": Series("jobs", *_lists(sample(*waiting, origin))),
         "jobs_in_system": Series("jobs", *_lists(present)),
         "demand": Series("GPUs", *_lists(wanted)),
-        "jct_distribution": Series(
-            "fraction", np.quantile(jct, quantiles).tolist() if len(jct) else [], quantiles.tolist()
-        ),
+        "jct_distribution": _distribution(ended - trace.submit, "s"),
+        **{
+            f"jct_distribution.{name}": _distribution((ended - trace.submit)[of_size], "s")
+            for name, of_size in sizes_of(trace).items()
+        },
+        "fairness_distribution": _distribution(finish_time_unfairness(ended, trace, machines.devices), ""),
+        **_deadlines_met(ended, trace),
     }
+
+
+def sizes_of(trace: JobTrace) -> Mapping[str, Bools]:
+    """Which jobs have how many GPUs, where there are jobs of more than one class."""
+    classes = {"1_gpu": (0, 1), "2_to_8_gpus": (1, 8), "over_8_gpus": (8, np.inf)}
+    found = {name: (trace.gpus > low) & (trace.gpus <= high) for name, (low, high) in classes.items()}
+    there = {name: jobs for name, jobs in found.items() if jobs.any()}
+    return there if len(there) > 1 else {}
+
+
+def _distribution(values: Floats, unit: str) -> Series:
+    """The share of values that are no larger, over at most ``QUANTILES`` of those that are known."""
+    known = values[~np.isnan(values)]
+    shares = np.linspace(0, 1, min(len(known), QUANTILES)) if len(known) else np.empty(0)
+    places = np.quantile(known, shares).tolist() if len(known) else []
+    return Series("fraction", places, shares.tolist(), unit)
+
+
+#: Of a deadline: the time until it over the time that the job takes.
+SLACKS = (0.0, 1.0, 1.25, 1.5, 2.0, 3.0, 5.0, np.inf)
+
+
+def _deadlines_met(ended: Floats, trace: JobTrace) -> Mapping[str, Series]:
+    """The share of deadlines met, by how many times over the job fits before its own."""
+    has = ~np.isnan(trace.deadline) & (trace.service > 0)
+    if not has.any():
+        return {}
+    slack = (trace.deadline - trace.submit)[has] / trace.service[has]
+    met = (ended <= trace.deadline)[has]
+    place = np.searchsorted(SLACKS, slack, side="right") - 1
+    there = np.unique(place[place >= 0])
+    shares = [float(met[place == one].mean()) for one in there]
+    return {"deadlines_met": Series("fraction", [SLACKS[one] for one in there], shares, "times its service")}
 
 
 def _lists(curve: tuple[Floats, Floats]) -> tuple[list[float], list[float]]:
@@ -58,26 +95,9 @@ def _waiting(submit: Floats, start: Floats, stopped: Floats) -> tuple[Floats, Fl
     return times, change
 
 
-def step_function(start: Floats, end: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """The sum of ``weight`` over intervals, as a step function: level ``y[i]`` from ``x[i]`` on.
-
-    What ends at NaN never ends.
-    """
-    closed = ~np.isnan(end)
-    return cumulate(np.concatenate((start, end[closed])), np.concatenate((weight, -weight[closed])))
-
-
-def cumulate(times: Floats, change: Floats) -> tuple[Floats, Floats]:
-    """The step function that changes by ``change`` at ``times``."""
-    moments, where = np.unique(times, return_inverse=True)
-    return moments, np.cumsum(np.bincount(where, weights=change))
-
-
 def sample(times: Floats, levels: Floats, origin: float) -> tuple[Floats, Floats]:
     """The step function itself, or its means over ``MAX_POINTS`` equal stretches where it has more points."""
     if len(times) <= MAX_POINTS:
         return times - origin, levels
     edges = np.linspace(times[0], times[-1], MAX_POINTS + 1)
-    integral = np.concatenate(([0.0], np.cumsum(levels[:-1] * np.diff(times))))
-    means: Floats = np.diff(np.interp(edges, times, integral)) / np.diff(edges)
-    return edges[:-1] - origin, means
+    return edges[:-1] - origin, means(times, levels, edges)

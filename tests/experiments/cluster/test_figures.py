@@ -74,7 +74,7 @@ def test_an_outcome_is_complete_and_the_same_each_time(tmp_path: Path) -> None:
     first, second = outcome(tmp_path), outcome(tmp_path)
     assert first.status == "ok" and first.violations == []
     assert first.metrics["makespan"] == {"value": 18.0, "unit": "s", "lower_is_better": True}
-    assert first.plan["rows"][0] == ["0", 0.0, 10.0, 2, [[0, 2]], "completed"]
+    assert first.plan["rows"][0] == ["0", 0.0, 10.0, 2, [[0, 2]], "completed", 0.0]
     parts = ("metrics", "series", "plan")
     assert all(jsonio.canonical(getattr(first, p)) == jsonio.canonical(getattr(second, p)) for p in parts)
 

@@ -40,11 +40,11 @@ def distribution(case: Case) -> dict[str, Any] | None:
     series = list(_curves(entries, name, case))
     if not series:
         return None
-    ticks = _durations([x for line in series for x in line["x"]])
+    ticks = duration_ticks([x for line in series for x in line["x"]])
     return figure_json(title, "line", (across, "s"), (up, ""), log="x", series=series, x_ticks=ticks)
 
 
-def _durations(seconds: Sequence[float]) -> dict[str, list[Any]]:
+def duration_ticks(seconds: Sequence[float]) -> dict[str, list[Any]]:
     """Ticks at durations that people know."""
     shown = [one for one in DURATIONS if min(seconds) <= one <= max(seconds)]
     return {"values": shown, "labels": [human(one, "s") for one in shown]}

@@ -44,6 +44,7 @@ function trace(line, index, plot, xScale, yScale) {
   if (line.hover_only && plot.kind === "rows") return { ...base, type: "bar", orientation: "h", textposition: "none", marker: { color: color } };
   if (plot.x_label && typeof line.x[0] === "string" && !line.hover_only) base.hovertemplate = `${line.text ? "%{text}<br>" : ""}%{x}: %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`;
   if (plot.kind === "lanes") return laneBars(base, line, xScale, color);
+  if (plot.kind === "heat") return heatMap(base, line, xScale);
   if (plot.kind === "bar") return { ...base, type: "bar", width: logWidths(base.x, plot), marker: { color: color } };
   if (plot.kind === "scatter") {
     const symbol = line.symbol || ["circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon"][index % HUES];
@@ -69,6 +70,16 @@ function laneBars(base, line, xScale, color) {
     ...base, type: "bar", orientation: "h", base: base.x, x: until.map((end, i) => end - base.x[i]), y: line.y,
     customdata: base.x.map((start, i) => [start, until[i]]), textposition: "none", marker: { color: color, line: { width: 0 } },
     hovertemplate: `%{text}<br>%{customdata[0]:.4~g} to %{customdata[1]:.4~g} ${xScale[1]}<extra></extra>`,
+  };
+}
+
+// Shares `z` by row and stretch of time: from the ground to one hue, dark on light and light on dark.
+function heatMap(base, line, xScale) {
+  const hues = [[0, token("--sunken")], [0.5, token("--plot-6")], [1, token("--plot-1")]];
+  const bar = { thickness: 10, outlinewidth: 0, tickformat: ".0%", len: 1 };
+  return {
+    ...base, type: "heatmap", z: line.z, zmin: 0, zmax: 1, colorscale: hues, colorbar: bar, xgap: 0, ygap: line.z.length > 40 ? 0 : 1,
+    hovertemplate: `%{y}<br>from %{x:.4~g} ${xScale[1]}: %{z:.0%} held<extra></extra>`,
   };
 }
 

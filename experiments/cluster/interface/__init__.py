@@ -10,7 +10,7 @@ from experiments.cluster.interface.placement import PLACEMENTS
 from experiments.cluster.interface.policy import ClusterPolicy, Decider, rules_of
 from experiments.cluster.interface.pool import Pool
 from experiments.cluster.interface.view import ClusterView
-from experiments.cluster.interface.waiting import WaitingJobs
+from experiments.cluster.interface.waiting import RankedJobs, WaitingJobs
 
 __all__ = [
     "HIDEABLE",
@@ -31,6 +31,7 @@ __all__ = [
     "OnHost",
     "Performance",
     "Pool",
+    "RankedJobs",
     "Rate",
     "VisibleJobs",
     "WaitingJobs",

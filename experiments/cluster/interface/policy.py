@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from experiments.cluster.interface.allocation import Allocation, Gang
+from experiments.cluster.interface.allocation import NOTHING, Allocation, Gang
 from experiments.cluster.interface.placement import PLACEMENTS
 from experiments.cluster.interface.pool import SLACK, Pool
 from experiments.cluster.interface.view import ClusterView
@@ -121,10 +121,7 @@ class ClusterPolicy(Policy):
         return started
 
     def run_first(self, ranked: Iterable[int], view: ClusterView) -> Allocation:
-        """Give devices to unfinished jobs in order, skipping those that do not fit; the others are preempted.
-
-        Jobs that keep running keep their devices.
-        """
+        """Give devices to unfinished jobs in order, skipping those that do not fit; others are preempted."""
         chosen: dict[int, None] = {}
         left, gpus, plain = float(sum(view.pool.capacity)), view.jobs.gpus, view.jobs.is_plain
         for job in ranked:
@@ -134,6 +131,16 @@ class ClusterPolicy(Policy):
             if wanted <= left + SLACK:
                 left -= wanted
                 chosen[job] = None
+        return self.run_only(chosen, view)
+
+    def run_only(self, chosen: Mapping[int, None], view: ClusterView) -> Allocation:
+        """Give devices to the ``chosen`` in their order, and preempt what runs and is not among them.
+
+        Jobs that keep running keep their devices.
+        """
+        plain = view.jobs.is_plain
+        if chosen.keys() == view.running.keys():
+            return NOTHING
         losers = [job for job in view.running if job not in chosen]
         pool = view.pool.copy()
         for job in losers:

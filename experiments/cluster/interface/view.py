@@ -99,6 +99,30 @@ class ClusterView:
             return attained.done[job]
         return attained.done[job] + max(0.0, self.now - attained.progress[job]) * attained.speed[job]
 
+    def remaining_of_running(self) -> list[float]:
+        """What ``remaining`` is of each running job, in the order they started."""
+        now, service, works = self.now, self.jobs.service, self.works
+        done, since, speed = self.attained.done, self.attained.progress, self.attained.speed
+        made = [
+            done[job] + (now - since[job]) * speed[job] if now > since[job] else done[job]
+            for job in self.running
+        ]
+        return [
+            service[job] - work if works[job] == service[job] else service[job] * (1 - work / works[job])
+            for job, work in zip(self.running, made, strict=True)
+        ]
+
+    def attained_of_running(self, by_service: bool) -> list[float]:
+        """What ``attained_service``, or ``attained_time``, is of each running job."""
+        now, started = self.now, self.attained.started
+        if not by_service:
+            before = self.attained.seconds
+            return [before[job] + (now - started[job]) for job in self.running]
+        held = self.attained.service
+        return [
+            held[job] + (now - started[job]) * gang.size * gang.share for job, gang in self.running.items()
+        ]
+
     def remaining(self, job: int) -> float:
         """Seconds of service left on the devices it asked for, for a policy that sees ``service``."""
         service, work = self.jobs.service[job], self.works[job]

@@ -8,10 +8,17 @@ takes 360 s.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from experiments.cluster.interface import Allocation, ClusterPolicy, ClusterView, Decider
+from experiments.cluster.interface import (
+    NOTHING,
+    Allocation,
+    ClusterPolicy,
+    ClusterView,
+    Decider,
+    RankedJobs,
+)
 from experiments.core.knobs import knob
 
 
@@ -31,16 +38,42 @@ class Las(ClusterPolicy):
         return self.round_length
 
     def begin(self) -> Decider:
-        return self
+        return _LeastServedFirst(self)
+
+    def attained(self, job: int, view: ClusterView) -> float:
+        return view.attained_service(job) if self.key == "service" else view.attained_time(job)
+
+
+@dataclass
+class _LeastServedFirst:
+    """What a waiting job has attained does not change."""
+
+    policy: Las
+    queue: RankedJobs = field(default_factory=RankedJobs)
+    preempted: tuple[int, ...] = ()
 
     def allocate(self, view: ClusterView) -> Allocation:
-        attained = view.attained_service if self.key == "service" else view.attained_time
+        policy, gpus = self.policy, view.jobs.gpus
+        for job in (*self.preempted, *view.arrived, *view.stopped):
+            self.queue.add(job, gpus[job], (policy.attained(job, view),))
+        decision = self._at_round_end(view) if view.round_ended else self._between(view)
+        for gang in decision.start:
+            self.queue.remove(gang.job)
+        self.preempted = decision.preempt
+        return decision
 
-        def rank(job: int) -> tuple[float, int]:
-            return attained(job), job
+    def _at_round_end(self, view: ClusterView) -> Allocation:
+        if not self.queue:
+            return NOTHING
+        attained = view.attained_of_running(self.policy.key == "service")
+        running = sorted(zip(attained, view.running, strict=True))
+        if not view.jobs.is_plain:
+            return self.policy.run_first(self.queue.merged_with(running), view)
+        chosen = self.queue.choose(running, view.jobs.gpus, sum(view.pool.capacity))
+        return self.policy.run_only(chosen, view)
 
-        if view.round_ended:
-            return self.run_first(sorted([*view.running, *view.waiting], key=rank), view)
-        if view.is_full:
-            return Allocation()
-        return Allocation(tuple(self.fill(view.pool.copy(), sorted(view.waiting, key=rank), view)))
+    def _between(self, view: ClusterView) -> Allocation:
+        """Fill devices that fell free."""
+        if view.is_full or not view.waiting:
+            return NOTHING
+        return Allocation(tuple(self.policy.fill(view.pool.copy(), self.queue.merged_with(()), view)))

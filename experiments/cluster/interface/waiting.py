@@ -93,7 +93,7 @@ class RankedJobs:
 
 def _keep(running: Sequence[Ranked], gpus: Sequence[int], room: float, chosen: dict[int, None]) -> float:
     """Choose those of ``running`` that fit, in order; what room is left then."""
-    jobs = [ranked[-1] for ranked in running]
+    jobs: list[int] = [ranked[-1] for ranked in running]
     wanted = sum([gpus[job] for job in jobs])
     if wanted <= room:
         chosen.update(dict.fromkeys(jobs))

@@ -1,6 +1,7 @@
 """Performance models: how fast a job runs on a gang, by what is known of it.
 
 fixed         seconds on the devices asked for; in proportion when resized
+table         steps by number of GPUs: ElasticFlow's throughput tables
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from typing import Any
 
 from experiments.cluster.interface import Machines, Performance
 from experiments.cluster.planning.performance.fixed import FixedSpeed
+from experiments.cluster.planning.performance.table import TableSpeed
 from experiments.workloads.jobs import JobTrace
+from experiments.workloads.profiles.throughput_table import ThroughputTables
 
-__all__ = ["FixedSpeed", "performance_of"]
+__all__ = ["FixedSpeed", "TableSpeed", "performance_of"]
 
 #: The model of each kind of profile (``experiments.workloads.profiles``).
-MODELS: Mapping[type, Callable[[JobTrace, Machines, Any], Performance]] = {}
+MODELS: Mapping[type, Callable[[JobTrace, Machines, Any], Performance]] = {
+    ThroughputTables: TableSpeed,
+}
 
 
 def performance_of(trace: JobTrace, machines: Machines) -> Performance:

@@ -23,12 +23,13 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from experiments.cluster.interface import Allocation, ClusterPolicy, ClusterView, Decider
-from experiments.cluster.interface.policy import OWN
+from experiments.cluster.interface.policy import OWN, rules_of
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 
+ELASTICFLOW = "elasticflow"
 #: Queues and the first one's limit where nobody names them: those of the authors' simulator.
-USUAL: Mapping[str, tuple[int, float]] = {OWN: (3, 3250.0)}
+USUAL: Mapping[str, tuple[int, float]] = {OWN: (3, 3250.0), ELASTICFLOW: (3, 3250.0)}
 #: Service within this of a limit has reached it: sums of floating-point times are not exact.
 SLACK = 1e-6
 
@@ -42,6 +43,7 @@ class Tiresias(ClusterPolicy):
     late_demotion: ClassVar[bool] = False
     quick: ClassVar[Mapping[str, Any]] = {"limit_1": 30.0, "limit_2": 60.0, "promote": 3.0}
 
+    rules: str = rules_of(ELASTICFLOW)
     queues: int | None = knob(
         None, "number of queues, the last without a limit; empty: as the rules have it", low=1, high=4
     )
@@ -66,6 +68,11 @@ class Tiresias(ClusterPolicy):
                 raise BadInput(
                     f"{upper:g} is not above {lower:g}", f"knobs.limit_{number}", "ascending limits"
                 )
+
+    @property
+    def demotes_late(self) -> bool:
+        """Whether demotions are awaited, and made one queue at a time, as in the authors' simulator."""
+        return self.late_demotion or self.rules == ELASTICFLOW
 
     @property
     def limits(self) -> tuple[float, ...]:
@@ -117,7 +124,7 @@ class _Queues:
             self.queues[self.counters.pop(job).queue].remove(job)
         for job in view.arrived:
             self._enter(job, view)
-        for job in sorted(view.running):
+        for job in sorted(view.running) if self.policy.rules == OWN else list(view.running):
             self._demote(job, view)
         if self.policy.promote is not None:
             self._promote(view)
@@ -142,7 +149,7 @@ class _Queues:
         service = self._service(job, view) + SLACK
         while service >= self.limits[counters.queue]:
             counters.queue += 1
-            if self.policy.late_demotion:
+            if self.policy.demotes_late:
                 break
         if counters.queue != before:
             self.queues[before].remove(job)
@@ -171,11 +178,13 @@ class _Queues:
         if self.policy.promote is not None:
             lower = [job for queue in self.queues[1:] for job in queue if job not in running]
             times += [self._promotion(job, view) for job in lower]
-        return min((time for time in times if time > view.now), default=None)
+        if self.policy.rules == OWN:
+            times = [time for time in times if time > view.now]
+        return min(times, default=None)
 
     def _until_demotion(self, job: int, view: ClusterView) -> float:
         limit, gpus = self.limits[self.counters[job].queue], view.jobs.gpus[job]
         service = self._service(job, view)
-        if not self.policy.late_demotion:
+        if not self.policy.demotes_late:
             return (limit - service) / gpus
         return math.ceil((limit - service / gpus) / gpus)

@@ -11,11 +11,11 @@ from typing import Any
 
 from experiments.cluster.interface import Machines, Performance
 from experiments.cluster.planning.performance.fixed import FixedSpeed
-from experiments.cluster.planning.performance.table import TableSpeed
+from experiments.cluster.planning.performance.table import TableSpeed, table_of
 from experiments.workloads.jobs import JobTrace
 from experiments.workloads.profiles.throughput_table import ThroughputTables
 
-__all__ = ["FixedSpeed", "TableSpeed", "performance_of"]
+__all__ = ["FixedSpeed", "TableSpeed", "performance_of", "table_of"]
 
 #: The model of each kind of profile (``experiments.workloads.profiles``).
 MODELS: Mapping[type, Callable[[JobTrace, Machines, Any], Performance]] = {

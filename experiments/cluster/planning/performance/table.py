@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from experiments.cluster.interface import Gang, Machines, Rate
+from experiments.cluster.interface import ClusterView, Gang, Machines, Rate
 from experiments.core.errors import BadInput
 from experiments.workloads.jobs import JobTrace
 from experiments.workloads.profiles.throughput_table import Levels, ThroughputTables
@@ -142,3 +142,11 @@ class TableSpeed:
         ]
         more = [f"and {len(falling) - LISTED} more rows"] if len(falling) > LISTED else []
         return [f"not monotone: {text}" for text in falling[:LISTED]] + more
+
+
+def table_of(view: ClusterView) -> TableSpeed:
+    """The throughput tables of a run, for a policy that sees ``throughput``."""
+    if not isinstance(view.performance, TableSpeed):
+        what = f"tells {view.performance.name} speeds, not throughput by GPU count"
+        raise BadInput(what, "options.extra", "a throughput folder of ElasticFlow")
+    return view.performance

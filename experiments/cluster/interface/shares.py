@@ -11,7 +11,7 @@ from experiments.cluster.interface.view import ClusterView
 
 @dataclass(frozen=True, slots=True)
 class PlannedShare:
-    """``job`` has ``gpus`` devices from now on (0: it waits) and ends at ``ends`` (s) if all goes as planned."""
+    """``job`` has ``gpus`` devices from now on (0: it waits) and ends at ``ends`` (s) if the plan holds."""
 
     job: int
     gpus: int

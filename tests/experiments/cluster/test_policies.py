@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from experiments.cluster.interface import Machines
-from experiments.cluster.simulator import simulate
+from experiments.cluster.simulator import figures, simulate
 from experiments.core import registry
 from experiments.core.errors import BadInput, Infeasible
 from experiments.workloads.jobs import JobTrace
@@ -146,3 +149,17 @@ class TestPlacement:
     def test_spreading_takes_the_emptiest_node(self) -> None:
         found = self.devices("spread", (0, 1, 9), (1, 1, 9))
         assert found == {"0": ((0, 1),), "1": ((1, 1),)}
+
+
+class TestEdf:
+    """Card 5: one GPU, A with 4 s until 5 s, B with 4 s until 6 s."""
+
+    def test_the_nearest_deadline_first(self) -> None:
+        trace = replace(jobs((0, 1, 4), (0, 1, 4)), deadline=np.array([5.0, 6.0]))
+        assert stays(trace, ONE_GPU, "edf") == [("0", 0, 4), ("1", 4, 8)]
+        plan = simulate(trace, ONE_GPU, registry.create("cluster", "edf", {}))
+        assert figures(plan, trace, ONE_GPU)["deadline_satisfaction"] == 0.5
+
+    def test_a_nearer_deadline_preempts_and_one_without_comes_last(self) -> None:
+        trace = replace(jobs((0, 1, 4), (0, 1, 9), (1, 1, 2)), deadline=np.array([9.0, np.nan, 4.0]))
+        assert stays(trace, ONE_GPU, "edf") == [("0", 0, 1), ("0", 3, 6), ("1", 6, 15), ("2", 1, 3)]

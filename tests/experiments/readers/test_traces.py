@@ -141,3 +141,13 @@ class TestRequestsWithBlocks:
     def test_a_wrong_line_is_named(self, tmp_path: Path, line: str, said: str) -> None:
         with pytest.raises(BadInput, match=said):
             opened(tmp_path, line)
+
+
+def test_best_effort_jobs_of_elasticflow_have_no_deadline(tmp_path: Path) -> None:
+    header = "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration,best_effort"
+    file = tmp_path / "jobs.csv"
+    file.write_text(f"{header}\n0,0,5,bert,90,8,1,60,0\n1,0,5,bert,90,8,1,60,1\n")
+    found = open_file(file, "auto", WorkloadOptions()).reading
+    assert found.value.deadline.tolist()[0] == 90
+    assert np.isnan(found.value.deadline[1])
+    assert "jobs with best_effort 1 have no deadline" in found.assumed

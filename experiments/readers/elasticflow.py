@@ -1,7 +1,7 @@
 """``elasticflow``: ElasticFlow's derived traces, with model, iterations, batch size and deadline.
 
 Two spellings exist: ``submission_time, num_iteration, deadline`` in the published traces and
-``submit_time, iteration, ddl`` in the artifact. Jobs with 1 in the column ``best_effort``, where there is one,
+``submit_time, iteration, ddl`` in the artifact. Jobs with 1 in the column ``best_effort``, where it is there,
 have no deadline.
 """
 

@@ -43,9 +43,34 @@ def _spread(pool: Pool, gpus: int, room: Sequence[int]) -> Sequence[int]:
     return sorted(range(len(room)), key=lambda node: -room[node])
 
 
+def _buddy(pool: Pool, gpus: int, room: Sequence[int]) -> Sequence[int]:
+    """The fullest node that holds all; else whole empty nodes, and what is left over as a job of its own.
+
+    Of jobs whose sizes are powers of two, the larger ones placed first, none is ever scattered.
+    """
+    best = _fullest(gpus, room)
+    if best is not None:
+        return (best,)
+    whole: list[int] = []
+    for node, free in enumerate(room):
+        if 0 < free == pool.capacity[node] <= gpus:
+            whole.append(node)
+            gpus -= free
+    left = [0 if node in whole else free for node, free in enumerate(room)]
+    rest = _fullest(gpus, left) if gpus else None
+    return (*whole, *([rest] if rest is not None else _spread(pool, gpus, left)))
+
+
+def _fullest(gpus: int, room: Sequence[int]) -> int | None:
+    """The node with the least room that is enough."""
+    fits = [node for node, free in enumerate(room) if free >= gpus]
+    return min(fits, key=lambda node: room[node], default=None)
+
+
 PLACEMENTS: dict[str, Rule] = {
     "count": _first_fit,
     "pack": _pack,
     "consolidate": _consolidate,
     "spread": _spread,
+    "buddy": _buddy,
 }

@@ -20,10 +20,14 @@ class PlannedShare:
 
 @dataclass(frozen=True)
 class SharePlan:
-    """The shares of all jobs that run or wait, apart from those refused, each with its reason."""
+    """The shares of all jobs that run or wait, apart from those refused, each with its reason.
+
+    ``change_at``: when some planned share changes next (s).
+    """
 
     shares: Sequence[PlannedShare]
     reject: tuple[tuple[int, str], ...] = ()
+    change_at: float | None = None
 
 
 @runtime_checkable

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.cluster.interface import ClusterPlan, Machines
+from experiments.cluster.interface.check import TOLERANCE
 from experiments.cluster.interface.log import LOST, MOVED, PREEMPTED
 from experiments.cluster.simulator.fairness import finish_time_unfairness
 from experiments.cluster.simulator.steps import Bools, step_function
@@ -219,7 +220,7 @@ def _deadlines(outcomes: Outcomes, trace: JobTrace, rejected: tuple[int, ...]) -
     has = ~np.isnan(trace.deadline) & outcomes.counts
     if not has.any():
         return {}
-    met = (outcomes.ended <= trace.deadline)[has].sum()
+    met = (outcomes.ended <= trace.deadline + TOLERANCE)[has].sum()
     admitted = has.copy()
     admitted[list(rejected)] = False
     out = {"deadline_satisfaction": float(met / has.sum())}

@@ -81,6 +81,8 @@ class ElasticRun:
             self.ledger.reject(job, reason)
         self._expect_ends(plan)
         self._give_devices(plan)
+        if plan.change_at is not None and plan.change_at < self.events.next_time:
+            self.events.look_at(plan.change_at)
         restart = bool(self.events) and self.ledger.is_restart_pass()
         if self.planner.restarts_cost and self.events:
             self._charge(restart)
@@ -100,7 +102,8 @@ class ElasticRun:
         if job in self.ends:
             self.events.forget_end(job, self.ends[job])
         self.ends[job] = end
-        self.events.expect_end(job, end)
+        if end < math.inf:
+            self.events.expect_end(job, end)
 
     def _give_devices(self, plan: SharePlan) -> None:
         """Stop the jobs whose GPUs change and place them anew, larger ones first."""

@@ -41,6 +41,10 @@ class SlotEvents:
             self._events[time] = SlotEvent()
         return self._events[time]
 
+    def look_at(self, time: float) -> None:
+        """Let something be decided at ``time``, whatever happens then."""
+        self._at(time)
+
     def expect_end(self, job: int, time: float) -> None:
         """Let ``job`` end at ``time``."""
         ends = self._at(time).ends

@@ -70,6 +70,16 @@ def test_the_share_of_195_jobs_that_meet_their_deadlines_on_64_t4(shared_data: P
     assert found["unfinished_jobs"] == 0
 
 
+def test_elasticflow_itself_is_near_what_its_release_gives(shared_data: Path) -> None:
+    """The release, run on this trace and cluster, prints 142 of 195 jobs."""
+    folder = shared_data / "cluster/elasticflow"
+    options = WorkloadOptions(extra=str(folder / "throughputs_T4"))
+    trace: JobTrace = open_file(folder / "elasticVpollux_e.csv", "auto", options).reading.value
+    machines = Machines.of_sizes([4] * 16, "t4-16g")
+    plan, _ = planned(trace, machines, "elasticflow")
+    assert figures(plan, trace, machines)["deadline_satisfaction"] == pytest.approx(142 / 195, abs=0.02)
+
+
 class TestEdf:
     """Four GPUs; a job does 1, 1.5 and 2 steps a second on 1, 2 and 4 of them."""
 

@@ -55,7 +55,7 @@ class InSlots:
         raise NotImplementedError("the release asks for a plan")
 
     def plan(self, view: ClusterView, slot: float) -> SharePlan:
-        guarantees = self.guarantees = self.guarantees or Guarantees(slot)
+        guarantees = self.guarantees = self.guarantees or Guarantees(slot, forgetful=True)
         guarantees.forget(view.ended)
         refused = _admit(guarantees, view.arrived, view)
         guarantees.replan(view)

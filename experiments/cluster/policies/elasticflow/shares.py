@@ -8,6 +8,7 @@ intervals before that have the quota before.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -42,22 +43,27 @@ class FreeTime:
         """The first whole slot that is not before ``time``."""
         return self.origin + math.ceil((time - self.origin) / self.slot - SLACK) * self.slot
 
-    def cut(self, time: float) -> None:
-        """Let an interval begin at ``time``."""
-        place = next((place for place, begin in enumerate(self.times) if begin >= time), len(self.times))
+    def cut(self, time: float) -> int:
+        """Let an interval begin at ``time``; its place."""
+        place = bisect_left(self.times, time)
         if place and (place == len(self.times) or self.times[place] != time):
             self.times.insert(place, time)
             self.free.insert(place, self.free[place - 1])
+        return place
 
     def reserve(self, share: Share) -> None:
         """Take what a job reserves, each time to the end of the slot."""
         for part in share:
-            self.cut(part.start)
-            self.cut(self.aligned(part.end))
-            until = self.aligned(part.end)
-            for place, begin in enumerate(self.times):
-                if part.start <= begin < until:
-                    self.free[place] -= part.gpus
+            first = self.cut(part.start)
+            for place in range(first, self.cut(self.aligned(part.end))):
+                self.free[place] -= part.gpus
+        self._merge()
+
+    def _merge(self) -> None:
+        """Leave out times at which nothing changes."""
+        changes = [place for place, free in enumerate(self.free) if not place or free != self.free[place - 1]]
+        self.times = [self.times[place] for place in changes]
+        self.free = [self.free[place] for place in changes]
 
     def intervals(self, until: float) -> list[tuple[float, float, int]]:
         """Begin, end and free GPUs of all intervals up to ``until``; it may lie within the last slot."""
@@ -71,7 +77,7 @@ class FreeTime:
 
 def minimum_share(left: float, deadline: float, levels: Levels, free: FreeTime) -> Share | None:
     """The smallest share that does ``left`` steps by ``deadline``; ``None`` where there is none."""
-    free.cut(free.aligned(deadline)) if deadline < math.inf else None
+    free.cut(free.aligned(deadline))
     intervals = free.intervals(deadline)
     for place in range(len(levels)):
         first = _first_interval(left, levels[: place + 1], intervals)
@@ -85,14 +91,17 @@ def follow(
     left: float, intervals: Sequence[tuple[float, float, int]], quotas: Sequence[Levels]
 ) -> Share | None:
     """What a job holds with so many GPUs at most in each interval, until its work is done."""
-    share, enough = [], left * SLACK
+    share, enough = list[Reservation](), left * SLACK
     for (begin, end, free), levels in zip(intervals, quotas, strict=True):
         gpus, speed = _largest(levels, free)
         if not gpus:
             continue
         done = (end - begin) * speed
         ends = min(end, begin + left / speed)
-        share.append(Reservation(begin, ends, gpus, speed))
+        if share and share[-1].end == begin and share[-1].gpus == gpus:
+            share[-1] = share[-1]._replace(end=ends)
+        else:
+            share.append(Reservation(begin, ends, gpus, speed))
         left -= done
         if left <= enough:
             return tuple(share)
@@ -118,4 +127,5 @@ def _first_interval(left: float, levels: Levels, intervals: Sequence[tuple[float
 
 
 def _largest(levels: Levels, free: int) -> tuple[int, float]:
-    return max((level for level in levels if level[0] <= free), default=(0, 0.0))
+    place = bisect_right(levels, (free, math.inf))
+    return levels[place - 1] if place else (0, 0.0)

@@ -96,6 +96,10 @@ class ClusterPolicy(Policy):
     def round_seconds(self) -> float | None:
         return None
 
+    def placement_of(self, job: int, view: ClusterView) -> str:
+        """The rule of ``PLACEMENTS`` by which ``fill`` finds devices for a job."""
+        return self.placement
+
     def begin(self) -> Decider:
         """What decides during one run: a fresh object, which may remember what it decided before."""
         raise NotImplementedError(type(self).__name__)
@@ -112,7 +116,7 @@ class ClusterPolicy(Policy):
         for job in ranked:
             if only_whole and pool.total < 1:
                 break
-            gang = pool.place(job, view.jobs.demand(job), self.placement)
+            gang = pool.place(job, view.jobs.demand(job), self.placement_of(job, view))
             if gang is not None:
                 pool.take(gang)
                 started.append(gang)

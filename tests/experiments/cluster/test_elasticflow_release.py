@@ -14,8 +14,8 @@ from experiments.cluster.interface import ClusterPlan, ClusterPolicy, Machines, 
 from experiments.cluster.planning.performance import performance_of
 from experiments.cluster.simulator import figures
 from experiments.cluster.simulator.releases.elasticflow import simulate
-from experiments.cluster.simulator.releases.elasticflow.events import SlotEvents
 from experiments.cluster.simulator.releases.elasticflow.overheads import overhead
+from experiments.cluster.simulator.releases.tiresias.events import SlotEvents
 from experiments.core import registry
 from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.cluster.interface import Machines
+from experiments.cluster.policies.tiresias.gittins import Gittins
 from experiments.cluster.simulator import figures, simulate
 from experiments.core import registry
 from experiments.core.errors import BadInput, Infeasible
@@ -163,3 +164,52 @@ class TestEdf:
     def test_a_nearer_deadline_preempts_and_one_without_comes_last(self) -> None:
         trace = replace(jobs((0, 1, 4), (0, 1, 9), (1, 1, 2)), deadline=np.array([9.0, np.nan, 4.0]))
         assert stays(trace, ONE_GPU, "edf") == [("0", 0, 1), ("0", 3, 6), ("1", 6, 15), ("2", 1, 3)]
+
+
+class TestTiresiasIndexAndPlacement:
+    def test_the_gittins_index_of_two_samples(self) -> None:
+        """Card 8: half of the jobs end within 3,250 GPU s, and (1,000 + 3,250) / 2 are used on average."""
+        known = Gittins([1000.0, 5000.0])
+        assert known.release_index(0.0, 3250.0) == 235.2941
+        assert known.index(0.0, 3250.0) == pytest.approx(0.5 / 2125)
+        assert known.release_index(5000.0, 3250.0) == known.index(5000.0, 3250.0) == 0.0
+
+    def test_what_is_left_counts_and_not_the_whole_service(self) -> None:
+        """A job of 500 has at least 500 more: 1,000 - 500, or 3,250 of the longer one's 4,500."""
+        assert Gittins([1000.0, 5000.0]).index(500.0, 3250.0) == pytest.approx(0.5 / ((500 + 3250) / 2))
+
+    def test_gittins_lets_a_job_run_on_that_is_about_to_end(self) -> None:
+        """Jobs of 4 s have ended when A has run 3 s and B comes: A is likely to end with the next second."""
+        trace = jobs((0, 1, 4), (4, 1, 4), (8, 1, 4), (11, 1, 4), (11, 1, 4))
+        found = stays(trace, ONE_GPU, "tiresias", index="gittins", queues=2, limit_1=100.0)
+        assert [start for _, start, _ in found] == [0, 4, 8, 12, 16]
+
+    def test_further_limits_grow(self) -> None:
+        policy = registry.create("cluster", "tiresias", {"queues": 6, "growth": 2.0})
+        assert policy.limits == (3250, 7200, 18000, 36000, 72000, float("inf"))  # type: ignore[attr-defined]
+
+    def test_only_models_with_one_large_tensor_wait_for_a_whole_node(self) -> None:
+        machines = Machines.of_sizes([4, 4])
+        trace = jobs((0, 3, 9), (0, 3, 9), (1, 2, 5))
+        for model, start in (("ResNet-50", 1), ("vgg16", 9), ("unheard of", 9)):
+            named = replace(trace, model=("", "", model))
+            assert stays(named, machines, "tiresias", placement="skew")[2] == ("2", start, start + 5)
+
+    def test_with_exponential_service_on_one_device_no_order_has_a_better_mean(self) -> None:
+        """20,000 jobs at 60 % load; nobody knows how long a job still runs."""
+        rng = np.random.default_rng(7)
+        submit, service = np.cumsum(rng.exponential(1 / 0.6, 20_000)), rng.exponential(1.0, 20_000)
+        trace = replace(
+            jobs(*[(0, 1, 1)] * 20_000), submit=submit, service=service, job=tuple(map(str, range(20_000)))
+        )
+        limits = {"queues": 4, "limit_1": 0.5, "limit_2": 1.5, "limit_3": 3.0}
+        means = [
+            figures(simulate(trace, ONE_GPU, made), trace, ONE_GPU)["avg_jct"]
+            for made in (
+                registry.create("cluster", "fifo", {}),
+                registry.create("cluster", "tiresias", limits),
+                registry.create("cluster", "tiresias", {"index": "gittins", **limits}),
+            )
+        ]
+        assert means == pytest.approx([means[0]] * 3, rel=0.05)
+        assert means[0] == pytest.approx(1 / (1 - 0.6), rel=0.1)

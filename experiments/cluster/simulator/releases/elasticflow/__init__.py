@@ -4,9 +4,9 @@ Something is decided at submissions, ends and, for Tiresias, demotions; after a 
 60 s happens together, 60 s after it. Only one event that is left alone is not put off so. A job met its
 deadline when its end, not the event at which it was noticed, is no later.
 
-Rigid policies run for the trace's durations on the GPUs asked for (``rigid``), elastic ones for its steps by
-the throughput table (``elastic``). GPUs are counted: where they are changes nothing. Not reproduced: which
-GPUs the release's own placement takes.
+Rigid policies run for the trace's durations on the GPUs asked for (Tiresias' loop), elastic ones for its
+steps by the throughput table (``elastic``). GPUs are counted: where they are changes nothing. Not reproduced:
+which GPUs the release's own placement takes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from experiments.cluster.interface import ClusterPlan, ClusterPolicy, Machines, 
 from experiments.cluster.interface.shares import SharePlanner
 from experiments.cluster.planning.performance import FixedSpeed, TableSpeed
 from experiments.cluster.simulator.admission import find_oversized
-from experiments.cluster.simulator.releases.elasticflow.elastic import ElasticRun
-from experiments.cluster.simulator.releases.elasticflow.ledger import Ledger
-from experiments.cluster.simulator.releases.elasticflow.rigid import RigidRun
+from experiments.cluster.simulator.releases.elasticflow.elastic import SLOT, ElasticRun
+from experiments.cluster.simulator.releases.elasticflow.overheads import overhead
+from experiments.cluster.simulator.releases.tiresias.ledger import Ledger
+from experiments.cluster.simulator.releases.tiresias.rigid import Habits, RigidRun
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, silent
 from experiments.workloads.jobs import JobTrace
@@ -36,7 +37,7 @@ def simulate(
     ledger = Ledger(trace, machines, policy, performance or FixedSpeed(trace), seed, progress)
     if not isinstance(decider, SharePlanner):
         oversized = find_oversized(trace, machines, policy)
-        return RigidRun(ledger, decider, oversized).run()
+        return RigidRun(ledger, decider, oversized, Habits(SLOT, True, overhead)).run()
     if not isinstance(performance, TableSpeed):
         what = f"{policy.name} under the rules of elasticflow asks how fast jobs run by GPU count"
         raise BadInput(what, trace.name, "a throughput folder of ElasticFlow as options.extra")

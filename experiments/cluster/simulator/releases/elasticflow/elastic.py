@@ -15,9 +15,12 @@ from experiments.cluster.interface.check import SIZES, WORK
 from experiments.cluster.interface.log import COMPLETED, MOVED, PREEMPTED
 from experiments.cluster.interface.shares import SharePlan, SharePlanner
 from experiments.cluster.planning.performance import TableSpeed
-from experiments.cluster.simulator.releases.elasticflow.events import SlotEvents
-from experiments.cluster.simulator.releases.elasticflow.ledger import SLOT, Ledger
 from experiments.cluster.simulator.releases.elasticflow.overheads import overhead
+from experiments.cluster.simulator.releases.tiresias.events import SlotEvents
+from experiments.cluster.simulator.releases.tiresias.ledger import Ledger
+
+#: Seconds from a decision within which everything happens together.
+SLOT = 60.0
 
 
 class ElasticRun:
@@ -45,7 +48,7 @@ class ElasticRun:
         quirks = {SIZES: "elastic policies of this release resize jobs"}
         if self.ended_without_devices:
             quirks[WORK] = f"{self.ended_without_devices} jobs end by their plan while they have no GPUs"
-        return self.ledger.plan(quirks, ended_without_devices=self.ended_without_devices)
+        return self.ledger.plan(quirks, slot=SLOT, ended_without_devices=self.ended_without_devices)
 
     def _make_progress(self, seconds: float) -> None:
         """Count the steps of the last ``seconds``, up to each job's planned end."""
@@ -125,9 +128,7 @@ class ElasticRun:
             self.placed.clear()
         for job, gang in self.view.running.items():
             cached = self._remember(gang)
-            self.overhead[job] = overhead(
-                gang.size, self.ledger.machines.devices, restart=restart, cached=cached
-            )
+            self.overhead[job] = overhead(gang.size, self.ledger.machines.devices, restart, cached)
             self._move_end(job, self.ends[job] + self.overhead[job])
 
     def _remember(self, gang: Gang) -> bool:

@@ -11,7 +11,7 @@ BASE, BASE_LARGE = 2, 7
 RESTART, RESTART_LARGE = 27, 20
 
 
-def overhead(gpus: int, cluster: int, *, restart: bool, cached: bool = False) -> float:
+def overhead(gpus: int, cluster: int, restart: bool, cached: bool = False) -> float:
     """Return the seconds that a job on ``gpus`` loses; ``cached``: these GPUs worked together before."""
     seconds = BASE_LARGE if cluster >= LARGE else BASE
     if cached:

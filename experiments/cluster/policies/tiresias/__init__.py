@@ -6,12 +6,16 @@ ones. All queues are walked at each arrival, completion and demotion; a job that
 not reached is preempted. PROMOTEKNOB puts a job that has waited ``promote`` times as long as it ran back into
 the first queue.
 
-The paper gives no universal limits; the defaults are those of the authors' simulator. Left out: the Gittins
-index and the profile of tensor skew for placement (``placement`` is set by the user instead).
+With ``index: gittins`` the order inside a queue is that of the Gittins index by the services of jobs that
+have ended, looking as far ahead as the queue is wide; the last queue stays first in, first out. The paper
+gives no universal limits; the defaults are those of the authors' simulator, and each limit after the
+third is ``growth`` times the one before. ``placement: skew`` consolidates only models with one large tensor.
 
-``tiresias-artifact`` keeps two habits of that simulator that decide its figures: the next demotion is awaited
-at ``ceil((limit - executed) / GPUs)`` from now (the whole difference divided, too late for a job that ran
-before), and a job falls by one queue at a time.
+``rules: tiresias`` and ``tiresias-artifact`` keep two habits of the authors' simulator that decide its
+figures: the next demotion is awaited at ``ceil((limit - executed) / GPUs)`` from now (the whole difference
+divided, too late for a job that ran before), and a job falls by one queue at a time. Under the former
+its Gittins index too is as it computes it, from jobs that have ended instead of its file of samples.
+ElasticFlow's simulator has both habits; there jobs are demoted in its own order.
 """
 
 from __future__ import annotations
@@ -23,13 +27,23 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from experiments.cluster.interface import Allocation, ClusterPolicy, ClusterView, Decider
+from experiments.cluster.interface.placement import PLACEMENTS
 from experiments.cluster.interface.policy import OWN, rules_of
+from experiments.cluster.policies.tiresias.gittins import Gittins
+from experiments.cluster.policies.tiresias.skew import placement_for
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 
-ELASTICFLOW = "elasticflow"
+RELEASE, ELASTICFLOW = "tiresias", "elasticflow"
+#: Releases with the authors' habits.
+LATE = (RELEASE, ELASTICFLOW)
+LAS, GITTINS, SKEW = "las", "gittins", "skew"
 #: Queues and the first one's limit where nobody names them: those of the authors' simulator.
-USUAL: Mapping[str, tuple[int, float]] = {OWN: (3, 3250.0), ELASTICFLOW: (3, 3250.0)}
+USUAL: Mapping[str, tuple[int, float]] = {
+    OWN: (3, 3250.0),
+    RELEASE: (3, 3250.0),
+    ELASTICFLOW: (3, 3250.0),
+}
 #: Service within this of a limit has reached it: sums of floating-point times are not exact.
 SLACK = 1e-6
 
@@ -40,12 +54,14 @@ class Tiresias(ClusterPolicy):
 
     name: ClassVar[str] = "tiresias"
     mechanism: ClassVar[str] = "least service first"
+    sees: ClassVar[frozenset[str]] = frozenset({"model"})
     late_demotion: ClassVar[bool] = False
     quick: ClassVar[Mapping[str, Any]] = {"limit_1": 30.0, "limit_2": 60.0, "promote": 3.0}
 
-    rules: str = rules_of(ELASTICFLOW)
+    rules: str = rules_of(*LATE)
+    index: str = knob(LAS, "order inside a queue: as jobs came, or by Gittins index", choices=(LAS, GITTINS))
     queues: int | None = knob(
-        None, "number of queues, the last without a limit; empty: as the rules have it", low=1, high=4
+        None, "number of queues, the last without a limit; empty: as the rules have it", low=1, high=16
     )
     limit_1: float | None = knob(
         None,
@@ -55,8 +71,11 @@ class Tiresias(ClusterPolicy):
         unit="GPU s",
     )
     limit_2: float = knob(7200.0, "service that leaves the second queue", low=1e-3, high=1e12, unit="GPU s")
-    limit_3: float = knob(
-        18000.0, "service that leaves the third of four queues", low=1e-3, high=1e12, unit="GPU s"
+    limit_3: float = knob(18000.0, "service that leaves the third queue", low=1e-3, high=1e12, unit="GPU s")
+    growth: float = knob(2.5, "every further limit over the one before it", low=1.001, high=1e3)
+    placement: str = knob("count", "which free devices a job gets", choices=(*PLACEMENTS, SKEW))
+    skew: float = knob(
+        0.5, "largest tensor / model above which a job is consolidated (placement skew)", low=0.0, high=1.0
     )
     promote: float | None = knob(
         None, "PROMOTEKNOB: waiting / executed time that promotes", low=1e-6, high=1e9
@@ -72,14 +91,18 @@ class Tiresias(ClusterPolicy):
     @property
     def demotes_late(self) -> bool:
         """Whether demotions are awaited, and made one queue at a time, as in the authors' simulator."""
-        return self.late_demotion or self.rules == ELASTICFLOW
+        return self.late_demotion or self.rules in LATE
 
     @property
     def limits(self) -> tuple[float, ...]:
         """The limits of all queues; that of the last is infinite."""
         queues, first = USUAL.get(self.rules, USUAL[OWN])
         queues, first = self.queues or queues, self.limit_1 or first
-        return (*(first, self.limit_2, self.limit_3)[: queues - 1], math.inf)
+        further = (self.limit_3 * self.growth**power for power in range(1, queues - 3))
+        return (*(first, self.limit_2, self.limit_3, *further)[: queues - 1], math.inf)
+
+    def placement_of(self, job: int, view: ClusterView) -> str:
+        return placement_for(view.jobs.model[job], self.skew) if self.placement == SKEW else self.placement
 
     def begin(self) -> Decider:
         return _Queues(self)
@@ -114,6 +137,7 @@ class _Queues:
     limits: tuple[float, ...] = field(init=False)
     queues: list[list[int]] = field(init=False)
     counters: dict[int, _Counters] = field(default_factory=dict)
+    gittins: Gittins = field(default_factory=Gittins)
 
     def __post_init__(self) -> None:
         self.limits = self.policy.limits
@@ -128,11 +152,23 @@ class _Queues:
             self._demote(job, view)
         if self.policy.promote is not None:
             self._promote(view)
+        if self.policy.index == GITTINS:
+            self.gittins.learn(view.attained_service(job) for job in view.ended)
+            self._order_by_index(view)
         decision = self.policy.run_first((job for queue in self.queues for job in queue), view)
         running = (set(view.running) - set(decision.preempt)) | {gang.job for gang in decision.start}
         for queue in self.queues:
             queue.sort(key=lambda job: job not in running)
         return Allocation(decision.start, decision.preempt, wake_at=self._wake_at(running, view))
+
+    def _order_by_index(self, view: ClusterView) -> None:
+        """The highest index first in every queue but the last; equal ones as they are."""
+        index = self.gittins.release_index if self.policy.rules == RELEASE else self.gittins.index
+        lower = (0.0, *self.limits)
+        for number, queue in enumerate(self.queues[:-1]):
+            width = self.limits[number] - lower[number]
+            rank = {job: -index(self._service(job, view), width) for job in queue}
+            queue.sort(key=rank.__getitem__)
 
     def _enter(self, job: int, view: ClusterView) -> None:
         self.counters[job] = _Counters(0, view.attained_time(job), view.attained_service(job), view.now)

@@ -1,4 +1,4 @@
-"""The release's events: submissions and ends, those within one slot of a decision put together."""
+"""Events of releases: submissions and ends, those within one slot of a decision put together."""
 
 from __future__ import annotations
 

@@ -1,26 +1,45 @@
-"""The release's loop for jobs that run on the GPUs they asked for, for as long as the trace says.
+"""The loop of Tiresias' simulator: jobs run on the GPUs they asked for, for as long as the trace says.
 
-A job that starts loses some seconds, but not if it ends at the next event: its end is foretold without them.
-At each sixtieth decision all running jobs start anew, and their ends are put off by what that costs. Only the
-jobs of the earliest end are given one; the others' ends are worked out anew at the next decision.
+Only the jobs of the earliest end are given one; the others' ends are worked out anew at the next decision.
+``Habits`` are what ElasticFlow's simulator changed of it: whatever happens within a slot happens together, a
+job that starts loses some seconds (but not if it ends at the next event: its end is foretold without them),
+and at each sixtieth decision all running jobs start anew, their ends put off by what that costs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import inf
 
 from experiments.cluster.interface import ClusterPlan, Decider
 from experiments.cluster.interface.log import COMPLETED, PREEMPTED
-from experiments.cluster.simulator.releases.elasticflow.events import SlotEvents
-from experiments.cluster.simulator.releases.elasticflow.ledger import SLOT, Ledger
-from experiments.cluster.simulator.releases.elasticflow.overheads import overhead
+from experiments.cluster.simulator.releases.tiresias.events import SlotEvents
+from experiments.cluster.simulator.releases.tiresias.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Habits:
+    """What releases made of the loop.
+
+    ``slot``          seconds from a decision within which everything happens together.
+    ``larger_first``  whether jobs are looked at by size, or as they came.
+    ``overhead``      seconds that a start costs, by GPUs, GPUs of the cluster, and whether all restart; none
+                      where starts are free.
+    """
+
+    slot: float = 0.0
+    larger_first: bool = False
+    overhead: Callable[[int, int, bool], float] | None = None
 
 
 class RigidRun:
-    """``present`` jobs in the release's order: as they came, and the larger first after each decision."""
+    """``present`` jobs in the release's order."""
 
-    def __init__(self, ledger: Ledger, decider: Decider, oversized: Mapping[int, str]) -> None:
+    def __init__(
+        self, ledger: Ledger, decider: Decider, oversized: Mapping[int, str], habits: Habits
+    ) -> None:
+        self.habits = habits
         self.ledger, self.view, self.decider = ledger, ledger.view, decider
         trace = ledger.trace
         self.duration: list[int] = [int(service) for service in trace.service]
@@ -42,7 +61,8 @@ class RigidRun:
         while self.arrivals or self.due < inf:
             self._advance()
             self._decide()
-        return self.ledger.plan({}, executed="the trace's durations, in whole seconds")
+        executed = "the trace's durations, in whole seconds"
+        return self.ledger.plan({}, slot=self.habits.slot, executed=executed)
 
     def _advance(self) -> None:
         """Go to the next end or submission, or to the jump if that is sooner."""
@@ -78,22 +98,27 @@ class RigidRun:
             attained.done[job] = works[job] * executed / duration if duration else 0.0
 
     def _decide(self) -> None:
-        view, cluster = self.view, self.ledger.machines.devices
-        restart = self.ledger.is_restart_pass()
+        view, slot = self.view, self.habits.slot
+        restart = self.ledger.is_restart_pass() and self.habits.overhead is not None
         decision = self.decider.allocate(view)
         for job in decision.preempt:
             self.ledger.stop(job, PREEMPTED)
         for gang in decision.start:
             self.ledger.start(gang)
             self.checked[gang.job] = view.now
-            self.overhead[gang.job] = overhead(gang.size, cluster, restart=restart)
-        self.present.sort(key=lambda job: -self.gpus[job])
-        if restart:
-            for job in view.running:
-                self.overhead[job] = overhead(self.gpus[job], cluster, restart=True)
+            self._charge(gang.job, restart)
+        if self.habits.larger_first:
+            self.present.sort(key=lambda job: -self.gpus[job])
+        for job in view.running if restart else ():
+            self._charge(job, restart)
         self._foretell_ends(restart)
-        self.jump = inf if decision.wake_at is None else max(decision.wake_at, view.now + SLOT)
-        self.arrivals.merge(view.now, SLOT)
+        self.jump = inf if decision.wake_at is None else max(decision.wake_at, view.now + slot)
+        self.arrivals.merge(view.now, slot)
+
+    def _charge(self, job: int, restart: bool) -> None:
+        """Let a job lose the seconds that its start costs."""
+        if self.habits.overhead is not None:
+            self.overhead[job] = self.habits.overhead(self.gpus[job], self.ledger.machines.devices, restart)
 
     def _foretell_ends(self, restart: bool) -> None:
         """The jobs that end first, each with its own end."""
@@ -101,7 +126,7 @@ class RigidRun:
         for job in (job for job in self.present if job in self.view.running):
             left = self.duration[job] - self.executed[job] + (self.overhead[job] if restart else 0)
             end = float(int(now + left))
-            event = max(now + SLOT, end)
+            event = max(now + self.habits.slot, end)
             if event < self.due:
                 self.due, self.ends = event, {}
             if event == self.due:

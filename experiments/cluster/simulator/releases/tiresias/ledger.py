@@ -1,4 +1,7 @@
-"""Who holds which devices in a run of the release, what policies see of it, and the log."""
+"""Who holds which devices in a run of a release, what policies see of it, and the log.
+
+Shared by Tiresias' simulator and by ElasticFlow's, which was made from it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ from experiments.cluster.interface.view import Attained
 from experiments.core.progress import Progress
 from experiments.workloads.jobs import JobTrace
 
-SLOT = 60.0
+#: After so many decisions of ElasticFlow's release all running jobs restart.
+PASSES = 60
 
 
 class Ledger:
@@ -57,7 +61,7 @@ class Ledger:
 
     def is_restart_pass(self) -> bool:
         """Count a decision; whether it is one of those, each sixtieth, at which all running jobs restart."""
-        restarts = self.passes > 0 and self.passes % int(SLOT) == 0
+        restarts = self.passes > 0 and self.passes % PASSES == 0
         self.passes += 1
         return restarts
 
@@ -110,7 +114,7 @@ class Ledger:
         unfinished = (*sorted(view.waiting), *sorted(view.running))
         for job in tuple(view.running):
             self.stop(job, CUT)
-        seconds = {"slot": SLOT, "decisions": self.passes, **facts}
+        facts = {"decisions": self.passes, **facts}
         return ClusterPlan(
-            self.log, tuple(self.rejected), unfinished, self.rejected, facts=seconds, quirks=quirks
+            self.log, tuple(self.rejected), unfinished, self.rejected, facts=facts, quirks=quirks
         )

@@ -1,6 +1,7 @@
 """Performance models: how fast a job runs on a gang, by what is known of it.
 
 fixed         seconds on the devices asked for; in proportion when resized
+tasks         rounds of gradient tasks on devices of different speed: Hare
 table         steps by number of GPUs: ElasticFlow's throughput tables
 """
 
@@ -12,13 +13,16 @@ from typing import Any
 from experiments.cluster.interface import Machines, Performance
 from experiments.cluster.planning.performance.fixed import FixedSpeed
 from experiments.cluster.planning.performance.table import TableSpeed, table_of
+from experiments.cluster.planning.performance.tasks import TaskSpeed
 from experiments.workloads.jobs import JobTrace
+from experiments.workloads.profiles.gradient_tasks import GradientTasks
 from experiments.workloads.profiles.throughput_table import ThroughputTables
 
-__all__ = ["FixedSpeed", "TableSpeed", "performance_of", "table_of"]
+__all__ = ["FixedSpeed", "TableSpeed", "TaskSpeed", "performance_of", "table_of"]
 
 #: The model of each kind of profile (``experiments.workloads.profiles``).
 MODELS: Mapping[type, Callable[[JobTrace, Machines, Any], Performance]] = {
+    GradientTasks: TaskSpeed,
     ThroughputTables: TableSpeed,
 }
 

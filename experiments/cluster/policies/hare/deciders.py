@@ -1,0 +1,127 @@
+"""What decides in one run: task by task, or whole jobs where stopping between tasks costs something."""
+
+from __future__ import annotations
+
+import math
+
+from experiments.cluster.interface import Allocation, ClusterView, Gang
+from experiments.cluster.planning.performance import TaskSpeed
+from experiments.cluster.policies.hare.plan import DeviceLine, JobTasks, PlannedTask, plan_tasks
+from experiments.core.errors import BadInput
+
+#: Times this close to each other are one: sums of seconds are not exact.
+SLACK = 1e-9
+
+
+def tasks_of(view: ClusterView) -> TaskSpeed:
+    """The gradient tasks of a run's jobs."""
+    if not isinstance(view.performance, TaskSpeed):
+        what = f"tells {view.performance.name} speeds, not gradient tasks"
+        raise BadInput(what, "options.extra", "a side file of gradient tasks")
+    return view.performance
+
+
+class WholeJobs:
+    """The shortest job first; each keeps the GPUs that it was given."""
+
+    def allocate(self, view: ClusterView) -> Allocation:
+        model, pool, started = tasks_of(view), view.pool, []
+        free = {device for node in range(len(pool.free)) for device in pool.free_devices(node)}
+
+        def rank(job: int) -> tuple[float, int]:
+            return model.work(job) * min(model.times(job).seconds.values()), job
+
+        for job in sorted(view.waiting, key=rank):
+            ranked = sorted(free, key=lambda device: (model.seconds(job, device), device))
+            suited = [device for device in ranked if model.seconds(job, device) < math.inf]
+            chosen = suited[: model.times(job).tasks]
+            if chosen:
+                free.difference_update(chosen)
+                started.append(Gang(job, tuple(sorted(chosen))))
+        return Allocation(tuple(started))
+
+
+class TaskByTask:
+    """Follows a plan of tasks.
+
+    ``begun`` counts each job's tasks that have begun, ``round_end`` is when those of its last round end.
+    ``last`` is the job of each device's last task.
+    """
+
+    def __init__(self, switch: float) -> None:
+        self.switch = switch
+        self.plan: list[PlannedTask] = []
+        self.running: list[PlannedTask] = []
+        self.begun: dict[int, int] = {}
+        self.round_end: dict[int, float] = {}
+        self.last: dict[int, int] = {}
+
+    def allocate(self, view: ClusterView) -> Allocation:
+        now = view.now + SLACK * max(1.0, abs(view.now))
+        self.begun |= dict.fromkeys(view.arrived, 0)
+        for job in view.ended:
+            del self.begun[job]
+        self.running = [task for task in self.running if task.end > now and task.job in self.begun]
+        if view.arrived or view.ended:
+            self.plan = self._plan(view)
+        self._begin_tasks(now, view)
+        return self._allocation(view, now)
+
+    def _plan(self, view: ClusterView) -> list[PlannedTask]:
+        """All tasks that have not begun, planned anew."""
+        jobs = [self._left_of(job, view) for job in self.begun]
+        return plan_tasks([job for job in jobs if job.left], lambda: self._lines(view), self.switch)
+
+    def _left_of(self, job: int, view: ClusterView) -> JobTasks:
+        model, begun = tasks_of(view), self.begun[job]
+        times, devices = model.times(job), range(view.pool.machines.devices)
+        within = begun % times.tasks > 0
+        round_end = self.round_end.get(job, -math.inf)
+        return JobTasks(
+            job=job,
+            left=int(model.work(job)) - begun,
+            per_round=times.tasks,
+            sync=times.sync,
+            seconds=[model.seconds(job, device) for device in devices],
+            release=view.now if within else max(view.now, round_end + times.sync),
+            round_end=round_end if within else -math.inf,
+        )
+
+    def _lines(self, view: ClusterView) -> list[DeviceLine]:
+        """What each device still does."""
+        ends = {task.device: task.end for task in self.running}
+        devices = range(view.pool.machines.devices)
+        return [DeviceLine(ends.get(device, view.now), self.last.get(device)) for device in devices]
+
+    def _begin_tasks(self, now: float, view: ClusterView) -> None:
+        """Begin the tasks whose time has come, on devices that are free."""
+        busy = {task.device for task in self.running}
+        busy.update(device for job in self._lingering(view) for device in view.running[job].devices)
+        for task in [task for task in self.plan if task.start <= now and task.device not in busy]:
+            self.plan.remove(task)
+            self.running.append(task)
+            self.last[task.device] = task.job
+            first = self.begun[task.job] % tasks_of(view).times(task.job).tasks == 0
+            before = -math.inf if first else self.round_end[task.job]
+            self.round_end[task.job] = max(before, task.end)
+            self.begun[task.job] += 1
+            busy.add(task.device)
+
+    def _lingering(self, view: ClusterView) -> list[int]:
+        """Jobs that have done all by the plan, and end with the next rounding error."""
+        active = {task.job for task in self.running}
+        model = tasks_of(view)
+        return [job for job in view.running if job not in active and self.begun[job] >= model.work(job)]
+
+    def _allocation(self, view: ClusterView, now: float) -> Allocation:
+        devices: dict[int, list[int]] = {}
+        for task in self.running:
+            devices.setdefault(task.job, []).append(task.device)
+        gangs = [Gang(job, tuple(sorted(held)), batch=len(held)) for job, held in sorted(devices.items())]
+        lingering = self._lingering(view)
+        times = [task.end for task in self.running] + [task.start for task in self.plan]
+        return Allocation(
+            start=tuple(gang for gang in gangs if view.running.get(gang.job) != gang),
+            preempt=tuple(job for job in view.running if job not in devices and job not in lingering),
+            wake_at=min((time for time in times if time > now), default=None),
+        )

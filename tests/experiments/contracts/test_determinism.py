@@ -42,6 +42,14 @@ RICH = {"device": "v100-16g", "remote": "optane-pmem"}
 TWO_NODES = {"cluster": {"nodes": 2, "devices_per_node": 4, "device": "v100-16g", "network": "ib-100g"}}
 REQUESTS = "arrival,prompt,output\n0,100,20\n0.1,50,10\n0.2,10,5\n"
 JOBS = "job,submit,gpus,service\n0,0,1,75\n1,5,2,79\n2,6,1,10\n"
+#: Jobs with deadlines, models and steps, and how fast the models run by GPU count and task by task.
+ELASTIC = """job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration
+0,0,300,bert,400,64,1,300
+1,5,400,bert,300,64,2,267
+2,6,50,bert,400,64,1,50
+"""
+THROUGHPUTS = "global_batch_size,1,2,4\n64,1.0,1.5,2.0\n"
+TASKS = "model,tasks_per_round,sync_seconds,v100\nbert,3,0.5,2\n"
 OPERATORS = "M1 matmul m=128 n=1000 k=64\n"
 
 
@@ -59,6 +67,9 @@ def files(folder: Path) -> dict[str, str]:
     texts = {
         "requests.csv": REQUESTS,
         "jobs.csv": JOBS,
+        "elastic.csv": ELASTIC,
+        "bert.csv": THROUGHPUTS,
+        "tasks.csv": TASKS,
         "operators.txt": OPERATORS,
         "log.json": "\n".join(log_line(tile) for tile in (1, 2, 4)),
     }
@@ -82,7 +93,11 @@ def workloads(family: str, folder: Path) -> list[dict[str, Any]]:
             ({"source": held["operators"]}, "v100-16g"),
             ({"source": held["log"]}, "v100-16g"),
         ],
-        "cluster": [({"source": held["jobs"]}, TWO_NODES)],
+        "cluster": [
+            ({"source": held["jobs"]}, TWO_NODES),
+            ({"source": held["elastic"], "options": {"extra": held["bert"]}}, TWO_NODES),
+            ({"source": held["elastic"], "options": {"extra": held["tasks"]}}, TWO_NODES),
+        ],
         "serving": [({"source": held["requests"], "options": {"model": "llama2-7b"}}, "a100-80g")],
     }
     return [{"workload": workload, "hardware": hardware} for workload, hardware in found[family]]

@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import coo_array
 
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
+
+if TYPE_CHECKING:
+    from scipy.optimize import LinearConstraint
 
 #: So many of the next leases are planned one by one, where the jobs are few enough.
 NEAR = 40
@@ -83,6 +85,8 @@ def earliest_first(jobs: Sequence[LeasedJob], gpus: int) -> Leases:
 
 def solve(jobs: Sequence[LeasedJob], gpus: int) -> Leases | None:
     """The integer program by HiGHS; ``None`` where it finds nothing within its nodes."""
+    from scipy.optimize import Bounds, milp
+
     begins = _intervals(jobs)
     lengths = np.diff(begins)
     count, width = len(jobs), len(lengths)
@@ -126,6 +130,9 @@ def _costs(jobs: Sequence[LeasedJob], begins: Ints) -> Floats:
 
 def _enough(jobs: Sequence[LeasedJob], leases: Ints) -> LinearConstraint:
     """An accepted job has the leases that it needs."""
+    from scipy.optimize import LinearConstraint
+    from scipy.sparse import coo_array
+
     count, width = leases.shape
     rows = np.concatenate((np.arange(count), np.repeat(np.arange(count), width)))
     columns = np.concatenate((np.arange(count), leases.ravel()))
@@ -136,6 +143,9 @@ def _enough(jobs: Sequence[LeasedJob], leases: Ints) -> LinearConstraint:
 
 def _room(jobs: Sequence[LeasedJob], leases: Ints, room: Ints) -> LinearConstraint:
     """An interval gives out no more GPUs than there are."""
+    from scipy.optimize import LinearConstraint
+    from scipy.sparse import coo_array
+
     count, width = leases.shape
     rows = np.tile(np.arange(width), count)
     values = np.repeat([float(job.gpus) for job in jobs], width)

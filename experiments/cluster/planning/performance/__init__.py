@@ -1,6 +1,7 @@
 """Performance models: how fast a job runs on a gang, by what is known of it.
 
 fixed         seconds on the devices asked for; in proportion when resized
+oracle        measured speeds by device type, on one node or several, alone or in pairs
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from typing import Any
 
 from experiments.cluster.interface import Machines, Performance
 from experiments.cluster.planning.performance.fixed import FixedSpeed
+from experiments.cluster.planning.performance.oracle import DeviceTypeSpeed
 from experiments.workloads.jobs import JobTrace
+from experiments.workloads.profiles.device_speeds import DeviceSpeeds
 
 __all__ = ["FixedSpeed", "performance_of"]
 
 #: The model of each kind of profile (``experiments.workloads.profiles``).
-MODELS: Mapping[type, Callable[[JobTrace, Machines, Any], Performance]] = {}
+MODELS: Mapping[type, Callable[[JobTrace, Machines, Any], Performance]] = {
+    DeviceSpeeds: DeviceTypeSpeed,
+}
 
 
 def performance_of(trace: JobTrace, machines: Machines) -> Performance:

@@ -54,7 +54,9 @@ class DeviceTypeSpeed:
     def pair(self, job: int, other: int, device: str) -> tuple[float, float] | None:
         """Return steps per second of two jobs on the same devices; ``None`` where that was not measured."""
         table = self._table(job, device, True)
-        return table.together.get((self._variant(job, self._gpus[job]), self._variant(other, self._gpus[other])))
+        return table.together.get(
+            (self._variant(job, self._gpus[job]), self._variant(other, self._gpus[other]))
+        )
 
     def _speed(
         self, job: int, size: int, device: str, compact: bool, others: Sequence[tuple[int, int]]

@@ -23,7 +23,7 @@ def profiles_for(trace: JobTrace, machines: Machines) -> JobTrace:
     variants = [(name, size) for name in MODELS for size in SIZES]
     compact = {}
     for place, kind in enumerate(machines.types):
-        alone = {variant: 2.0 / (1 + place) for variant in variants}
+        alone = dict.fromkeys(variants, 2.0 / (1 + place))
         pairs = {(a, b): (0.7 * alone[a], 0.4 * alone[b]) for a in variants for b in variants if a[1] == b[1]}
         compact[kind] = SpeedsOfType(alone, pairs)
     traits = {**trace.traits, "iterations": np.asarray(trace.service) * 2.0}

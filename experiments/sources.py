@@ -6,6 +6,7 @@ import functools
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,14 @@ from experiments.models.catalog import zoo_model
 from experiments.models.step_options import OPEN, defaults_of, spell_out
 from experiments.readers.adapter_config import with_adapter
 from experiments.readers.base import open_file
+from experiments.readers.job_profiles import open_profiles
+from experiments.readers.job_rows import apply_options, implausible
+from experiments.workloads import generated_jobs
 from experiments.workloads.jobs import JobTrace
 from experiments.workloads.kernel_times import timed_by_kernels
 from experiments.workloads.layers import LayerGraph
 from experiments.workloads.model import ModelSource
+from experiments.workloads.profiles.device_speeds import DeviceSpeeds
 from experiments.workloads.published import OF_PUBLISHED, PUBLISHED
 from experiments.workloads.requests import RequestTrace
 from experiments.workloads.samples import check_documents, refuse_images
@@ -38,6 +43,9 @@ from experiments.workloads.transformer_layers import (
     at_granularity,
     transformer_layers,
 )
+
+#: How sources begin that are drawn instead of read.
+GENERATED = "generated:"
 
 
 @dataclass(frozen=True)
@@ -53,8 +61,11 @@ class Loaded:
 
 
 @functools.lru_cache(maxsize=8)
-def load(workload: Workload) -> Loaded:
-    """Open ``workload``: a zoo name, or a file of any format read, of the package or named by its path."""
+def load(workload: Workload, seed: int = 0) -> Loaded:
+    """Open ``workload``: a zoo name, a trace drawn from ``seed``, or a file of any format read.
+
+    Files are of the package or named by their path.
+    """
     side = workload.options.extra
     options = workload.options if side is None else replace(workload.options, extra=str(path_of(side)))
     if workload.source.startswith("zoo:"):
@@ -64,10 +75,36 @@ def load(workload: Workload) -> Loaded:
             workload.source, zoo=name, options=options
         )
         return Loaded(model, "model", "zoo", jsonio.digest(workload.source), assumed)
+    if workload.source.startswith(GENERATED):
+        return _generated(workload.source.removeprefix(GENERATED), options, seed)
     opened = open_file(path_of(workload.source), workload.format, options)
     reading = opened.reading
     kind, format_name = opened.reader.kind, opened.reader.format
     return Loaded(reading.value, kind, format_name, opened.sha256, reading.assumed, reading.warnings)
+
+
+def _generated(kind: str, options: WorkloadOptions, seed: int) -> Loaded:
+    """A job trace drawn from a seed, at ``options.rate``, of ``options.limit`` jobs.
+
+    Without a limit there are twice as many jobs as the window reaches to: others come while its jobs run.
+    """
+    if options.extra is None:
+        what = f"generated:{kind} draws models, and how fast they run is not told"
+        raise BadInput(what, "options.extra", "Gavel's table of speeds (simulation_throughputs.json)")
+    speeds = open_profiles(Path(options.extra))
+    if not isinstance(speeds, DeviceSpeeds):
+        raise BadInput("is no table of speeds by device type", "options.extra", "simulation_throughputs.json")
+    rate = options.rate or generated_jobs.USUAL_RATE
+    last = (options.window or "").rpartition(":")[2]
+    count = options.limit or (2 * int(last[:9]) if last.isascii() and last.isdigit() else 0)
+    trace = generated_jobs.generate(kind, seed, rate, count or generated_jobs.USUAL_JOBS, speeds)
+    trace = apply_options(trace, replace(options, limit=None, rate=None, extra=None))
+    identity = jsonio.digest([kind, seed, rate, len(trace), speeds.name])
+    assumed = (
+        f"{len(trace)} jobs drawn from seed {seed}, {rate:g} per second",
+        "durations are those on v100, log-uniform as in Microsoft's Philly cluster",
+    )
+    return Loaded(trace, "jobs", f"generated:{kind}", identity, assumed, implausible(trace))
 
 
 def _published_source(name: str, source: str, options: WorkloadOptions) -> ModelSource | None:
@@ -225,8 +262,9 @@ def _transformer(source: ModelSource, config: Mapping[str, Any]) -> LayerGraph:
     )
 
 
-def jobs_of(workload: Workload) -> tuple[JobTrace, Loaded]:
-    loaded = load(workload)
+def jobs_of(workload: Workload, seed: int = 0) -> tuple[JobTrace, Loaded]:
+    """The workload as a job trace, a generated one drawn from ``seed``; ``BadInput`` for anything else."""
+    loaded = load(workload, seed) if workload.source.startswith(GENERATED) else load(workload)
     if not isinstance(loaded.value, JobTrace):
         raise refusal(loaded.kind, ("jobs",), workload.source)
     return loaded.value, loaded

@@ -20,6 +20,7 @@ def demand_of(trace: JobTrace) -> dict[str, Any]:
 
     Each job wants its GPUs from its submission on, for its service time.
     """
+    trace = trace.timed()
     if not len(trace):
         return {}
     time, level = demand_curve(trace)

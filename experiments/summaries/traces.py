@@ -17,12 +17,13 @@ from experiments.workloads.requests import RequestTrace
 @summary.register
 def _jobs(value: JobTrace) -> dict[str, Any]:
     span = float(value.submit[-1] - value.submit[0]) if len(value) else 0.0
-    work = float((value.gpus * value.service).sum())
+    timed = value.timed()
+    work = float((timed.gpus * timed.service).sum())
     cards = [
         card("jobs", len(value)),
         card("span of submissions", span, "s"),
         card("GPUs wanted at most", int(value.gpus.max(initial=0))),
-        card("mean service time", float(value.service.mean()) if len(value) else 0.0, "s"),
+        card("mean service time", float(timed.service.mean()) if len(timed) else 0.0, "s"),
         card("work", work / 3600, "GPU hours"),
         card("mean demand", work / span if span else 0.0, "GPUs"),
     ]
@@ -31,7 +32,7 @@ def _jobs(value: JobTrace) -> dict[str, Any]:
         cards.append(card("jobs with a deadline", deadlines))
     plots = [
         histogram("Submissions over time", "submitted (s)", value.submit, "jobs"),
-        histogram("Service times", "service (s)", value.service, "jobs", log=True),
+        *([histogram("Service times", "service (s)", timed.service, "jobs", log=True)] if len(timed) else []),
         *_gangs(value),
     ]
     return {"cards": cards, "estimates": [], "plots": plots, "demand": demand_of(value)}

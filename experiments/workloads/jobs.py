@@ -102,6 +102,18 @@ class JobTrace:
         """The first ``count`` jobs."""
         return self.rows(slice(count))
 
+    def timed(self) -> JobTrace:
+        """The jobs whose duration is known (NaN: it is not)."""
+        known = np.flatnonzero(~np.isnan(self.service))
+        if len(known) == len(self):
+            return self
+        columns = {name: _pick(getattr(self, name), known) for name in _COLUMNS}
+        traits, original = (
+            {name: _pick(cells, known) for name, cells in table.items()}
+            for table in (self.traits, self.original)
+        )
+        return replace(self, **columns, traits=traits, original=original)
+
     def rows(self, places: slice) -> JobTrace:
         """The jobs at ``places`` in the order of submission."""
         columns = {name: getattr(self, name)[places] for name in _COLUMNS}

@@ -26,7 +26,7 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     """Simulate ``policy`` on the job trace of ``spec`` and the nodes of its hardware."""
     if not isinstance(policy, ClusterPolicy):
         raise BadInput(f"{policy.name} is not a cluster policy", "spec.policy", "a cluster policy")
-    trace, loaded = jobs_of(spec.workload)
+    trace, loaded = jobs_of(spec.workload, spec.seed)
     hardware = resolve(spec.hardware)
     machines = machines_of(hardware)
     performance = performance_of(trace, machines)
@@ -45,6 +45,7 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
             "hardware": hardware.to_json(),
             "cluster": {"nodes": len(machines), "devices": machines.devices},
             "performance": {"model": performance.name, "unit": performance.unit, **performance.describe()},
+            **({"solver": plan.facts["solver"]} if "solver" in plan.facts else {}),
             "engine": {"rules": policy.rules, **plan.facts, "quirks": dict(plan.quirks)},
             "trace": {
                 "format": loaded.format,

@@ -32,6 +32,10 @@ def refuse_unknown(
             meaning = TRAITS.get(name) or _PLAIN.get(name, name)
             what = f"has no {name} ({meaning}), which {policy.name} needs"
             raise BadInput(what, trace.name, f"a trace of {' or '.join(having)}" if having else None)
+    several = int((trace.gpus > 1).sum())
+    if policy.single_gpu and several:
+        what = f"has {several} jobs of several GPUs, of {len(trace)}, and {policy.name} knows jobs of one"
+        raise BadInput(what, trace.name, "a trace of jobs of one GPU each")
     if policy.models and performance.name not in policy.models:
         what = f"tells no more than {performance.name} speeds, and {policy.name} needs more"
         raise BadInput(

@@ -2,6 +2,7 @@
 
 from experiments.cluster.interface.allocation import NOTHING, Allocation, Devices, Gang, OnHost
 from experiments.cluster.interface.check import gang_fault, violations
+from experiments.cluster.interface.division import Contest, Divider, Division, Sharers
 from experiments.cluster.interface.jobs import HIDEABLE, Demand, VisibleJobs
 from experiments.cluster.interface.log import ClusterPlan, Execution, ExecutionLog
 from experiments.cluster.interface.machines import Machine, Machines
@@ -20,9 +21,12 @@ __all__ = [
     "ClusterPlan",
     "ClusterPolicy",
     "ClusterView",
+    "Contest",
     "Decider",
     "Demand",
     "Devices",
+    "Divider",
+    "Division",
     "Execution",
     "ExecutionLog",
     "Gang",
@@ -33,6 +37,7 @@ __all__ = [
     "Pool",
     "RankedJobs",
     "Rate",
+    "Sharers",
     "VisibleJobs",
     "WaitingJobs",
     "gang_fault",

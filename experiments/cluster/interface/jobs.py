@@ -76,6 +76,10 @@ class VisibleJobs:
             raise HiddenColumn(f"{name} is hidden: the policy does not declare it in sees")
         return self._shown[name]
 
+    def has(self, name: str) -> bool:
+        """Whether the policy sees a column and the trace has it."""
+        return name in self._shown
+
     @property
     def service(self) -> Sequence[float]:
         return self.column("service")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from experiments.cluster.interface.allocation import NOTHING, Allocation, Gang
+from experiments.cluster.interface.division import Divider
 from experiments.cluster.interface.placement import PLACEMENTS
 from experiments.cluster.interface.pool import SLACK, Pool
 from experiments.cluster.interface.view import ClusterView
@@ -40,6 +41,7 @@ class ClusterPolicy(Policy):
       cannot decide at all, ``models`` the performance models with one of which it can (empty: any).
     - A ``rigid`` policy gives each job the GPUs that it asked for, no others.
     - ``rejects``: whether it may refuse jobs.
+    - ``single_gpu``: whether it has no answer for jobs of several GPUs.
     - ``round_seconds`` is the round length in s, ``None`` for a policy that decides at events only.
     """
 
@@ -50,6 +52,7 @@ class ClusterPolicy(Policy):
     models: ClassVar[tuple[str, ...]] = ()
     rigid: ClassVar[bool] = True
     rejects: ClassVar[bool] = False
+    single_gpu: ClassVar[bool] = False
 
     rules: str = rules_of()
     placement: str = knob("count", "which free devices a job gets", choices=tuple(PLACEMENTS))
@@ -102,6 +105,10 @@ class ClusterPolicy(Policy):
 
     def begin(self) -> Decider:
         """What decides during one run: a fresh object, which may remember what it decided before."""
+        raise NotImplementedError(type(self).__name__)
+
+    def divider(self, seed: int) -> Divider:
+        """What divides time among jobs during one run, for policies whose answer is shares of time."""
         raise NotImplementedError(type(self).__name__)
 
     def fill(

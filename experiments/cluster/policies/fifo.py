@@ -4,6 +4,8 @@ Jobs start in the order of submission and run to their end. Strict order means h
 starts before the first waiting job does. Backfilling lets later jobs use what the head leaves idle; EASY
 (Lifka, JSSPP'95) does so only as far as the head's reserved start is not delayed, for which it must know how
 long jobs run.
+
+Under ``rules: gavel`` a job gets a type of device that is drawn for it, and keeps it to its end.
 """
 
 from __future__ import annotations
@@ -12,7 +14,19 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar
 
-from experiments.cluster.interface import NOTHING, Allocation, ClusterPolicy, ClusterView, Decider, Gang, Pool
+from experiments.cluster.interface import (
+    NOTHING,
+    Allocation,
+    ClusterPolicy,
+    ClusterView,
+    Decider,
+    Divider,
+    Gang,
+    Pool,
+    rules_of,
+)
+from experiments.cluster.interface.policy import OWN
+from experiments.cluster.planning.queue_shares import QueueShares
 from experiments.core.knobs import knob
 
 
@@ -23,11 +37,20 @@ class Fifo(ClusterPolicy):
     name: ClassVar[str] = "fifo"
     mechanism: ClassVar[str] = "in order"
 
+    rules: str = rules_of("gavel")
     backfill: str = knob(
         "none",
         "jobs behind a head that does not fit: wait, or start if they fit",
         choices=("none", "first-fit"),
     )
+    mended: bool | None = knob(
+        None,
+        "under gavel: without the release's slip of giving jobs the last type that has any device free; "
+        "empty: with it under gavel",
+    )
+
+    def divider(self, seed: int) -> Divider:
+        return QueueShares(seed, mended=self.rules == OWN if self.mended is None else self.mended)
 
     def begin(self) -> Decider:
         return self

@@ -130,7 +130,7 @@ class ClusterSimulation:
         )
 
     def _facts(self) -> dict[str, object]:
-        return {"decisions": self.decisions}
+        return {"decisions": self.decisions, **getattr(self.decider, "facts", {})}
 
     def _advance(self) -> bool:
         """Apply everything that happens at the next time; false when there is nothing to decide about."""

@@ -42,6 +42,8 @@ def suited(trace: JobTrace, policy: ClusterPolicy, machines: Machines) -> tuple[
     for name in ("model", "tenant"):
         if name in policy.needs:
             more[name] = tuple(f"{name} {job % 3}" for job in jobs)
+    if policy.single_gpu:
+        more["gpus"] = np.ones(len(trace), np.int64)
     trace = replace(trace, **more)  # type: ignore[arg-type]
     if policy.models:
         module = importlib.import_module(f"tests.experiments.cluster.profiles.{policy.models[0]}")

@@ -81,7 +81,7 @@ def test_closed_form_on_the_smallest_case(name: str) -> None:
     assert (execution.start, execution.completed) == (3, True)
     assert execution.end == pytest.approx(3 + duration)
     if performance.name == "fixed":
-        assert (execution.end, execution.gang.size) == (13, 2)
+        assert (execution.end, execution.gang.size) == (13, alone.gpus[0])
 
 
 @every_policy

@@ -20,6 +20,7 @@ from tests.conftest import ROOT
 MOST = 0.1
 #: Modules with one system that stay in planning, and who else uses them.
 SHARED_OTHERWISE = {
+    "experiments.cluster.planning.turns": "the release of gavel gives turns under every policy",
     "experiments.compilation.planning.blocks": "the simulator places the blocks that rammer plans",
     "experiments.compilation.planning.numerics": "live runs carry out the codes that quantize chooses",
     "experiments.parallel.planning.degrees": "the advisor looks at all degrees by them, as megatron does",

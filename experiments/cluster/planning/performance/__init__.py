@@ -3,6 +3,7 @@
 fixed         seconds on the devices asked for; in proportion when resized
 tasks         rounds of gradient tasks on devices of different speed: Hare
 table         steps by number of GPUs: ElasticFlow's throughput tables
+oracle        measured speeds by device type, on one node or several, alone or in pairs
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from typing import Any
 
 from experiments.cluster.interface import Machines, Performance
 from experiments.cluster.planning.performance.fixed import FixedSpeed
+from experiments.cluster.planning.performance.oracle import DeviceTypeSpeed
 from experiments.cluster.planning.performance.table import TableSpeed, table_of
 from experiments.cluster.planning.performance.tasks import TaskSpeed
 from experiments.workloads.jobs import JobTrace
+from experiments.workloads.profiles.device_speeds import DeviceSpeeds
 from experiments.workloads.profiles.gradient_tasks import GradientTasks
 from experiments.workloads.profiles.throughput_table import ThroughputTables
 
@@ -24,6 +27,7 @@ __all__ = ["FixedSpeed", "TableSpeed", "TaskSpeed", "performance_of", "table_of"
 MODELS: Mapping[type, Callable[[JobTrace, Machines, Any], Performance]] = {
     GradientTasks: TaskSpeed,
     ThroughputTables: TableSpeed,
+    DeviceSpeeds: DeviceTypeSpeed,
 }
 
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from experiments.cluster.interface import Gang, Rate
+from experiments.core.errors import BadInput
 from experiments.workloads.jobs import JobTrace
 
 
@@ -25,6 +28,9 @@ class FixedSpeed:
 
     def __init__(self, trace: JobTrace) -> None:
         count = len(trace)
+        if unknown := int(np.isnan(trace.service).sum()):
+            what = f"{unknown} of {count} jobs have no duration"
+            raise BadInput(what, trace.name, "a side file (options.extra) with the speeds of their models")
         self._service: list[float] = trace.service.tolist()
         self._gpus: list[int] = trace.gpus.tolist()
         share, used = (trace.traits.get(name) for name in ("gpu_share", "utilization"))

@@ -1,0 +1,73 @@
+"""Job traces drawn from a seed: Gavel's own."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.core.errors import BadInput
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import Workload
+from experiments.sources import jobs_of
+from experiments.workloads.generated_jobs import MODELS, generate
+from experiments.workloads.profiles.device_speeds import DeviceSpeeds, SpeedsOfType
+
+#: Every model does two steps a second on every number of V100s.
+SPEEDS = DeviceSpeeds(
+    "even", {"v100": SpeedsOfType({(m, size): 2.0 for m, _ in MODELS for size in (1, 2, 4, 8)}, {})}, {}
+)
+
+
+def test_a_seed_gives_the_authors_trace() -> None:
+    """The fourth jobs of two seeds, as Gavel's generator draws them at a mean of 9,000 s between jobs."""
+    single = generate("gavel", 42, 1 / 9000, 10, SPEEDS)
+    assert single.model[3] == "Recommendation (batch size 4096)"
+    assert single.submit[3] == pytest.approx(9649.757897383955)
+    assert single.service[3] == pytest.approx(7686.397734151344)
+    several = generate("philly", 7, 1 / 9000, 10, SPEEDS)
+    assert (several.model[3], several.gpus[3]) == ("Recommendation (batch size 8192)", 1)
+    assert several.submit[3] == pytest.approx(20433.37841768996)
+    assert several.service[3] == pytest.approx(9040.295595217889)
+
+
+def test_shares_and_durations_are_those_of_philly() -> None:
+    trace = generate("philly", 0, 0.01, 20_000, SPEEDS)
+    sizes, counts = np.unique(trace.gpus, return_counts=True)
+    assert sizes.tolist() == [1, 2, 4, 8]
+    assert counts / len(trace) == pytest.approx([0.7, 0.1, 0.15, 0.05], abs=0.01)
+    minutes = np.log10(trace.service / 60)
+    assert (minutes >= 3).mean() == pytest.approx(0.2, abs=0.01)
+    assert (minutes.min(), minutes.max()) == pytest.approx((1.5, 4), abs=0.01)
+    assert np.diff(trace.submit).mean() == pytest.approx(100, rel=0.05)
+    assert (trace.traits["iterations"] == trace.service * 2).all()
+    assert (generate("gavel", 0, 0.01, 100, SPEEDS).gpus == 1).all()
+
+
+def test_limit_rate_and_window(shared_data: Path) -> None:
+    extra = str(shared_data / "cluster/gavel/simulation_throughputs.json.gz")
+
+    def made(**options: object) -> object:
+        return jobs_of(Workload("generated:gavel", options=WorkloadOptions(extra=extra, **options)), 3)[0]  # type: ignore[arg-type]
+
+    trace = made(limit=50, rate=0.1)
+    assert (len(trace), trace.window) == (50, None)  # type: ignore[arg-type, attr-defined]
+    assert math.isclose(trace.submit[1] * 10, made(limit=2, rate=1.0).submit[1] * 100)  # type: ignore[attr-defined]
+    windowed = made(window="10:30")
+    assert (len(windowed), windowed.window) == (60, (10, 30))  # type: ignore[arg-type, attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [("generated:gavel", "how fast they run is not told"), ("generated:x", "not told")],
+)
+def test_what_is_missing_is_named(source: str, complaint: str) -> None:
+    with pytest.raises(BadInput, match=complaint):
+        jobs_of(Workload(source))
+
+
+def test_an_unknown_kind_is_named() -> None:
+    with pytest.raises(BadInput, match=r"'x' is not generated.*gavel or philly"):
+        generate("x", 0, 1.0, 1, SPEEDS)

@@ -12,3 +12,11 @@ def open_cases(shared: Path, prefix: str) -> list[dict[str, str]]:
         rows = [row for row in csv.DictReader(file) if row["case"].startswith(prefix)]
     assert rows, f"no case of {prefix}"
     return rows
+
+
+def figures_by_case(shared: Path, prefix: str) -> dict[str, dict[str, float]]:
+    """The figures of each such case by the program's own names."""
+    found: dict[str, dict[str, float]] = {}
+    for row in open_cases(shared, prefix):
+        found.setdefault(row["case"], {})[row["metric"]] = float(row["value"])
+    return found

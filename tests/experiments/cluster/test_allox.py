@@ -22,7 +22,7 @@ from experiments.core.options import WorkloadOptions
 from experiments.core.spec import Workload
 from experiments.sources import jobs_of
 from experiments.workloads.step import Floats
-from tests.experiments.cluster.cases import open_cases
+from tests.experiments.cluster.open_cases import figures_by_case
 from tests.experiments.cluster.test_gavel import machines
 from tests.experiments.cluster.traces import jobs
 
@@ -90,6 +90,6 @@ def run(shared: Path, seed: int, rate: float, window: str) -> dict[str, float]:
 @pytest.mark.slow
 def test_the_published_figure(shared_data: Path) -> None:
     found = run(shared_data, 42, 0.000111111111, "4000:5000")
-    expected = open_cases(shared_data)["gavel-cont-allox-42-9000"]
+    expected = figures_by_case(shared_data, "gavel")["gavel-cont-allox-42-9000"]
     assert found["avg_jct"] == pytest.approx(expected["avg_jct"], rel=1e-5)
     assert found["worker_busy_fraction"] == pytest.approx(expected["utilization"], abs=5e-5)

@@ -24,7 +24,7 @@ from experiments.core.options import WorkloadOptions
 from experiments.readers.base import open_file
 from experiments.workloads.jobs import JobTrace
 from experiments.workloads.profiles.device_speeds import DeviceSpeeds, SpeedsOfType
-from tests.experiments.cluster.cases import open_cases
+from tests.experiments.cluster.open_cases import figures_by_case
 from tests.experiments.cluster.traces import jobs
 
 DEVICES = ("v100-16g", "p100-16g", "k80-12g")
@@ -276,7 +276,7 @@ def measured(
 @pytest.mark.parametrize("case", CASES)
 def test_figures_of_the_authors_simulator(shared_data: Path, case: str) -> None:
     found = measured(shared_data, *CASES[case])
-    expected = open_cases(shared_data)[case]
+    expected = figures_by_case(shared_data, "gavel")[case]
     exact = "fifo" in case or "duration" in case or case == "gavel-ae"
     for name, value in expected.items():
         assert found[OURS[name]] == pytest.approx(value, rel=2e-3 if exact else 0.02), name

@@ -331,3 +331,11 @@ def test_figures_that_the_authors_program_gives_elsewhere(
     found = measured(shared_data, trace, "physical_cluster", counts, policy, knobs, seed)
     for name, value in zip(OURS, expected, strict=True):
         assert found[OURS[name]] == pytest.approx(value, rel=within), name
+
+
+def test_nobody_waits_for_a_new_division_on_an_idle_cluster() -> None:
+    """A division holds 1,920 s, but not after the last of those who have a share in it has ended."""
+    trace, nodes = jobs((0, 1, 10), (1, 1, 10)), Machines.of_sizes([1])
+    policy = registry.create("cluster", "gavel", {"objective": "fifo"})
+    plan = simulate(trace, nodes, policy, performance_of(trace, nodes))
+    assert [(one.gang.job, one.start, one.end) for one in plan.executions] == [(0, 0, 10), (1, 10, 20)]

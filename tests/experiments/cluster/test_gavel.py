@@ -315,6 +315,7 @@ def test_mended_fifo_is_a_fifth_faster(shared_data: Path) -> None:
             *(0, (15665.495, 63445.260, 0.727), 0.02),
         ),
         ("minimize_makespan", (36, 36, 36), "gavel", {}, 0, (14194.553, 30516.357, 0.784), 0.02),
+        ("medium_test", (2, 2, 2), "gavel", {"packing": True}, 0, (21828.267, 32432.664, 0.924), 0.02),
     ],
 )
 def test_figures_that_the_authors_program_gives_elsewhere(

@@ -315,6 +315,7 @@ def test_mended_fifo_is_a_fifth_faster(shared_data: Path) -> None:
             *(0, (15665.495, 63445.260, 0.727), 0.02),
         ),
         ("minimize_makespan", (36, 36, 36), "gavel", {}, 0, (14194.553, 30516.357, 0.784), 0.02),
+        ("medium_test", (2, 2, 2), "gavel", {"packing": True}, 0, (21828.267, 32432.664, 0.924), 0.02),
     ],
 )
 def test_figures_that_the_authors_program_gives_elsewhere(
@@ -331,3 +332,11 @@ def test_figures_that_the_authors_program_gives_elsewhere(
     found = measured(shared_data, trace, "physical_cluster", counts, policy, knobs, seed)
     for name, value in zip(OURS, expected, strict=True):
         assert found[OURS[name]] == pytest.approx(value, rel=within), name
+
+
+def test_nobody_waits_for_a_new_division_on_an_idle_cluster() -> None:
+    """A division holds 1,920 s, but not after the last of those who have a share in it has ended."""
+    trace, nodes = jobs((0, 1, 10), (1, 1, 10)), Machines.of_sizes([1])
+    policy = registry.create("cluster", "gavel", {"objective": "fifo"})
+    plan = simulate(trace, nodes, policy, performance_of(trace, nodes))
+    assert [(one.gang.job, one.start, one.end) for one in plan.executions] == [(0, 0, 10), (1, 10, 20)]

@@ -44,7 +44,7 @@ class TimeSharing:
             self.turns.divided_at = view.now - self.divider.reset_seconds
             return Allocation()
         old = view.now - self.turns.divided_at >= self.divider.reset_seconds
-        if self.changed and (old or not self.turns.shares):
+        if self.changed and (old or not self.turns.shares or not view.running):
             self._divide(view)
         return self._next_round(view) if view.round_ended else self._fill(view)
 

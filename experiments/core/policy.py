@@ -84,6 +84,11 @@ class Policy:
     fp32_gradients: ClassVar[bool] = False
 
     @classmethod
+    def lacks(cls, told: Mapping[str, Any]) -> str:
+        """What this policy needs and a workload lacks, by what its summary has ``told``; empty: nothing."""
+        return ""
+
+    @classmethod
     def summary(cls) -> str:
         """The first line of the docstring."""
         return (cls.__doc__ or "").strip().split("\n")[0]

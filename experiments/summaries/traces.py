@@ -35,7 +35,7 @@ def _jobs(value: JobTrace) -> dict[str, Any]:
         *([histogram("Service times", "service (s)", timed.service, "jobs", log=True)] if len(timed) else []),
         *_gangs(value),
     ]
-    return {"cards": cards, "estimates": [], "plots": plots, "demand": demand_of(value)}
+    return {"cards": cards, "estimates": [], "plots": plots, "demand": demand_of(value), "told": value.told()}
 
 
 def _gangs(value: JobTrace) -> list[dict[str, Any]]:

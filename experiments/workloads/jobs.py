@@ -94,6 +94,19 @@ class JobTrace:
             job=_pick(job, order), submit=submit[order], original=original, traits=traits, **sorted_, **kept
         )
 
+    def has(self, name: str) -> bool:
+        """Whether any job has something in a column."""
+        column = self.traits.get(name, ()) if name in TRAITS else getattr(self, name)
+        if isinstance(column, np.ndarray):
+            return bool((~np.isnan(column.astype(np.float64))).any())
+        return any(column)
+
+    def told(self) -> dict[str, Any]:
+        """What schedulers may find in it: columns, jobs of several GPUs, and whether speeds are told."""
+        names = [name for name in ("deadline", "model", "tenant", *TRAITS) if self.has(name)]
+        several = int((self.gpus > 1).sum())
+        return {"columns": names, "several_gpus": several, "speeds": self.profiles is not None}
+
     def column(self, name: str) -> Any:
         """A column by name, of ``traits`` too."""
         return self.traits[name] if name in TRAITS else getattr(self, name)

@@ -16,7 +16,7 @@ from webapp.artifacts.fit import TRAINED, USUAL_DEVICE
 from webapp.runs.grid import LOCAL, ON_CLUSTERS
 from webapp.runs.grid_fields import prefill
 from webapp.runs.models import Experiment, Run
-from webapp.runs.offers import SIMULATED, try_all
+from webapp.runs.offers import SIMULATED, Told, try_all
 
 #: What a form starts with where nothing else is asked for.
 USUAL: Mapping[str, str] = {
@@ -31,18 +31,26 @@ USUAL: Mapping[str, str] = {
 
 
 def preset(
-    artifacts: Sequence[int], family: str, policies: Sequence[str] = (), kinds: Sequence[str] = ()
+    artifacts: Sequence[int],
+    family: str,
+    policies: Sequence[str] = (),
+    kinds: Sequence[str] = (),
+    told: Sequence[Told] = (),
 ) -> dict[str, Any]:
-    """The artifacts, of these ``kinds``, with the named policies or what *Try all* means of the family."""
+    """The artifacts, of these ``kinds`` and with what their summaries have ``told``, with the named policies
+    or what *Try all* means of the family.
+    """
     if family not in FAMILIES:
         return {"artifacts": list(artifacts), "policies": list(policies)}
     devices = [] if family in ON_CLUSTERS else [USUAL_DEVICE]
-    return {"artifacts": list(artifacts), "policies": try_all(family, kinds), "devices": devices}
+    return {"artifacts": list(artifacts), "policies": try_all(family, kinds, told=told), "devices": devices}
 
 
-def everything(family: str, asked: QueryDict, kinds: Sequence[str] = ()) -> QueryDict:
+def everything(
+    family: str, asked: QueryDict, kinds: Sequence[str] = (), told: Sequence[Told] = ()
+) -> QueryDict:
     """The form ``asked`` with all that *Try all* means of the family, simulated once."""
-    filled = preset([], family, kinds=kinds)
+    filled = preset([], family, kinds=kinds, told=told)
     changed = asked.copy()
     changed.setlist("policies", filled["policies"])
     if not asked.getlist("devices"):

@@ -16,7 +16,7 @@ from experiments.core.units import human
 from webapp.runs.choices import Choices
 from webapp.runs.durations import Key, Past
 from webapp.runs.forms import ExperimentForm
-from webapp.runs.offers import modes_on
+from webapp.runs.offers import lack_of, modes_on
 
 #: What takes longer, in seconds, carries its time.
 QUICK = 5.0
@@ -133,7 +133,7 @@ def policy_step(
     chosen = set(form["policies"].value() or ())
     modes = form["modes"].value() or ()
     shown = _list_shown(choices.family, chosen)
-    chips = [_chip(policy, chosen, choices.kinds, modes, past, set(failed)) for policy in shown]
+    chips = [_chip(policy, chosen, choices, modes, past, set(failed)) for policy in shown]
     groups = tuple(_groups(chips, choices.family))
     knobs = (KnobRows(chip, tuple(form.bound(f"knob:{chip.key}:"))) for chip in chips)
     return PolicyStep(
@@ -151,7 +151,7 @@ def _list_shown(family: str, chosen: set[str]) -> list[type[Policy]]:
 def _chip(
     policy: type[Policy],
     chosen: set[str],
-    kinds: Sequence[str],
+    choices: Choices,
     modes: Sequence[str],
     past: Mapping[Key, Past],
     failed: set[str],
@@ -161,7 +161,7 @@ def _chip(
     seconds = max(took, default=None)
     is_quick = seconds < QUICK if seconds is not None else policy.effort == AT_ONCE
     slow = "" if is_quick else human(seconds, "s") if seconds is not None else policy.effort
-    reason = _reason(policy, kinds, modes)
+    reason = _reason(policy, choices.kinds, modes) or lack_of(policy, choices.told)
     return Chip(key, policy, _words(policy), key in chosen, slow, reason, is_quick, policy.name in failed)
 
 

@@ -8,7 +8,7 @@ is the one that was just pressed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -16,11 +16,12 @@ from uuid import UUID
 from django.http import QueryDict
 from django.shortcuts import get_object_or_404
 
+from experiments.core import jsonio
 from webapp.accounts.models import Project
 from webapp.artifacts.models import Artifact, ArtifactQuerySet
 from webapp.runs import again
 from webapp.runs.models import Experiment, Run
-from webapp.runs.offers import SIMULATED, Offer, offers_for, try_all
+from webapp.runs.offers import SIMULATED, Offer, Told, offers_for, try_all
 
 #: Fields of the page that are no part of its state.
 FLEETING = ("csrfmiddlewaretoken", "question", "shown", "all", "then")
@@ -40,9 +41,14 @@ class Choices:
         return tuple(dict.fromkeys(artifact.kind for artifact in self.artifacts))
 
     @property
+    def told(self) -> list[Told]:
+        return told_of(self.artifacts)
+
+    @property
     def shown(self) -> str:
         """What the lists of options and policies depend on: while it stays they need not be drawn anew."""
-        return "/".join([self.family, *self.kinds, *sorted(self.asked.getlist("modes"))])
+        told = [jsonio.digest(one)[:8] for one in self.told]
+        return "/".join([self.family, *self.kinds, *sorted(self.asked.getlist("modes")), *told])
 
     @property
     def address(self) -> str:
@@ -87,20 +93,20 @@ def _fields(project: Project, address: QueryDict) -> dict[str, Any]:
 
 def _read_link(project: Project, address: QueryDict) -> dict[str, Any]:
     keys = read_keys(address.getlist("artifact"))
-    family, kinds = address.get("family", ""), kinds_of(project, keys)
+    family, chosen = address.get("family", ""), list(usable_artifacts(project).filter(pk__in=keys))
     shared = {name: address.getlist(name) for name in address if name not in ("artifact", "policy")}
-    return again.preset(keys, family, address.getlist("policy"), kinds) | shared
+    kinds = [artifact.kind for artifact in chosen]
+    return again.preset(keys, family, address.getlist("policy"), kinds, told_of(chosen)) | shared
+
+
+def told_of(artifacts: Iterable[Artifact]) -> list[Told]:
+    """What their summaries say that they have; those of before this was said have all."""
+    return [artifact.summary["told"] for artifact in artifacts if "told" in artifact.summary]
 
 
 def read_keys(values: Iterable[int | str]) -> list[int]:
     """The values that may be an artifact's number."""
     return [int(value) for value in map(str, values) if value.isdecimal() and len(value) < 18]
-
-
-def kinds_of(project: Project, artifacts: Iterable[int | str]) -> list[str]:
-    """What the project's artifacts of these numbers are."""
-    usable = usable_artifacts(project).filter(pk__in=read_keys(artifacts))
-    return list(usable.values_list("kind", flat=True))
 
 
 def _uuid(text: str) -> UUID:
@@ -138,7 +144,7 @@ def settle(project: Project, given: QueryDict) -> Choices:
     offers = tuple(offers_for(kinds))
     family = _family(offers, asked)
     if family and family != asked.get("family"):
-        _turn_to(family, kinds, asked)
+        _turn_to(family, kinds, told_of(artifacts), asked)
     asked["family"] = family
     return Choices(asked, artifacts, offers, family)
 
@@ -157,8 +163,9 @@ def _family(offers: Iterable[Offer], asked: QueryDict) -> str:
     return next((family for family in [*wanted, *families] if family in families), "")
 
 
-def _turn_to(family: str, kinds: tuple[str, ...], asked: QueryDict) -> None:
+def _turn_to(family: str, kinds: tuple[str, ...], told: Sequence[Told], asked: QueryDict) -> None:
     """Another question has other policies: all of them, unless an address names some of its own."""
     own = [key for key in asked.getlist("policies") if key.startswith(f"{family}/")]
     if asked.get("question") or not own:
-        asked.setlist("policies", try_all(family, kinds, asked.getlist("modes") or SIMULATED))
+        modes = asked.getlist("modes") or SIMULATED
+        asked.setlist("policies", try_all(family, kinds, modes, told))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from experiments.core import registry
 from experiments.core.policy import EFFORTS, FAMILIES, Policy
 from experiments.core.reading import NOUNS
 
 SIMULATED = ("simulated",)
+Told = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,21 @@ def modes_on(policy: type[Policy], kinds: Iterable[str]) -> tuple[str, ...]:
     return tuple(m for m in policy.modes if not set(kinds).isdisjoint(policy.workloads.get(m, ())))
 
 
-def try_all(family: str, kinds: Sequence[str] = (), modes: Sequence[str] = SIMULATED) -> list[str]:
+def lack_of(policy: type[Policy], told: Iterable[Told]) -> str:
+    """What the policy needs and some of the workloads lacks, in words; empty where it lacks nothing."""
+    return next((words for one in told if (words := policy.lacks(one))), "")
+
+
+def try_all(
+    family: str, kinds: Sequence[str] = (), modes: Sequence[str] = SIMULATED, told: Sequence[Told] = ()
+) -> list[str]:
     """What *Try all* means everywhere: each policy of the family that these workloads can be asked in one of
     these modes; what the others are compared with first, and searches last, so that nobody waits for them.
 
-    Without ``kinds`` for any workload.
+    Without ``kinds`` for any workload. ``told`` is what the workloads' summaries say that they have.
     """
     known = registry.family_policies(family).values()
     asked = [p for p in known if not set(modes_on(p, kinds) if kinds else p.modes).isdisjoint(modes)]
+    asked = [policy for policy in asked if not lack_of(policy, told)]
     ordered = sorted(asked, key=lambda policy: (not policy.is_baseline, EFFORTS.index(policy.effort)))
     return [f"{family}/{policy.name}" for policy in ordered]

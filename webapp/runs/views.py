@@ -58,7 +58,7 @@ def new(request: ProjectRequest) -> HttpResponse:
         return _new_page(request, found, ExperimentForm(request.project, found.asked))
     family, found = request.POST.get("all", ""), choices.settle(request.project, request.POST)
     is_all = family in FAMILIES
-    asked = again.everything(family, request.POST, found.kinds) if is_all else request.POST
+    asked = again.everything(family, request.POST, found.kinds, found.told) if is_all else request.POST
     form = ExperimentForm(request.project, asked)
     if not form.is_valid():
         return _new_page(request, found, form)

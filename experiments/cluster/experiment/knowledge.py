@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from experiments.cluster.interface import ClusterPolicy, Performance
 from experiments.core.errors import BadInput
 from experiments.readers.base import readers
@@ -27,7 +25,7 @@ def refuse_unknown(
     The error names the column, and of ``formats`` those that have it.
     """
     for name in sorted(policy.needs):
-        if not _has(trace, name):
+        if not trace.has(name):
             having = [format_name for format_name, columns in formats.items() if name in columns]
             meaning = TRAITS.get(name) or _PLAIN.get(name, name)
             what = f"has no {name} ({meaning}), which {policy.name} needs"
@@ -46,11 +44,3 @@ def refuse_unknown(
 def columns_of_formats() -> Mapping[str, tuple[str, ...]]:
     """Return the formats of job traces, with the columns that theirs have."""
     return {name: reader.columns for name, reader in readers().items() if reader.kind == "jobs"}
-
-
-def _has(trace: JobTrace, name: str) -> bool:
-    """Whether any job has something in a column."""
-    column = trace.traits.get(name, ()) if name in TRAITS else getattr(trace, name)
-    if isinstance(column, np.ndarray):
-        return bool((~np.isnan(column.astype(np.float64))).any())
-    return any(column)

@@ -95,6 +95,18 @@ class ClusterPolicy(Policy):
         REFUSE, "jobs that can never fit: refuse the run, or drop and count them", choices=(REFUSE, DROP)
     )
 
+    @classmethod
+    def lacks(cls, told: Mapping[str, Any]) -> str:
+        """As ``JobTrace.told`` says it."""
+        columns = sorted(cls.needs - set(told["columns"]))
+        if columns:
+            return f"needs {' and '.join(columns)} of each job, which the trace does not tell"
+        if cls.single_gpu and told["several_gpus"]:
+            return "knows jobs of one GPU alone"
+        if cls.models and not told["speeds"]:
+            return f"needs a side file that tells how fast jobs run ({' or '.join(cls.models)})"
+        return ""
+
     @property
     def round_seconds(self) -> float | None:
         return None

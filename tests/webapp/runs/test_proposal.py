@@ -53,6 +53,22 @@ def test_try_all_is_what_can_be_carried_out_on_the_workload() -> None:
     assert len(try_all("memory")) == len(family_policies("memory"))
 
 
+def test_a_scheduler_that_needs_what_a_trace_lacks_is_not_among_all_and_says_so(cast: Cast) -> None:
+    jobs = ready(cast.project, "jobs", "trace")
+    jobs.summary = {"told": {"columns": ["user"], "several_gpus": 3, "speeds": False}}
+    jobs.save()
+    found = settle(cast.project, asked_by(cast.project, QueryDict(f"artifacts={jobs.pk}")))
+    asked = found.asked.getlist("policies")
+    assert asked == try_all("cluster", ["jobs"], told=[jobs.summary["told"]])
+    assert "cluster/fifo" in asked
+    assert {"cluster/edf", "cluster/hare", "cluster/allox"}.isdisjoint(asked)
+    page = signed_in(cast.max).get(cast.url(f"experiments/new?artifacts={jobs.pk}")).content.decode()
+    assert "needs deadline of each job, which the trace does not tell" in page
+    assert "knows jobs of one GPU alone" in page
+    everything = {"columns": ["deadline", "user", "tenant"], "several_gpus": 0, "speeds": True}
+    assert "cluster/edf" in try_all("cluster", ["jobs"], told=[everything])
+
+
 def test_an_address_without_a_state_starts_with_the_newest_workload_that_is_meant(cast: Cast) -> None:
     model, jobs = ready(cast.project), ready(cast.project, "jobs", "trace")
     bare = settle(cast.project, asked_by(cast.project, QueryDict()))

@@ -19,7 +19,7 @@ SLACK = 1e-9
 class Turns:
     """``boundary``: when the present slice ends (s).
 
-    ``waits_since`` is when each job last had its devices, the turn of the longest wait comes first.
+    The turn of the longest wait comes first.
     ``next`` are gangs, each with the time at which it has been resumed, or those before it are suspended.
     """
 
@@ -30,7 +30,6 @@ class Turns:
     homes: Homes | None = None
     packing: Packing = field(default_factory=Packing)
     boundary: float = -math.inf
-    waits_since: dict[int, tuple[float, int]] = field(default_factory=dict)
     next: list[tuple[float, Gang]] = field(default_factory=list)
     searched: dict[int, None] = field(default_factory=dict)
 
@@ -54,7 +53,6 @@ class Turns:
         for job in view.ended:
             homes.leave(job)
             self.packing.part(job)
-            del self.waits_since[job]
         down = [j for j, at in homes.of.items() if not _works(at, view.pool)]
         self.next = [(time, gang) for time, gang in self.next if gang.job not in down]
         for job in down:
@@ -66,7 +64,6 @@ class Turns:
                 self._settle(job, view, homes)
 
     def _settle(self, job: int, view: ClusterView, homes: Homes) -> None:
-        self.waits_since[job] = (view.now, job)
         if is_searched(job, view):
             self.searched[job] = None
         devices = homes.choose(view.jobs.demand(job), view.pool)
@@ -79,7 +76,6 @@ class Turns:
             homes.leave(job)
         self.packing.part(job)
         self.searched.pop(job)
-        self.waits_since.pop(job, None)
         self.next = [(time, gang) for time, gang in self.next if gang.job != job]
 
     def _keep_clock(self, now: float) -> None:
@@ -96,18 +92,12 @@ class Turns:
         pool = view.pool.copy()
         for gang in view.running.values():
             pool.give_back(gang)
-        for job in view.running:
-            self.waits_since.setdefault(job, (view.now, job))
-        ranked = sorted(
-            (job for job in homes.of if job not in view.running), key=self.waits_since.__getitem__
-        )
+        ranked = [job for job in view.waiting if job in homes.of]
         gangs = self._fit([*ranked, *(job for job in view.running if job in homes.of)], view, pool)
         if self.packs:
             rest = [job for job in (*ranked, *view.running) if job in homes.of and job not in gangs]
             self.packing.try_pairs(gangs, rest, homes.of, view)
         suspended = [job for job in view.running if job not in gangs and job not in lost]
-        for job in suspended:
-            self.waits_since[job] = (view.now, job)
         losing = [job for job in lost if job in view.running]
         vacated = {device for job in (*suspended, *losing) for device in view.running[job].devices}
         changed = [gang for job, gang in gangs.items() if view.running.get(job) != gang]
@@ -130,6 +120,8 @@ class Turns:
         """Gangs of jobs whose homes are free, in order; packed ones come together."""
         found: dict[int, Gang] = {}
         for job in ranked:
+            if pool.total < 1:
+                break
             if job in found:
                 continue
             together = [self._gang(one, view) for one in self.packing.unit(job)]
@@ -159,12 +151,11 @@ class Turns:
             pool.take(gang)
         taken = {gang.job for gang in (*start, *(gang for _, gang in self.next))}
         start += self._widened(view, taken, lost)
-        waiting = sorted(
-            (job for job in view.waiting if job in homes.of and job not in taken),
-            key=self.waits_since.__getitem__,
-        )
+        waiting = [job for job in view.waiting if job in homes.of and job not in taken]
         if view.ended or lost or view.stopped or view.arrived:
             for job in waiting:
+                if 0 not in homes.load:
+                    break
                 self._move(job, view, homes)
             start += self._brought_together(view, homes, pool)
         ready = [job for job in waiting if all(one in view.waiting for one in self.packing.unit(job))]

@@ -70,6 +70,10 @@ class VisibleJobs:
         value = self._shown[name][job] if name in self._shown else usual
         return usual if isinstance(value, float) and math.isnan(value) else value
 
+    def tells(self, name: str) -> bool:
+        """Whether the trace has a column that the policy may see."""
+        return name in self._shown
+
     def column(self, name: str) -> Sequence[Any]:
         """A column by name; ``HiddenColumn`` where the policy does not declare it."""
         if name not in self._shown:

@@ -1,0 +1,45 @@
+"""HiveD, OSDI'20: tenants own cells of the cluster's topology, not numbers of GPUs.
+
+A guaranteed job is scheduled inside its tenant's virtual cluster, on as few and as near devices as that has
+(``virtual``). Only then its cells are bound to physical ones, by buddy allocation (``cells``), where fewest
+opportunistic GPUs are in the way. Opportunistic jobs use what is free of all and give way at once. Inside a
+virtual cluster a higher ``priority`` preempts a lower one. Nodes that are down are avoided by splitting
+larger cells as far as that takes nobody's away; what cannot be had so is its owner's loss.
+
+Cells are nodes and their halves down to one device; racks are not cells here. Preemption takes no time, so
+that the states between (reserving, reserved) are passed through at once. A cell brings its part of the host:
+processors, memory and types of devices that jobs ask for are not looked at. Without ``virtual_clusters`` all
+tenants share one that owns every node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.cluster.interface import ClusterPolicy, Decider
+from experiments.cluster.policies.hived.deciders import Cluster
+from experiments.cluster.policies.hived.virtual import quotas_of
+from experiments.core.knobs import knob
+
+
+@dataclass(frozen=True)
+class HiveD(ClusterPolicy):
+    """Gives every tenant its own cells whenever it wants them, whoever uses the cluster meanwhile."""
+
+    name: ClassVar[str] = "hived"
+    mechanism: ClassVar[str] = "guarantees"
+    sees: ClassVar[frozenset[str]] = frozenset({"tenant", "class", "priority"})
+    rejects: ClassVar[bool] = True
+
+    virtual_clusters: str = knob(
+        "",
+        "cells of each tenant, as name:GPUs of a cell x cells, as in a:4x2; empty: all share one",
+        words=True,
+    )
+
+    def __post_init__(self) -> None:
+        quotas_of(self.virtual_clusters)
+
+    def begin(self) -> Decider:
+        return Cluster(quotas_of(self.virtual_clusters))

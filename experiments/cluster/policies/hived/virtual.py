@@ -1,0 +1,149 @@
+"""Virtual clusters: the cells that a tenant owns, what it runs in them, and where they are bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from experiments.cluster.interface import Devices
+from experiments.cluster.policies.hived.cells import Cell, Chain
+from experiments.core.errors import BadInput, Infeasible
+
+#: How many cells of each size each tenant owns.
+Quotas = Mapping[str, Mapping[int, int]]
+
+
+def quotas_of(words: str) -> Quotas:
+    """Read ``a:4x2, b:1x3``: two cells of four GPUs for a, three of one for b."""
+    found: dict[str, dict[int, int]] = {}
+    for word in filter(None, (part.strip() for part in words.split(","))):
+        tenant, colon, cells = word.rpartition(":")
+        size, times, count = cells.partition("x")
+        numbers = (size, count)
+        if not (
+            colon
+            and times
+            and all(one.isascii() and one.isdigit() and 0 < int(one) < 10**6 for one in numbers)
+        ):
+            raise BadInput(
+                f"{word!r} is no cell of a tenant", "knobs.virtual_clusters", "name:GPUsxcells, ..."
+            )
+        owned = found.setdefault(tenant, {})
+        owned[int(size)] = owned.get(int(size), 0) + int(count)
+    return found
+
+
+@dataclass
+class VirtualCell:
+    """``jobs`` are the devices of what runs in it; ``bound`` is where it is while something does."""
+
+    chain: Chain
+    size: int
+    bound: Cell | None = None
+    jobs: dict[int, Devices] = field(default_factory=dict)
+
+    def free(self) -> set[int]:
+        """Its devices that nobody has."""
+        assert self.bound is not None
+        return set(self.bound.devices).difference(*self.jobs.values())
+
+    def nearest(self, gpus: int) -> Devices | None:
+        """Free devices below the lowest common ancestor, where the fewest are left over."""
+        if self.bound is None:
+            return None
+        free = self.free()
+        for size in reversed([size for size in self.chain.levels if gpus <= size <= self.size]):
+            blocks = [
+                range(one, one + size) for one in range(self.bound.first, self.bound.first + self.size, size)
+            ]
+            fits = [left for block in blocks if len(left := sorted(free.intersection(block))) >= gpus]
+            if fits:
+                return tuple(min(fits, key=lambda left: (len(left), left))[:gpus])
+        return None
+
+
+@dataclass
+class VirtualCluster:
+    """The cells of one tenant, the smallest first."""
+
+    cells: list[VirtualCell] = field(default_factory=list)
+
+    @property
+    def gpus(self) -> int:
+        return sum(cell.size for cell in self.cells)
+
+    def choose(self, gpus: int, bind: Callable[[VirtualCell], bool]) -> dict[int, Devices] | None:
+        """Devices for a job by the places of its cells; ``bind`` gives an unused cell its physical one."""
+        return self._in_one(gpus, bind) or self._in_several(gpus, bind)
+
+    def _in_one(self, gpus: int, bind: Callable[[VirtualCell], bool]) -> dict[int, Devices] | None:
+        """Best fit: the bound cell with the fewest devices left, else the smallest unused one."""
+        used = [(cell, place) for place, cell in enumerate(self.cells) if cell.bound is not None]
+        for cell, place in sorted(used, key=lambda one: (len(one[0].free()), one[1])):
+            if (devices := cell.nearest(gpus)) is not None:
+                return {place: devices}
+        for place, cell in enumerate(self.cells):
+            if cell.bound is None and cell.size >= gpus and bind(cell):
+                return {place: cell.nearest(gpus) or ()}
+        return None
+
+    def _in_several(self, gpus: int, bind: Callable[[VirtualCell], bool]) -> dict[int, Devices] | None:
+        """Whole unused cells, the largest first."""
+        found: dict[int, Devices] = {}
+        for place in reversed(range(len(self.cells))):
+            cell = self.cells[place]
+            if gpus and cell.bound is None and bind(cell):
+                assert cell.bound is not None
+                found[place] = tuple(cell.bound.devices)[:gpus]
+                gpus -= len(found[place])
+        if not gpus:
+            return found
+        for place in found:
+            unbind(self.cells[place])
+        return None
+
+
+def unbind(cell: VirtualCell) -> None:
+    """Give the physical cell of an unused one back."""
+    assert cell.bound is not None and not cell.jobs
+    cell.chain.release(cell.bound)
+    cell.bound = None
+
+
+def owners(quotas: Quotas, chains: Mapping[int, Chain]) -> dict[str, VirtualCluster]:
+    """The virtual clusters, each cell in the chain of the smallest nodes that has room for it.
+
+    ``Infeasible`` names the level that lacks cells, and how many. Larger cells choose first.
+    """
+    found = {tenant: VirtualCluster() for tenant in quotas}
+    wanted: dict[int, dict[int, int]] = {node: {} for node in chains}
+    asked = [(size, tenant) for tenant, cells in quotas.items() for size in cells for _ in range(cells[size])]
+    asked.sort(key=lambda one: (-one[0], one[1]))
+    missing: list[int] = []
+    for size, tenant in asked:
+        node = next((node for node in chains if _has_room(size, chains[node], wanted[node])), None)
+        if node is None:
+            missing.append(size)
+            continue
+        wanted[node][size] = wanted[node].get(size, 0) + 1
+        found[tenant].cells.insert(0, VirtualCell(chains[node], size))
+    if missing:
+        lacks = (f"{missing.count(size)} of {size} GPUs" for size in sorted(set(missing), reverse=True))
+        what = f"the cells of the tenants do not fit the cluster, which lacks {', '.join(lacks)}"
+        raise Infeasible(what, "knobs.virtual_clusters", sum(missing))
+    return found
+
+
+def _has_room(size: int, chain: Chain, wanted: Mapping[int, int]) -> bool:
+    more = {**wanted, size: wanted.get(size, 0) + 1}
+    return size in chain.levels and chain.lack(more) is None
+
+
+def reserved(clusters: Iterable[VirtualCluster], chain: Chain) -> dict[int, int]:
+    """How many cells of each size of ``chain`` are owned and not bound."""
+    counts: dict[int, int] = {}
+    for cluster in clusters:
+        for cell in cluster.cells:
+            if cell.chain is chain and cell.bound is None:
+                counts[cell.size] = counts.get(cell.size, 0) + 1
+    return counts

@@ -1,0 +1,161 @@
+"""HiveD: a tenant's own cells are there whenever it wants them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiments.cluster.interface import ClusterPlan, Machines
+from experiments.cluster.policies.hived.deciders import Cluster
+from experiments.cluster.policies.hived.virtual import quotas_of, reserved
+from experiments.cluster.simulator import simulate
+from experiments.core import registry
+from experiments.core.errors import BadInput, Infeasible
+from experiments.workloads.jobs import GUARANTEED, OPPORTUNISTIC, JobTrace
+from tests.experiments.cluster.traces import faults, jobs
+
+TWO_NODES = Machines.of_sizes([4, 4])
+
+
+def run(trace: JobTrace, machines: Machines = TWO_NODES, **knobs: Any) -> ClusterPlan:
+    plan = simulate(trace, machines, registry.create("cluster", "hived", knobs))
+    assert faults(plan, trace, machines) == []
+    return plan
+
+
+def stays(plan: ClusterPlan) -> list[tuple[int, float, float]]:
+    return [(one.gang.job, one.start, one.end) for one in plan.executions]
+
+
+def test_small_jobs_of_one_tenant_leave_the_node_of_the_other_whole() -> None:
+    trace = replace(jobs((0, 1, 100), (1, 1, 100), (2, 4, 10)), tenant=("b", "b", "a"))
+    assert (2, 2, 12) in stays(run(trace, virtual_clusters="a:4x1, b:4x1"))
+
+
+def test_opportunistic_jobs_use_everything_and_give_way() -> None:
+    trace = replace(
+        jobs((0, 4, 100), (0, 4, 100), (10, 4, 20)),
+        tenant=("x", "x", "a"),
+        traits={"class": (OPPORTUNISTIC, OPPORTUNISTIC, GUARANTEED)},
+    )
+    found = stays(run(trace, virtual_clusters="a:4x1, b:4x1"))
+    assert sorted(found) == [(0, 0, 10), (0, 30, 120), (1, 0, 100), (2, 10, 30)]
+
+
+def test_a_higher_priority_preempts_inside_its_virtual_cluster_only() -> None:
+    trace = replace(
+        jobs((0, 4, 100), (0, 4, 100), (10, 4, 20)),
+        tenant=("a", "b", "a"),
+        traits={"priority": np.array([0.0, 0.0, 1.0])},
+    )
+    found = stays(run(trace, virtual_clusters="a:4x1, b:4x1"))
+    assert sorted(found) == [(0, 0, 10), (0, 30, 120), (1, 0, 100), (2, 10, 30)]
+
+
+def test_what_can_never_run_is_refused_with_the_reason() -> None:
+    trace = replace(jobs((0, 8, 10), (0, 1, 10), (0, 1, 10)), tenant=("a", "nobody", "a"))
+    plan = run(trace, virtual_clusters="a:4x1")
+    assert plan.reasons == {
+        0: "wants 8 GPUs, and the cells of a have 4",
+        1: "nobody has no virtual cluster",
+    }
+
+
+def test_cells_that_do_not_fit_are_named_by_level() -> None:
+    with pytest.raises(Infeasible, match="lacks 1 of 4 GPUs"):
+        run(jobs((0, 1, 1)), virtual_clusters="a:4x2, b:4x1")
+    with pytest.raises(Infeasible, match="lacks 1 of 2 GPUs"):
+        run(jobs((0, 1, 1)), virtual_clusters="a:4x1, b:2x3")
+    with pytest.raises(Infeasible, match="lacks 1 of 3 GPUs"):
+        run(jobs((0, 1, 1)), virtual_clusters="a:3x1")
+
+
+@pytest.mark.parametrize("words", ["a", "a:4", "a:x2", "a:0x1", "a:4x²"])
+def test_words_that_are_no_cells_are_named(words: str) -> None:
+    with pytest.raises(BadInput, match="is no cell of a tenant"):
+        registry.create("cluster", "hived", {"virtual_clusters": words})
+
+
+class TestBadNodes:
+    def cluster(self, words: str) -> Cluster:
+        made = Cluster(quotas_of(words))
+        made.open(TWO_NODES)
+        return made
+
+    def test_a_node_that_is_down_is_avoided_and_then_its_owners_loss(self) -> None:
+        cluster = self.cluster("a:4x1, b:4x1")
+        cluster.down = frozenset({0})
+        assert cluster.place(0, 4, "a") == (4, 5, 6, 7)
+        assert cluster.place(1, 4, "b") is None
+        cluster.down = frozenset()
+        assert cluster.place(1, 4, "b") == (0, 1, 2, 3)
+
+    def test_a_larger_cell_is_split_where_that_is_safe(self) -> None:
+        """One device of the first node is in use when it goes down; the other node is nobody's."""
+        cluster = self.cluster("a:1x2")
+        assert cluster.place(0, 1, "a") == (0,)
+        cluster.down = frozenset({0})
+        assert cluster.place(1, 1, "a") == (4,)
+
+    def test_a_larger_cell_that_is_owned_is_not_split(self) -> None:
+        cluster = self.cluster("a:1x2, b:4x1")
+        assert cluster.place(0, 1, "a") == (0,)
+        cluster.down = frozenset({0})
+        assert cluster.place(1, 1, "a") is None
+        assert cluster.place(2, 4, "b") == (4, 5, 6, 7)
+
+
+QUOTAS = ["a:8x1, b:4x2, c:2x1, c:1x6", "a:8x2, b:4x1, c:1x4", "a:2x6, b:4x2, c:2x2", "a:1x24"]
+
+
+@settings(max_examples=150)
+@given(
+    words=st.sampled_from(QUOTAS),
+    steps=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 2), st.integers(1, 8)), max_size=60),
+    bad=st.booleans(),
+)
+def test_no_tenant_is_ever_refused_a_cell_of_its_own(
+    words: str, steps: list[tuple[int, int, int]], bad: bool
+) -> None:
+    """Random jobs come and go and nodes fail and heal.
+
+    Cells for all that is owned and unused are always left; a job of one unused cell always starts while all
+    nodes work.
+    """
+    cluster, machines = Cluster(quotas_of(words)), Machines.of_sizes([8, 8, 8])
+    cluster.open(machines)
+    for number, (action, which, gpus) in enumerate(steps):
+        if action < 4 and cluster.placed:
+            cluster.release(sorted(cluster.placed)[gpus % len(cluster.placed)])
+        elif action == 4 and bad:
+            cluster.down ^= frozenset({which})
+        else:
+            tenants = sorted(cluster.clusters)
+            tenant = tenants[which % len(tenants)]
+            unused = [cell.size for cell in cluster.clusters[tenant].cells if cell.bound is None]
+            placed = cluster.place(number, gpus, tenant)
+            if not cluster.down and max(unused, default=0) >= gpus:
+                assert placed is not None
+            if placed is not None:
+                assert len(placed) == gpus
+        check(cluster, machines)
+
+
+def check(cluster: Cluster, machines: Machines) -> None:
+    """Everything owned and unused has room, and no device is in two jobs."""
+    held = [
+        d for one in cluster.clusters.values() for cell in one.cells for at in cell.jobs.values() for d in at
+    ]
+    assert len(held) == len(set(held))
+    for chain in cluster.chains.values():
+        assert chain.lack(reserved(cluster.clusters.values(), chain)) is None
+        free = sum(size * len(cells) for size, cells in chain.free.items())
+        bound = sum(
+            cell.size for one in cluster.clusters.values() for cell in one.cells if cell.bound is not None
+        )
+        assert free + bound == machines.devices

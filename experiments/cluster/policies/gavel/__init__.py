@@ -21,6 +21,7 @@ from experiments.cluster.planning.queue_shares import FastestQueueShares, QueueS
 from experiments.cluster.policies.gavel.timesharing import TimeSharing
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
+from experiments.core.policy import SECONDS
 
 FIFO = "fifo"
 #: Objectives that are linear programs (``objectives``).
@@ -37,6 +38,7 @@ class Gavel(ClusterPolicy):
 
     name: ClassVar[str] = "gavel"
     mechanism: ClassVar[str] = "fair division"
+    effort: ClassVar[str] = SECONDS
     sees: ClassVar[frozenset[str]] = frozenset({"throughput", "weight", "deadline", "tenant"})
     quick: ClassVar[Mapping[str, Any]] = {"round_length": 7.0, "reset_interval": 20.0}
 

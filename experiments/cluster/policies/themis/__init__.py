@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 from experiments.cluster.interface import Allocation, ClusterPolicy, ClusterView, Decider, Gang, Pool
 from experiments.cluster.policies.themis.auction import Bid, hold
 from experiments.core.knobs import knob
+from experiments.core.policy import SECONDS
 
 #: Leases that end within so many seconds are over: sums of floating-point times are not exact.
 SLACK = 1e-6
@@ -34,6 +35,7 @@ class Themis(ClusterPolicy):
 
     name: ClassVar[str] = "themis"
     mechanism: ClassVar[str] = "fair division"
+    effort: ClassVar[str] = SECONDS
     sees: ClassVar[frozenset[str]] = frozenset({"throughput"})
     rigid: ClassVar[bool] = False
     quick: ClassVar[Mapping[str, Any]] = {"lease": 9.0}

@@ -20,6 +20,8 @@ from webapp.artifacts.models import Artifact, ArtifactQuerySet
 NAMING = ("model", "extra")
 OPTIONS = "spec.workload.options"
 ARTIFACTS = "artifact:<id> or sha256:<hash> of an artifact of this project"
+#: How the archive of a folder is called.
+ARCHIVES = (".zip", ".tar.gz", ".tgz")
 BROUGHT = "package:<name> of a file that the lab brings"
 EXPECTED = {
     "source": f"{ARTIFACTS}, zoo:<name>, or {BROUGHT}; a path is not taken",
@@ -62,8 +64,11 @@ def find_upload(project: Project, file: str, where: str) -> str:
 
 
 def side_file(project: Project, file: str) -> str | None:
-    """The newest upload of that file name that is no workload by itself, as side files are not."""
-    uploads = Artifact.objects.of(project).filter(name=PurePath(file).name)
+    """The newest upload of that file name that is no workload by itself, as side files are not; a folder is
+    uploaded as an archive.
+    """
+    name = PurePath(file).name
+    uploads = Artifact.objects.of(project).filter(name__in=[name, *(name + end for end in ARCHIVES)])
     found = uploads.filter(state=Artifact.State.REJECTED).first()
     return f"artifact:{found.pk}" if found else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import PurePath
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from experiments.core.suites import Suite, is_users, load_suite, suite_names
 from tests.webapp import cast
 from tests.webapp.cast import Place
 from webapp.accounts.models import Role
+from webapp.artifacts.models import Artifact
 from webapp.nightly import charts, history, services, steps, suites
 from webapp.nightly.models import Night, Schedule
 from webapp.runs import queue
@@ -271,9 +273,13 @@ def test_every_suite_can_be_submitted_by_a_project(
     settings.MEDIA_ROOT = tmp_path
     suite: Suite = load_suite(name)
     brought = {row["workload"]["source"] for _, row in suite.runs}
-    for source in brought:
-        if is_users(source):  # what the user has to bring
-            cast.ready(ada.project, kind="step", name=source.removeprefix("data/"), zoo="", source="upload")
+    kind = "jobs" if name.startswith("cluster") else "step"
+    for source in filter(is_users, brought):  # what the user has to bring
+        cast.ready(ada.project, kind=kind, name=PurePath(source).name, zoo="", source="upload")
+    sides = {row["workload"].get("options", {}).get("extra") or "" for _, row in suite.runs}
+    for side in filter(is_users, sides):
+        made = cast.ready(ada.project, kind="", name=f"{PurePath(side).name}.zip", zoo="", source="upload")
+        Artifact.objects.filter(pk=made.pk).update(state=Artifact.State.REJECTED)
     trials = suites.trials_of(suite, ada.project, ada.user)
     assert [title for title, _ in trials] == [title for title, _ in suite.runs]
     assert len({trial.artifact.pk for _, trial in trials}) == len(brought)

@@ -21,7 +21,7 @@ from typing import ClassVar
 from experiments.cluster.interface import ClusterPolicy, Decider
 from experiments.cluster.policies.gandiva.turns import Turns
 from experiments.core.knobs import knob
-from experiments.core.policy import MINUTES
+from experiments.core.policy import SECONDS
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Gandiva(ClusterPolicy):
 
     name: ClassVar[str] = "gandiva"
     mechanism: ClassVar[str] = "share devices"
-    effort: ClassVar[str] = MINUTES
+    effort: ClassVar[str] = SECONDS
     sees: ClassVar[frozenset[str]] = frozenset({"utilization", "group", "losses"})
     rejects: ClassVar[bool] = True
 

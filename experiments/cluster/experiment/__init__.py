@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from experiments.cluster.experiment.clusters import cluster_of, machines_of
 from experiments.cluster.experiment.knowledge import columns_of_formats, refuse_unknown
-from experiments.cluster.interface import ClusterPlan, ClusterPolicy, Machine, Machines, violations
+from experiments.cluster.interface import ClusterPlan, ClusterPolicy, Machines, violations
 from experiments.cluster.planning.performance import performance_of
 from experiments.cluster.simulator import curves, executions_of, figures, lives, occupancy, told_jobs
 from experiments.cluster.simulator.releases import engine_of
@@ -14,9 +15,10 @@ from experiments.core.errors import BadInput
 from experiments.core.policy import Policy
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
-from experiments.hardware import Hardware, resolve
 from experiments.sources import jobs_of
 from experiments.workloads.jobs import JobTrace
+
+__all__ = ["carry_out", "machines_of", "plan_json"]
 
 #: Rejected and unfinished jobs that an outcome names.
 MAX_ROWS = 4000
@@ -27,8 +29,7 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     if not isinstance(policy, ClusterPolicy):
         raise BadInput(f"{policy.name} is not a cluster policy", "spec.policy", "a cluster policy")
     trace, loaded = jobs_of(spec.workload, spec.seed)
-    hardware = resolve(spec.hardware)
-    machines = machines_of(hardware)
+    machines, described = cluster_of(spec.hardware)
     performance = performance_of(trace, machines)
     refuse_unknown(policy, trace, performance, columns_of_formats())
     simulate = engine_of(policy.rules)
@@ -42,7 +43,7 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
         plan=document,
         workload_sha256=loaded.sha256,
         notes={
-            "hardware": hardware.to_json(),
+            "hardware": described,
             "cluster": {"nodes": len(machines), "devices": machines.devices},
             "performance": {"model": performance.name, "unit": performance.unit, **performance.describe()},
             **({"solver": plan.facts["solver"]} if "solver" in plan.facts else {}),
@@ -54,24 +55,6 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
                 "warnings": list(loaded.warnings),
             },
         },
-    )
-
-
-def machines_of(hardware: Hardware) -> Machines:
-    """The nodes of a cluster as schedulers know them, rack by leaf switch."""
-    each = hardware.switch.nodes if hardware.switch else len(hardware.nodes)
-    return Machines(
-        Machine(
-            name=f"node {number}",
-            gpus=node.device_count,
-            device=node.device.name,
-            cpus=float(node.host.cores),
-            memory=float(node.host.memory_bytes),
-            rack=number // each,
-            network=(node.network or hardware.network).bandwidth,
-            storage=min(node.storage.read_bandwidth, node.storage.write_bandwidth),
-        )
-        for number, node in enumerate(hardware.nodes)
     )
 
 

@@ -1,5 +1,6 @@
 """What at least two schedulers decide with, and what the simulator shares with them.
 
+fragments     nodes with parts of devices free, choosing one for a job, and what idle parts are of no use
 performance   how fast jobs run on what they are given: one model for each kind of knowledge
 contests       the question that a divider of time is asked, from jobs, machines and speeds
 interior_point linear programs solved from within

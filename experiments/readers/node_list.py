@@ -1,0 +1,99 @@
+"""Lists of a cluster's nodes: those of Alibaba's openb traces, and the lab's own.
+
+A row is a node. The lab's own columns are ``name``, ``gpus`` and ``type`` (of the devices), and where they
+are known ``cpus`` (processors) and ``memory`` (bytes); openb's are ``sn cpu_milli memory_mib gpu model``.
+Types are kept as they are written. A node without devices has processors alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from experiments.core.errors import BadInput
+from experiments.readers import archive
+from experiments.readers.csv_table import Table, read_table
+from experiments.workloads.ragged import Ints
+from experiments.workloads.step import Floats
+
+OPENB = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+OWN = ("name", "gpus", "type")
+MOST_NODES, MOST_GPUS, MOST_DEVICES = 100_000, 4_096, 1_000_000
+
+
+@dataclass(frozen=True)
+class NodeList:
+    """Nodes in the order of the file: name, devices, their type, processors and bytes of memory.
+
+    What a file does not tell of hosts is infinite: as much as anybody wants.
+    """
+
+    file: str
+    name: tuple[str, ...]
+    gpus: Ints
+    type: tuple[str, ...]
+    cpus: Floats
+    memory: Floats
+
+
+def read_node_list(path: Path) -> NodeList:
+    """Read a node list (CSV, packed or not); ``BadInput`` names file, line, column and value."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise BadInput(error.strerror or str(error), path.name, "a readable node list") from None
+    members = archive.members(raw, path.name)
+    if len(members) != 1:
+        raise BadInput(f"holds {len(members)} files", path.name, "one node list")
+    return parse_node_list(members[0].data, members[0].name)
+
+
+def parse_node_list(data: bytes, name: str) -> NodeList:
+    """The nodes in the text of a list."""
+    table = read_table(data, name, ())
+    if len(table) > MOST_NODES:
+        raise BadInput(f"{len(table)} nodes", name, f"at most {MOST_NODES}")
+    found = _openb(table) if set(OPENB) <= table.columns.keys() else _own(table)
+    for row in np.flatnonzero(found.gpus > 0):
+        if not found.type[row]:
+            column = "model" if "model" in table.columns else "type"
+            raise table.bad(column, int(row), "names no type of devices", "a type")
+    if found.gpus.sum() > MOST_DEVICES:
+        raise BadInput(f"{found.gpus.sum()} devices", name, f"at most {MOST_DEVICES}")
+    return found
+
+
+def _openb(table: Table) -> NodeList:
+    return NodeList(
+        table.name,
+        table.unique("sn"),
+        table.counts("gpu", low=0, high=MOST_GPUS),
+        table.columns["model"],
+        table.numbers("cpu_milli", high=1e9) / 1000,
+        table.numbers("memory_mib", high=1e12) * 2**20,
+    )
+
+
+def _own(table: Table) -> NodeList:
+    for column in OWN:
+        if column not in table.columns:
+            listed = ", ".join(table.columns)[:200]
+            expected = f"columns {', '.join(OWN)} (and cpus, memory), or openb's {', '.join(OPENB)}"
+            raise BadInput(f"column {column!r} is missing from {listed}", f"{table.name}, line 1", expected)
+    return NodeList(
+        table.name,
+        table.unique("name"),
+        table.counts("gpus", low=0, high=MOST_GPUS),
+        table.columns["type"],
+        _told(table, "cpus", 1e6),
+        _told(table, "memory", 1e18),
+    )
+
+
+def _told(table: Table, column: str, most: float) -> Floats:
+    if column not in table.columns:
+        return np.full(len(table), math.inf)
+    return table.numbers(column, high=most)

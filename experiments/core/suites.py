@@ -92,6 +92,11 @@ class Suite:
         return any(map(_has_users_files, dict(self.runs).values()))
 
     @property
+    def asks_for_nodes(self) -> bool:
+        """Whether some run's cluster is a list of nodes that the user has."""
+        return any(_has_users_files(row.get("hardware")) for _, row in self.runs)
+
+    @property
     def modes(self) -> tuple[str, ...]:
         """Whether its runs are measured, simulated, or both."""
         return tuple(sorted({str(row.get("mode", "simulated")) for _, row in self.runs}))

@@ -54,6 +54,9 @@ def title_of(run: Run) -> str:
 
 def trials_of(suite: Suite, project: Project, user: User | None) -> list[tuple[str, Trial]]:
     """Every run with its title. ``BadInput`` says which field of a run is wrong."""
+    if suite.asks_for_nodes:
+        what = f"{suite.name} has clusters given by node lists, which a project does not hold yet"
+        raise BadInput(what, "suite", f"python -m experiments suite {suite.name} --data FOLDER")
     submission = Submission(project, user)
     return [(title, submission.trial(_resolve_source(dict(row), project))) for title, row in suite.runs]
 

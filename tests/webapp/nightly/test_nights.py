@@ -15,6 +15,7 @@ from django_celery_beat.models import PeriodicTask
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from experiments.core.errors import BadInput
 from experiments.core.suites import Suite, is_users, load_suite, suite_names
 from tests.webapp import cast
 from tests.webapp.cast import Place

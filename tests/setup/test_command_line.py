@@ -40,7 +40,7 @@ def test_no_command_shows_the_commands() -> None:
         (["walks", "z"], "'z' is not a walk (a, b, c, d, e, f)"),
         (
             ["harden", "luck"],
-            "'luck' is not a check (storage, database, restarts, soak, walls,",
+            "'luck' is not a check (storage, database, restarts, kills,",
         ),
         (["up", "--workers", "0"], "'0' is not a number of workers (1 to 256)"),
         (["up", "--torch-index", "cpu"], "'cpu' is not the address of a package index (https://...)"),

@@ -19,8 +19,18 @@ STATES = "model_states"
 WORKLOAD = "workload"
 #: What a scheduler must know of jobs before it can be used at all.
 MUST_KNOW, NOTHING = "must_know", "nothing"
-#: Columns of a trace that users seldom know beforehand, as they are called in a sentence.
-KNOWLEDGE = {"service": "how long jobs run", "deadline": "deadlines", "model": "models"}
+#: What users seldom know of jobs beforehand, as it is called in a sentence. Whose a job is, what it is called
+#: and how important it is are told when it is submitted.
+KNOWLEDGE = {
+    "service": "how long jobs run",
+    "deadline": "deadlines",
+    "throughput": "how fast jobs run on what",
+    "gradients": "how their gradients change",
+    "losses": "their losses",
+    "utilization": "how much of their devices they use",
+}
+#: Of these a scheduler that may look at one depends on it; others it depends on where it says so.
+DECISIVE = frozenset({"service", "throughput", "gradients"})
 #: What a policy chooses for itself where nothing was asked.
 PRECISION = "option.precision"
 
@@ -49,8 +59,10 @@ def parameters_of(run: Run) -> dict[str, Any]:
 def _knowledge(run: Run) -> str:
     """What the scheduler is told of jobs beyond their submission and their GPUs, in words."""
     policy = registry.family_policies("cluster").get(run.policy)
-    seen = policy.sees if policy and issubclass(policy, ClusterPolicy) else frozenset()
-    return " and ".join(KNOWLEDGE.get(column, column) for column in sorted(seen)) or NOTHING
+    if policy is None or not issubclass(policy, ClusterPolicy):
+        return NOTHING
+    known = policy.needs | (policy.sees & DECISIVE)
+    return " and ".join(words for column, words in KNOWLEDGE.items() if column in known) or NOTHING
 
 
 def _hardware(run: Run) -> dict[str, Any]:

@@ -43,6 +43,11 @@ TWO_NODES = {"cluster": {"nodes": 2, "devices_per_node": 4, "device": "v100-16g"
 REQUESTS = "arrival,prompt,output\n0,100,20\n0.1,50,10\n0.2,10,5\n"
 JOBS = "job,submit,gpus,service\n0,0,1,75\n1,5,2,79\n2,6,1,10\n"
 ALONE = "job,submit,gpus,service\n0,0,1,75\n1,5,1,79\n2,6,1,10\n"
+TOLD = """job,submit,gpus,service,user,name,class,tenant,utilization
+0,0,1,75,ada,a,guaranteed,left,0.5
+1,5,2,79,ben,b,opportunistic,right,0.9
+2,6,1,10,ada,a,guaranteed,left,0.7
+"""
 #: Jobs with deadlines, models and steps, and how fast the models run by GPU count and task by task.
 ELASTIC = """job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration
 0,0,300,bert,400,64,1,300
@@ -69,6 +74,7 @@ def files(folder: Path) -> dict[str, str]:
         "requests.csv": REQUESTS,
         "jobs.csv": JOBS,
         "alone.csv": ALONE,
+        "told.csv": TOLD,
         "elastic.csv": ELASTIC,
         "bert.csv": THROUGHPUTS,
         "tasks.csv": TASKS,
@@ -98,6 +104,7 @@ def workloads(family: str, folder: Path) -> list[dict[str, Any]]:
         "cluster": [
             ({"source": held["jobs"]}, TWO_NODES),
             ({"source": held["alone"]}, TWO_NODES),
+            ({"source": held["told"]}, TWO_NODES),
             ({"source": held["elastic"], "options": {"extra": held["bert"]}}, TWO_NODES),
             ({"source": held["elastic"], "options": {"extra": held["tasks"]}}, TWO_NODES),
         ],

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from experiments.core.errors import BadInput
+from experiments.core.spec import load_spec
 from experiments.readers.job_profiles import open_profiles
+from experiments.run import run
 
 GOOD = {
     "placements": "placement,local_bsz,step_time,sync_time\n21,64,2,1\n21,32,1,.5\n1,32,.5,0\n",
@@ -25,11 +27,11 @@ def folder(place: Path, **files: str) -> Path:
 
 
 def test_steps_by_placement_and_curves_by_batch(tmp_path: Path) -> None:
-    run = open_profiles(folder(tmp_path)).applications["ncf"]
-    assert run.placed[2, 1].batch.tolist() == [32, 64]
-    assert run.placed[2, 1].step.tolist() == [1, 2]
-    assert run.scattered[6, 8].sync.tolist() == [2]
-    assert run.validated[128].variance.tolist() == [1, 2]
+    found = open_profiles(folder(tmp_path)).applications["ncf"]
+    assert found.placed[2, 1].batch.tolist() == [32, 64]
+    assert found.placed[2, 1].step.tolist() == [1, 2]
+    assert found.scattered[6, 8].sync.tolist() == [2]
+    assert found.validated[128].variance.tolist() == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -54,3 +56,22 @@ def test_the_published_measurements(shared_data: Path) -> None:
     assert sorted(runs) == ["bert", "cifar10", "deepspeech2", "imagenet", "ncf", "yolov3"]
     assert sorted(runs["cifar10"].validated) == [128, 256, 512, 1024, 2048, 4096]
     assert len(runs["cifar10"].validated[128].progress) == 100
+
+
+def test_a_run_that_names_the_folder_is_refused_in_words_until_a_model_answers_from_it(
+    tmp_path: Path,
+) -> None:
+    jobs = tmp_path / "workload.csv"
+    jobs.write_text("name,time,application,num_replicas,batch_size\nncf-1,0,ncf,1,128\n")
+    spec = {
+        "family": "cluster",
+        "policy": "fifo",
+        "workload": {
+            "source": str(jobs),
+            "format": "pollux",
+            "options": {"extra": str(folder(tmp_path))},
+        },
+        "hardware": {"cluster": {"nodes": 1, "devices_per_node": 4, "device": "t4-16g"}},
+    }
+    with pytest.raises(BadInput, match="measurements that no performance model answers from yet"):
+        run(load_spec(spec))

@@ -16,6 +16,7 @@ from experiments.cluster.planning.performance.fixed import FixedSpeed
 from experiments.cluster.planning.performance.oracle import DeviceTypeSpeed
 from experiments.cluster.planning.performance.table import TableSpeed, table_of
 from experiments.cluster.planning.performance.tasks import TaskSpeed
+from experiments.core.errors import BadInput
 from experiments.workloads.jobs import JobTrace
 from experiments.workloads.profiles.device_speeds import DeviceSpeeds
 from experiments.workloads.profiles.gradient_tasks import GradientTasks
@@ -32,7 +33,15 @@ MODELS: Mapping[type, Callable[[JobTrace, Machines, Any], Performance]] = {
 
 
 def performance_of(trace: JobTrace, machines: Machines) -> Performance:
-    """Return the model that answers from the trace's profiles; ``fixed`` where it has none."""
+    """Return the model that answers from the trace's profiles; ``fixed`` where it has none.
+
+    ``BadInput`` of measurements that no model answers from yet.
+    """
     if trace.profiles is None:
         return FixedSpeed(trace)
+    if type(trace.profiles) not in MODELS:
+        what = f"{trace.profiles.name} has measurements that no performance model answers from yet"
+        raise BadInput(
+            what, "workload.options.extra", "throughput tables, speeds by device, or gradient tasks"
+        )
     return MODELS[type(trace.profiles)](trace, machines, trace.profiles)

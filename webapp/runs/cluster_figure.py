@@ -74,7 +74,7 @@ def cluster_view(outcome: Mapping[str, Any], asked: Mapping[str, str]) -> Cluste
     order = asked.get("jobs", "")
     job = asked.get("job", "").strip()
     found = [one for one in jobs if str(one["job"]) == job]
-    chosen = found or _ordered(jobs, order if order in ORDERS else "slowest")[:MOST_LIVES]
+    chosen = found or _sort(jobs, order if order in ORDERS else "slowest")[:MOST_LIVES]
     return ClusterView(
         _nodes(plan["nodes"]),
         _lives(chosen, executions, plan["origin"]),
@@ -98,7 +98,7 @@ def _by_job(executions: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, An
     return found
 
 
-def _ordered(jobs: list[dict[str, Any]], order: str) -> list[dict[str, Any]]:
+def _sort(jobs: list[dict[str, Any]], order: str) -> list[dict[str, Any]]:
     keys = {
         "slowest": lambda job: -_span(job),
         "waited": lambda job: -_wait(job),
@@ -176,7 +176,7 @@ def _life(job: Mapping[str, Any], executions: Sequence[Mapping[str, Any]], origi
         ("first on devices after", "never" if job["start"] is None else human(_wait(job), "s")),
         ("ended", job["state"] if job["state"] != "completed" else f"after {human(_span(job), 's')}"),
         ("executions", str(job["executions"])),
-        ("GPU-time held", human(held, "s")),
+        ("time on devices, by GPUs", human(held, "s")),
     ]
     return Life(str(job["job"]), tuple(facts), tuple(_stages(executions, float(job["submit"]), origin)))
 

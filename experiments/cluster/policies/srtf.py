@@ -48,7 +48,7 @@ class _LeastLeftFirst:
         if not self.queue:
             self.preempted = ()
             return NOTHING
-        running = self._ranked(view)
+        running = self._rank(view)
         if view.jobs.is_plain:
             decision = self.policy.run_only(self.queue.choose(running, gpus, sum(view.pool.capacity)), view)
         else:
@@ -58,7 +58,7 @@ class _LeastLeftFirst:
         self.preempted = decision.preempt
         return decision
 
-    def _ranked(self, view: ClusterView) -> list[tuple[float, bool, int]]:
+    def _rank(self, view: ClusterView) -> list[tuple[float, bool, int]]:
         left = view.remaining_of_running()
         if self.policy.key == "service":
             left = [value * view.jobs.gpus[job] for value, job in zip(left, view.running, strict=True)]

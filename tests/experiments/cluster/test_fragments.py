@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from experiments.core import registry
 from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
 from experiments.readers.base import open_file
+from tests.experiments.cluster.open_cases import open_cases
 from tests.experiments.cluster.traces import faults, jobs
 
 HALF, WHOLE = Demand(1, 0.5), Demand(1)
@@ -121,11 +121,9 @@ def published(shared: Path) -> dict[str, dict[str, float]]:
     """Percent of GPUs by policy and what is counted."""
     names = {"01-Random": "random", "05-BestFit": "best_fit", "06-FGD": "fgd"}
     found: dict[str, dict[str, float]] = {name: {} for name in names.values()}
-    with (shared / "cluster/open_cases.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            if row["case"].startswith("fgd-"):
-                metric = "gpu_allocation_ratio" if "allocation" in row["metric"] else "fragmentation"
-                found[names[row["policy"]]][metric] = float(row["value"])
+    for row in open_cases(shared, "fgd-"):
+        metric = "gpu_allocation_ratio" if "allocation" in row["metric"] else "fragmentation"
+        found[names[row["policy"]]][metric] = float(row["value"])
     return found
 
 

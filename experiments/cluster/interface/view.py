@@ -110,7 +110,7 @@ class ClusterView:
 
     def _agents(self) -> Measurable:
         if self.agents is None:
-            raise HiddenColumn("gradients are hidden: the policy does not declare them in sees")
+            raise HiddenColumn("gradients are not told: by the policy's sees, or by the performance model")
         return self.agents
 
     @property

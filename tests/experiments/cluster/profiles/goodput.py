@@ -23,12 +23,18 @@ def times(placement: Sequence[int], compute: float, network: float) -> StepTimes
     return StepTimes(each, 0.05 + compute * each + sync, np.full(len(EACH), sync))
 
 
-def run(compute: float, network: float, noise: float, epochs: Sequence[float]) -> TrainingRun:
-    """One application with as much ``noise`` as signal, its epochs ending at such progress."""
+def run(compute: float, network: float, noise: Sequence[float], epochs: Sequence[float]) -> TrainingRun:
+    """One application with ``noise`` over signal and progress at the end of each epoch."""
     marks = np.array(epochs, np.float64)
     ones = np.ones(len(marks))
     validated = {
-        batch: Validation(marks, marks * (16 / batch + 0.5) / 1.5, marks / marks[-1], ones, noise * ones)
+        batch: Validation(
+            marks,
+            marks * (16 / batch + 0.5) / 1.5,
+            marks / marks[-1],
+            ones,
+            np.array(noise, np.float64),
+        )
         for batch in BATCHES
     }
     placed = {placement: times(placement, compute, network) for placement in PLACED}
@@ -36,7 +42,11 @@ def run(compute: float, network: float, noise: float, epochs: Sequence[float]) -
 
 
 RUNS = TrainingRuns(
-    "made up", {"calm": run(0.02, 0.02, 0.5, (20, 40, 60)), "noisy": run(0.05, 0.3, 8.0, (10, 15, 40))}
+    "made up",
+    {
+        "calm": run(0.02, 0.02, (0.5, 0.5, 0.5), (20, 40, 60)),
+        "noisy": run(0.05, 0.3, (1.0, 8.0, 20.0), (10, 15, 40)),
+    },
 )
 
 

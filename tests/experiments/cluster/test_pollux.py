@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from experiments.cluster.experiment.knowledge import refuse_unknown
 from experiments.cluster.interface import ClusterPlan, ClusterPolicy, Machines, violations
 from experiments.cluster.interface.measurements import Measurement
+from experiments.cluster.planning.agents import Agent
+from experiments.cluster.planning.agents.step_model import StepModel, fit
 from experiments.cluster.planning.performance import performance_of
 from experiments.cluster.planning.performance.goodput import BatchLimits
-from experiments.cluster.policies.pollux.agent import Agent
 from experiments.cluster.policies.pollux.genetic import AllocationProblem, search
 from experiments.cluster.policies.pollux.scheduler import Scheduler, SearchSettings
-from experiments.cluster.policies.pollux.step_model import StepModel, fit
 from experiments.cluster.simulator import figures, simulate
 from experiments.core import registry
 from experiments.core.errors import BadInput

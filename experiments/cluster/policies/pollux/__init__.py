@@ -1,7 +1,7 @@
 """Pollux, OSDI'21: devices and batch of every job together, for the most goodput.
 
-The agent of each job measures its steps and the noise of its gradients, fits a model of them (``step_model``)
-and expects from it the goodput of any allocation with its best batch (``agent``). Every minute a genetic
+The agent of each job measures its steps and the noise of its gradients, fits a model of them and expects from
+it the goodput of any allocation with its best batch (``planning.agents``). Every minute a genetic
 search (``genetic``) looks for the allocation whose power mean of speed-ups is largest (``scheduler``); each
 job then trains at the batch that is best on what it has. Nobody is told how long jobs are. A job starts on
 one device and is given at most twice as many as it was measured on.
@@ -87,7 +87,7 @@ class _Rounds:
         return {} if self.autoscaler is None else self.autoscaler.facts
 
     def allocate(self, view: ClusterView) -> Allocation:
-        self.scheduler.update(view)
+        self.scheduler.agents.follow(view)
         if not view.running and not view.waiting:
             return Allocation()
         if view.running and not view.round_ended:

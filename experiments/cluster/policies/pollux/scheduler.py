@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from experiments.cluster.interface import ClusterView
-from experiments.cluster.policies.pollux.agent import Agent
+from experiments.cluster.planning.agents import Agent, Agents
 from experiments.cluster.policies.pollux.genetic import AllocationProblem, States, search
 from experiments.workloads.step import Floats
 
@@ -35,20 +35,9 @@ class Scheduler:
     """``agents`` of the jobs that are there, and the last population by job."""
 
     settings: SearchSettings
-    agents: dict[int, Agent] = field(default_factory=dict)
+    agents: Agents = field(default_factory=Agents)
     jobs: list[int] = field(default_factory=list)
     states: States | None = None
-
-    def update(self, view: ClusterView) -> None:
-        """Take in new jobs, what running ones measured, and forget those that ended."""
-        for job in view.ended:
-            self.agents.pop(job, None)
-        for job in view.arrived:
-            self.agents[job] = Agent(view.batch_limits(job))
-        for job in view.running:
-            measured = view.measured(job)
-            if measured is not None:
-                self.agents[job].learn(measured)
 
     def allocate(self, view: ClusterView, capacity: Sequence[int]) -> dict[int, Row]:
         """Return how many devices of each node every job has from now on."""
@@ -88,7 +77,9 @@ class Scheduler:
         speedups = np.stack(
             [speedups_of(self.agents[job], cap, fair, total) for job, cap in zip(jobs, most, strict=True)]
         )
-        factors = np.array([self._restart_factor(job, view) for job in jobs])[:, None, None]
+        factors = np.array([self.agents.restart_factor(job, self.settings.delay, view) for job in jobs])[
+            :, None, None
+        ]
         scale = len(capacity) / total
         return AllocationProblem(
             capacity=np.array(capacity, np.int16),
@@ -105,13 +96,6 @@ class Scheduler:
         if power == 0:
             return np.asarray(np.log(speedups + FLOOR))
         return np.asarray(np.sign(power) * (speedups + FLOOR) ** power)
-
-    def _restart_factor(self, job: int, view: ClusterView) -> float:
-        """The part of its life that a job will have made progress in, if it restarts once more."""
-        age, delay = view.now - view.jobs.submit[job], self.settings.delay
-        if age + delay <= 0:
-            return 1.0
-        return max(age - delay * max(self.agents[job].restarts, 0), 0.0) / (age + delay)
 
 
 def speedups_of(agent: Agent, most: int, fair: int, total: int) -> Floats:

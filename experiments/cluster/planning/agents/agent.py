@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from experiments.cluster.interface import ClusterView
 from experiments.cluster.interface.measurements import Measurement
+from experiments.cluster.planning.agents.step_model import StepModel, fit
 from experiments.cluster.planning.performance.goodput import BatchLimits, gain
-from experiments.cluster.policies.pollux.step_model import StepModel, fit
 from experiments.workloads.step import Floats
 
 #: Batches that are looked at for each number of devices.
@@ -99,6 +100,31 @@ class Agent:
         best = np.argmax(goodput, axis=0)
         places = (best, np.arange(len(gpus)))
         return goodput[places], batch[places]
+
+
+class Agents(dict[int, Agent]):
+    """Those of the jobs that are there."""
+
+    def follow(self, view: ClusterView) -> None:
+        """Take in new jobs, what running ones measured, and forget those that ended."""
+        for job in view.ended:
+            self.pop(job, None)
+        for job in view.arrived:
+            self[job] = Agent(view.batch_limits(job))
+        for job in view.running:
+            measured = view.measured(job)
+            if measured is not None:
+                self[job].learn(measured)
+
+    def restart_factor(self, job: int, delay: float, view: ClusterView) -> float:
+        """The part of its life that a job will have made progress in, if it restarts once more.
+
+        ``delay`` is what a restart costs in s.
+        """
+        age = view.now - view.jobs.submit[job]
+        if age + delay <= 0:
+            return 1.0
+        return max(age - delay * max(self[job].restarts, 0), 0.0) / (age + delay)
 
 
 def _kind(nodes: int, gpus: int) -> tuple[bool, bool]:

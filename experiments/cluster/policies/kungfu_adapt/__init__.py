@@ -2,9 +2,9 @@
 
 A host policy decides who runs, as if jobs asked for what they now have. Inside each job the noise scale of
 its gradients is looked at every ``interval``: above twice the batch for three evaluations, the job asks for
-twice its workers and trains at twice the batch; below half of it, it gives up half of both. The cluster grants
-what is free and wanted by nobody who waits. New workers get the state from the others: a resize costs 5 s and no
-checkpoint. A job whose gradients are not measured stays as it was submitted.
+twice its workers and trains at twice the batch; below half of it, it gives up half of both. The cluster
+grants what is free and wanted by nobody who waits. New workers get the state from the others: a resize costs
+5 s and no checkpoint. A job whose gradients are not measured stays as it was submitted.
 
 The paper has mechanisms and examples and no numbers for these rules; the limits are chosen here. Not
 reproduced: changing how replicas synchronize (pair-wise averaging, other trees), of which profiles tell

@@ -4,8 +4,8 @@
 
 ``DATA`` defaults to ``data/cluster/pollux`` next to the checkout. Mean completion times stand beside those
 that the authors' program gives, with jobs simulated in a CPU second (theirs: Tiresias 9.3, Optimus 2.6,
-Pollux up to half an hour for a workload). On each workload Pollux is to be ahead of Tiresias and that ahead of
-Optimus.
+Pollux up to half an hour for a workload). On each workload Pollux is to be ahead of Tiresias and that ahead
+of Optimus.
 """
 
 from __future__ import annotations

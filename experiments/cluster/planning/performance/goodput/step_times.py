@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -21,8 +21,6 @@ from experiments.workloads.step import Floats
 Placement = tuple[int, ...]
 #: A tetrahedron of less than this part of the largest one's volume has none.
 FLAT = 1e-12
-#: A place is in a tetrahedron whose corners' weights are no further below 0.
-OUTSIDE = 1e-9
 
 
 class MeasuredSteps:
@@ -53,8 +51,8 @@ class MeasuredSteps:
         nodes = min(len(placement), self._most_nodes)
         where = np.array([nodes, sum(placement), each], np.float64)
         points, values = self._points
-        found = None if self._tetrahedra is None else self._tetrahedra.value(where)
-        if found is None:
+        found = np.full(2, np.nan) if self._interpolator is None else self._interpolator(where)[0]
+        if np.isnan(found).any():
             found = values[_nearest(points, where)]
         return float(found[0]), float(found[1])
 
@@ -76,42 +74,29 @@ class MeasuredSteps:
         return table[:, :3], table[:, 3:]
 
     @cached_property
-    def _tetrahedra(self) -> Tetrahedra | None:
+    def _interpolator(self) -> Callable[[Floats], Floats] | None:
         """``None`` where measurements lie in one plane."""
-        from scipy.spatial import Delaunay, QhullError  # scipy takes a while
+        from scipy.interpolate import LinearNDInterpolator  # scipy takes a while
+        from scipy.spatial import Delaunay, QhullError
 
         points, values = self._points
         try:
-            corners = Delaunay(points).simplices
+            triangulation = Delaunay(points)
         except (QhullError, ValueError):
             return None
-        return Tetrahedra(points[corners], values[corners])
-
-
-class Tetrahedra:
-    """Linear interpolation between the corners of tetrahedra.
-
-    Written out for three dimensions: scipy's own interpolator asks LAPACK about each tetrahedron, whose
-    threads get in each other's way for seconds where cores are shared.
-    """
-
-    def __init__(self, corners: Floats, values: Floats) -> None:
-        first, second, third = (corners[:, place] - corners[:, 3] for place in range(3))
-        normals = np.stack((np.cross(second, third), np.cross(third, first), np.cross(first, second)), axis=1)
-        volume = (first * normals[:, 0]).sum(axis=1)
-        solid = np.abs(volume) > FLAT * np.abs(volume).max()
-        self._origin, self._values = corners[solid, 3], values[solid]
-        self._normals = normals[solid] / volume[solid, None, None]
-
-    def value(self, where: Floats) -> Floats | None:
-        """The values at a place; ``None`` where it is in no tetrahedron."""
-        parts = (self._normals * (where - self._origin)[:, None]).sum(axis=2)
-        weights = np.concatenate((parts, 1 - parts.sum(axis=1, keepdims=True)), axis=1)
-        inside = int(np.argmax(weights.min(axis=1)))
-        if weights[inside].min() < -OUTSIDE:
-            return None
-        found: Floats = (weights[inside, :, None] * self._values[inside]).sum(axis=0)
+        # Else scipy computes it by LAPACK, whose threads take seconds for it where cores are shared.
+        triangulation._transform = _barycentric(points[triangulation.simplices])  # type: ignore[attr-defined]
+        found: Callable[[Floats], Floats] = LinearNDInterpolator(triangulation, values)
         return found
+
+
+def _barycentric(corners: Floats) -> Floats:
+    """From places to weights of each tetrahedron's corners, as ``Delaunay.transform``; NaN of flat ones."""
+    first, second, third = (corners[:, place] - corners[:, 3] for place in range(3))
+    normals = np.stack((np.cross(second, third), np.cross(third, first), np.cross(first, second)), axis=1)
+    volume = (first * normals[:, 0]).sum(axis=1)
+    volume[np.abs(volume) <= FLAT * np.abs(volume).max()] = np.nan
+    return np.concatenate((normals / volume[:, None, None], corners[:, 3:]), axis=1)
 
 
 def _from_smallest(placement: Placement) -> Placement:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +35,32 @@ SINGLE_DEVICE: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which cells of the grids are carried out: of these models and policies, begun before this time.
+
+    ``None``: all. ``until`` is a time of ``time.perf_counter``.
+    """
+
+    models: frozenset[str] | None = None
+    policies: frozenset[str] | None = None
+    until: float = math.inf
+
+    def of(self, grid: Models) -> Models:
+        """The models of a grid that were chosen."""
+        return {name: given for name, given in grid.items() if self.models is None or name in self.models}
+
+    def has(self, policy: str) -> bool:
+        return self.policies is None or policy in self.policies
+
+    @property
+    def out_of_time(self) -> bool:
+        return time.perf_counter() > self.until
+
+
+EVERYTHING = Chosen()
+OUT_OF_TIME = "the seconds given to this validation were used up"
 
 #: The state of a cell that this host cannot carry out, and how its reason says so.
 UNSUPPORTED = "unsupported here"

@@ -12,23 +12,26 @@ from typing import Any
 from experiments.core.progress import Progress, part
 from experiments.run import host, revision, versions
 from experiments.validate import compilation, memory, parallel
-from experiments.validate.cells import ValidationCell, errors
+from experiments.validate.cells import EVERYTHING, Chosen, ValidationCell, errors
 
 FORMAT = "mlsys-validation-1"
 FAMILIES: dict[str, ModuleType] = {"memory": memory, "compilation": compilation, "parallel": parallel}
 
 
 def validate(
-    device: str, progress: Progress, families: Sequence[str] = ("memory", "compilation")
+    device: str,
+    progress: Progress,
+    families: Sequence[str] = ("memory", "compilation"),
+    chosen: Chosen = EVERYTHING,
 ) -> dict[str, Any]:
-    """Every cell of the grids of ``families`` on this host's ``device``."""
+    """The cells of the grids of ``families`` on this host's ``device``."""
     started, clock = datetime.now(UTC), time.perf_counter()
     cells: list[ValidationCell] = []
     options: dict[str, Any] = {}
     for done, family in enumerate(families):
         here = part(progress, done / len(families), (done + 1) / len(families))
-        options |= FAMILIES[family].models(device)
-        cells += FAMILIES[family].cells(device, here)
+        options |= chosen.of(FAMILIES[family].models(device))
+        cells += FAMILIES[family].cells(device, here, chosen)
     progress(1.0, "done")
     facts = host()
     return {

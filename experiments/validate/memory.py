@@ -5,7 +5,7 @@ it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.core import registry
@@ -16,7 +16,16 @@ from experiments.core.spec import load_workload
 from experiments.memory import experiment
 from experiments.memory.interface import MemoryPolicy
 from experiments.sources import load
-from experiments.validate.cells import SINGLE_DEVICE, Models, ValidationCell, cell_spec, compare
+from experiments.validate.cells import (
+    EVERYTHING,
+    OUT_OF_TIME,
+    SINGLE_DEVICE,
+    Chosen,
+    Models,
+    ValidationCell,
+    cell_spec,
+    compare,
+)
 from experiments.workloads.step import Step
 
 #: Policies that move things whatever the capacity, and those that move only what does not fit.
@@ -31,15 +40,22 @@ def models(device: str) -> Models:
     return SINGLE_DEVICE[device]
 
 
-def cells(device: str, progress: Progress) -> Iterator[ValidationCell]:
-    grid = models(device)
+def cells(device: str, progress: Progress, chosen: Chosen = EVERYTHING) -> Iterator[ValidationCell]:
+    grid = chosen.of(models(device))
+    policies = tuple(policy for policy in (*EAGER, *PLANNED) if chosen.has(policy))
     for done, (model, options) in enumerate(grid.items()):
-        yield from _of_model(model, options, part(progress, done / len(grid), (done + 1) / len(grid)))
+        if chosen.out_of_time:
+            left_out = ("memory", "all policies", "left out", OUT_OF_TIME)
+            yield ValidationCell(model, *left_out, {}, {}, 0.0)
+        elif policies:
+            here = part(progress, done / len(grid), (done + 1) / len(grid))
+            yield from _of_model(model, options, policies, here)
 
 
-def _of_model(model: str, options: Mapping[str, Any], progress: Progress) -> Iterator[ValidationCell]:
+def _of_model(
+    model: str, options: Mapping[str, Any], policies: Sequence[str], progress: Progress
+) -> Iterator[ValidationCell]:
     """Every policy on one model, which is captured and profiled once."""
-    policies = (*EAGER, *PLANNED)
     share = 1 / (len(policies) + 1)
     live = registry.load_module("memory", "live")
     source = load(load_workload({"source": model, "options": dict(options)})).value

@@ -5,6 +5,7 @@ measured.
 from __future__ import annotations
 
 import argparse
+import functools
 import math
 import os
 import sys
@@ -30,9 +31,10 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = _parser().parse_args(arguments)
     if chosen.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    evidence = validate(chosen.device, progress_of(chosen), chosen.family, cells_chosen(chosen))
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    write_json(evidence, chosen.out)
+    keep = functools.partial(write_json, path=chosen.out)
+    evidence = validate(chosen.device, progress_of(chosen), chosen.family, cells_chosen(chosen), keep)
+    keep(evidence)
     print(table(("model", "policy", "status", "metric", "predicted", "measured", "error"), rows(evidence)))
     for name, summary in evidence["errors"].items():
         print(

@@ -62,6 +62,12 @@ class Chosen:
 EVERYTHING = Chosen()
 OUT_OF_TIME = "the seconds given to this validation were used up"
 
+#: What code that somebody else wrote may end in, besides the errors that are meant to be read.
+CRASHES = (
+    *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, OSError),
+    *(RuntimeError, TypeError, ValueError),
+)
+
 #: The state of a cell that this host cannot carry out, and how its reason says so.
 UNSUPPORTED = "unsupported here"
 
@@ -92,6 +98,11 @@ class ValidationCell:
 def standing(status: str, reason: str | None) -> str:
     """A cell's state: what this host cannot do is no failure."""
     return UNSUPPORTED if status == "infeasible" and UNSUPPORTED in (reason or "") else status
+
+
+def line_of(error: BaseException) -> str:
+    """An unforeseen error in one line, as a cell's reason."""
+    return f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
 
 
 def cell_spec(

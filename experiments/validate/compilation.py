@@ -25,6 +25,7 @@ from experiments.run import run
 from experiments.sources import load
 from experiments.validate import numerics
 from experiments.validate.cells import (
+    CRASHES,
     EVERYTHING,
     OUT_OF_TIME,
     SINGLE_DEVICE,
@@ -33,6 +34,7 @@ from experiments.validate.cells import (
     ValidationCell,
     cell_spec,
     compare,
+    line_of,
     standing,
 )
 
@@ -50,7 +52,7 @@ MODELS: dict[str, Models] = {
 #: Knobs that bound what a cell takes, wherever a policy has one of that name.
 BOUNDS: dict[str, dict[str, Any]] = {
     "cpu": {"sizes": "1-4", "compare": False, "timed": False, "trials": 8, "tasks": 1, "seconds": 10.0},
-    "cuda": {},
+    "cuda": {"trials": 16, "tasks": 1},
 }
 #: A policy with its knobs, further options of the workload, and what tells the cell apart.
 Plan = tuple[str, dict[str, Any], dict[str, Any], str]
@@ -62,11 +64,6 @@ INDUCTOR: tuple[Plan, ...] = (
 VARIANTS: dict[str, tuple[Plan, ...]] = {"cpu": (), "cuda": INDUCTOR}
 #: Processor seconds after which no cell is begun any more: five minutes of two cores, an hour with a GPU.
 BUDGET = {"cpu": 600.0, "cuda": 3600.0}
-#: What a compiler that somebody else wrote may end in, besides the errors that are meant to be read.
-CRASHES = (
-    *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, OSError),
-    *(RuntimeError, TypeError, ValueError),
-)
 
 
 def models(device: str) -> Models:
@@ -86,7 +83,7 @@ def cells(device: str, progress: Progress, chosen: Chosen = EVERYTHING) -> Itera
         else:
             yield room.cell(model, options, plan, part(progress, done / len(grid), (done + 1) / len(grid)))
     if chosen.has("triton") and chosen.of({"matmul": {}}):
-        yield from numerics.cells(progress)
+        yield from numerics.cells(progress, chosen)
 
 
 def planned(device: str, chosen: Chosen) -> list[tuple[str, Mapping[str, Any], Plan]]:
@@ -136,8 +133,7 @@ class Room:
         except LabError as error:
             return _without(model, name, "failed", str(error), clock)
         except CRASHES as error:
-            line = " ".join(str(error).split())
-            return _without(model, name, "failed", f"{type(error).__name__}: {line:.300}", clock)
+            return _without(model, name, "failed", line_of(error), clock)
         metrics = {metric: row["value"] for metric, row in outcome.metrics.items()}
         took, facts = time.perf_counter() - clock, facts_of(outcome)
         status = standing(outcome.status, outcome.reason)

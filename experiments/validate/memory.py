@@ -17,6 +17,7 @@ from experiments.memory import experiment
 from experiments.memory.interface import MemoryPolicy
 from experiments.sources import load
 from experiments.validate.cells import (
+    CRASHES,
     EVERYTHING,
     OUT_OF_TIME,
     SINGLE_DEVICE,
@@ -25,6 +26,7 @@ from experiments.validate.cells import (
     ValidationCell,
     cell_spec,
     compare,
+    line_of,
 )
 from experiments.workloads.step import Step
 
@@ -44,16 +46,19 @@ def cells(device: str, progress: Progress, chosen: Chosen = EVERYTHING) -> Itera
     grid = chosen.of(models(device))
     policies = tuple(policy for policy in (*EAGER, *PLANNED) if chosen.has(policy))
     for done, (model, options) in enumerate(grid.items()):
+        here = part(progress, done / len(grid), (done + 1) / len(grid))
         if chosen.out_of_time:
-            left_out = ("memory", "all policies", "left out", OUT_OF_TIME)
-            yield ValidationCell(model, *left_out, {}, {}, 0.0)
+            yield from (_left_out(model, policy) for policy in policies)
         elif policies:
-            here = part(progress, done / len(grid), (done + 1) / len(grid))
-            yield from _of_model(model, options, policies, here)
+            yield from _of_model(model, options, policies, chosen, here)
+
+
+def _left_out(model: str, policy: str) -> ValidationCell:
+    return ValidationCell(model, "memory", policy, "left out", OUT_OF_TIME, {}, {}, 0.0)
 
 
 def _of_model(
-    model: str, options: Mapping[str, Any], policies: Sequence[str], progress: Progress
+    model: str, options: Mapping[str, Any], policies: Sequence[str], chosen: Chosen, progress: Progress
 ) -> Iterator[ValidationCell]:
     """Every policy on one model, which is captured and profiled once."""
     share = 1 / (len(policies) + 1)
@@ -64,7 +69,8 @@ def _of_model(
     for place, policy in enumerate(policies, 1):
         progress(place * share, f"{model} {policy}")
         below = part(progress, place * share, (place + 1) * share)
-        yield _cell(session, model, options, policy, below)
+        late = chosen.out_of_time
+        yield _left_out(model, policy) if late else _cell(session, model, options, policy, below)
 
 
 def _cell(
@@ -82,6 +88,9 @@ def _cell(
             continue
         except LabError as error:
             status, reason = "failed", str(error)
+            break
+        except CRASHES as error:
+            status, reason = "failed", line_of(error)
             break
         figures = compare(result.metrics, result.notes.get("predicted", {}))
         facts = (dict(result.metrics), time.perf_counter() - clock, result.notes.get("capacity"))

@@ -8,9 +8,9 @@ import pytest
 
 from experiments.core.jsonio import loads
 from experiments.core.progress import silent
-from experiments.validate import compilation, memory, numerics
+from experiments.validate import compilation, memory, numerics, validate
 from experiments.validate.__main__ import main
-from experiments.validate.cells import SINGLE_DEVICE
+from experiments.validate.cells import SINGLE_DEVICE, Chosen
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -57,3 +57,17 @@ def test_what_needs_a_gpu_is_unsupported_and_not_failed_on_a_processor():
     assert len(found) == 1 + len(numerics.MATMULS)
     assert {cell.status for cell in found} == {"unsupported here"}
     assert all(": unsupported here: " in (cell.reason or "") for cell in found)
+
+
+def test_what_there_is_is_kept_after_each_cell_and_nothing_is_begun_late(monkeypatch):
+    monkeypatch.setattr(numerics, "MATMULS", ())
+    kept = []
+    late = Chosen(frozenset({"zoo:mlp"}), frozenset({"eager", "dce"}), until=0.0)
+    found = validate("cpu", silent, ("compilation",), late, kept.append)
+    assert [len(evidence["cells"]) for evidence in kept] == [1, 2]
+    assert kept[-1] == found
+    assert {(cell["policy"], cell["status"]) for cell in found["cells"]} == {
+        ("dce", "left out"),
+        ("eager", "left out"),
+    }
+    assert list(found["options"]) == ["zoo:mlp"]

@@ -46,7 +46,7 @@ class ClusterPolicy(Policy):
     """
 
     family: ClassVar[str] = "cluster"
-    workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {"simulated": ("jobs",)}
+    workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {"simulated": ("jobs",), "measured": ("jobs",)}
     sees: ClassVar[frozenset[str]] = frozenset()
     needs: ClassVar[frozenset[str]] = frozenset()
     models: ClassVar[tuple[str, ...]] = ()
@@ -93,6 +93,9 @@ class ClusterPolicy(Policy):
     )
     oversized: str = knob(
         REFUSE, "jobs that can never fit: refuse the run, or drop and count them", choices=(REFUSE, DROP)
+    )
+    slots: int | None = knob(
+        None, "cores or GPUs of this host that a measured run may use; empty: all", low=1, high=1024
     )
 
     @classmethod

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,39 +24,64 @@ from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
 from experiments.hardware.local import this_host
-from experiments.sources import jobs_of
+from experiments.sources import Loaded, jobs_of
 from experiments.workloads.jobs import JobTrace
 
 #: A run in real time ends before its trial's time is up; longer traces are cut by a window or a limit.
 MOST_SECONDS = 3600.0
 
 
+@dataclass(frozen=True)
+class LiveHost:
+    """The live runner, the slots of this host, and what a calibration found of them."""
+
+    live: Any
+    slots: Any
+    calibration: Any
+
+
 def measure(spec: RunSpec, policy: ClusterPolicy, progress: Progress) -> Result:
     """Train the jobs of the trace on this host's slots as ``policy`` decides."""
+    trace, loaded = jobs_of(spec.workload, spec.seed)
+    with tempfile.TemporaryDirectory(prefix="lab-cluster-") as folder:
+        host = calibrated(trace, policy, spec.seed, Path(folder) / "calibration", part(progress, 0.0, 0.2))
+        return measure_on(host, trace, loaded, spec, policy, Path(folder), part(progress, 0.2, 1.0))
+
+
+def calibrated(
+    trace: JobTrace, policy: ClusterPolicy, seed: int, folder: Path, progress: Progress
+) -> LiveHost:
+    """This host with the times of what ``policy`` may ask of it for the jobs of ``trace``."""
     if policy.rules != OWN:
         raise BadInput(f"rules {policy.rules}", "knobs.rules", f"{OWN}: a measured run has no other engine")
-    trace, loaded = jobs_of(spec.workload, spec.seed)
     _refuse_untimed(trace)
     live = registry.load_module("cluster", "live")
     slots = live.slots_here(policy.slots)
     machines = slots.machines()
+    find_oversized(trace, machines, policy)
+    wanted = _sizes(live, trace, machines, policy)
+    return LiveHost(live, slots, live.calibrate(wanted, slots, folder, seed, progress))
+
+
+def measure_on(
+    host: LiveHost,
+    trace: JobTrace,
+    loaded: Loaded,
+    spec: RunSpec,
+    policy: ClusterPolicy,
+    folder: Path,
+    progress: Progress,
+) -> Result:
+    """Simulate the run by what ``host`` was calibrated to, then let it happen."""
+    live, slots, machines = host.live, host.slots, host.slots.machines()
+    jobs = live.training_jobs(trace, lambda model, gpus: host.calibration.step_seconds[model, gpus])
+    speed = live.MeasuredSpeed(jobs, host.calibration)
+    refuse_unknown(policy, jobs.trace, speed, columns_of_formats())
+    predicted = simulate(jobs.trace, machines, _with_costs(policy, host.calibration), speed, spec.seed)
+    expected = figures(predicted, jobs.trace, machines)
+    _refuse_long(expected)
     oversized = find_oversized(trace, machines, policy)
-    with tempfile.TemporaryDirectory(prefix="lab-cluster-") as name:
-        folder = Path(name)
-        wanted = _sizes(live, trace, machines, policy)
-        calibration = live.calibrate(
-            wanted, slots, folder / "calibration", spec.seed, part(progress, 0.0, 0.2)
-        )
-        jobs = live.training_jobs(trace, lambda model, gpus: calibration.step_seconds[model, gpus])
-        speed = live.MeasuredSpeed(jobs, calibration)
-        refuse_unknown(policy, jobs.trace, speed, columns_of_formats())
-        predicted = simulate(jobs.trace, machines, _with_costs(policy, calibration), speed, spec.seed)
-        expected = figures(predicted, jobs.trace, machines)
-        _refuse_long(expected)
-        cluster = live.LiveCluster(
-            jobs, slots, policy, speed, folder, spec.seed, oversized, part(progress, 0.2, 1.0)
-        )
-        plan = cluster.run()
+    plan = live.LiveCluster(jobs, slots, policy, speed, folder, spec.seed, oversized, progress).run()
     document = plan_json(plan, jobs.trace, machines)
     if faults := violations(plan, jobs.trace, machines, speed, rigid=policy.rigid):
         return Result.from_violations(faults, document, loaded.sha256)
@@ -94,7 +119,7 @@ def _refuse_untimed(trace: JobTrace) -> None:
 
 def _sizes(live: Any, trace: JobTrace, machines: Machines, policy: ClusterPolicy) -> set[tuple[str, int]]:
     """The models of the trace on the numbers of slots that their jobs may get."""
-    models = live.training_jobs(trace, lambda model, gpus: 1.0).models
+    models = live.models_of(trace)
     wanted = {
         (model, int(gpus)) for model, gpus in zip(models, trace.gpus, strict=True) if gpus <= machines.devices
     }

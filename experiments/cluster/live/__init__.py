@@ -12,7 +12,7 @@ from experiments.cluster.live.calibration import Calibration, calibrate
 from experiments.cluster.live.cluster import LiveCluster
 from experiments.cluster.live.slots import Slots, slots_here
 from experiments.cluster.live.speeds import MeasuredSpeed
-from experiments.cluster.live.training_jobs import TrainingJobs, training_jobs
+from experiments.cluster.live.training_jobs import TrainingJobs, models_of, training_jobs
 
 __all__ = [
     "Calibration",
@@ -21,6 +21,7 @@ __all__ = [
     "Slots",
     "TrainingJobs",
     "calibrate",
+    "models_of",
     "slots_here",
     "training_jobs",
 ]

@@ -36,8 +36,9 @@ def models_of(trace: JobTrace) -> tuple[str, ...]:
 
 
 def training_jobs(trace: JobTrace, step_seconds: Callable[[str, int], float]) -> TrainingJobs:
-    """Return the jobs with steps: as told, or as many as fill their service at ``step_seconds`` of model and
-    GPUs.
+    """Return the jobs with steps: as told, or as many as fill their service.
+
+    ``step_seconds`` is what a step takes, by model and GPUs.
     """
     models = models_of(trace)
     told = trace.traits.get("iterations", np.full(len(trace), math.nan))

@@ -10,7 +10,7 @@ from experiments.cluster.experiment.document import plan_json
 from experiments.cluster.experiment.knowledge import columns_of_formats, refuse_unknown
 from experiments.cluster.experiment.measured import measure
 from experiments.cluster.interface import ClusterPolicy, violations
-from experiments.cluster.planning.performance import performance_of
+from experiments.cluster.planning.performance import performance_of, timed_by
 from experiments.cluster.simulator import curves, figures
 from experiments.cluster.simulator.releases import engine_of
 from experiments.core.errors import BadInput
@@ -31,6 +31,7 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     trace, loaded = jobs_of(spec.workload, spec.seed)
     machines, described = cluster_of(spec.hardware)
     performance = performance_of(trace, machines)
+    trace = timed_by(trace, performance)
     refuse_unknown(policy, trace, performance, columns_of_formats())
     simulate = engine_of(policy.rules)
     plan = simulate(trace, machines, policy, performance, spec.seed, part(progress, 0.05, 0.9))

@@ -106,7 +106,8 @@ class ClusterPolicy(Policy):
             return f"needs {' and '.join(columns)} of each job, which the trace does not tell"
         if cls.single_gpu and told["several_gpus"]:
             return "knows jobs of one GPU alone"
-        if cls.models and not told["speeds"]:
+        speeds = told["speeds"]  # summaries of older revisions say no more than whether there are any
+        if cls.models and not (speeds is True or speeds in cls.models):
             return f"needs a side file that tells how fast jobs run ({' or '.join(cls.models)})"
         return ""
 

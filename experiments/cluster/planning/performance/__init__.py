@@ -4,6 +4,7 @@ fixed         seconds on the devices asked for; in proportion when resized
 tasks         rounds of gradient tasks on devices of different speed: Hare
 table         steps by number of GPUs: ElasticFlow's throughput tables
 oracle        measured speeds by device type, on one node or several, alone or in pairs
+sensitivity   speeds by processors and host memory: Synergy
 """
 
 from __future__ import annotations
@@ -14,21 +15,24 @@ from typing import Any
 from experiments.cluster.interface import Machines, Performance
 from experiments.cluster.planning.performance.fixed import FixedSpeed
 from experiments.cluster.planning.performance.oracle import DeviceTypeSpeed
+from experiments.cluster.planning.performance.sensitivity import ResourceSpeed, sensitivity_of
 from experiments.cluster.planning.performance.table import TableSpeed, table_of
 from experiments.cluster.planning.performance.tasks import TaskSpeed
 from experiments.core.errors import BadInput
 from experiments.workloads.jobs import JobTrace
 from experiments.workloads.profiles.device_speeds import DeviceSpeeds
 from experiments.workloads.profiles.gradient_tasks import GradientTasks
+from experiments.workloads.profiles.resource_speeds import ResourceSpeeds
 from experiments.workloads.profiles.throughput_table import ThroughputTables
 
-__all__ = ["FixedSpeed", "TableSpeed", "TaskSpeed", "performance_of", "table_of"]
+__all__ = ["FixedSpeed", "TableSpeed", "TaskSpeed", "performance_of", "sensitivity_of", "table_of"]
 
 #: The model of each kind of profile (``experiments.workloads.profiles``).
 MODELS: Mapping[type, Callable[[JobTrace, Machines, Any], Performance]] = {
     GradientTasks: TaskSpeed,
     ThroughputTables: TableSpeed,
     DeviceSpeeds: DeviceTypeSpeed,
+    ResourceSpeeds: ResourceSpeed,
 }
 
 

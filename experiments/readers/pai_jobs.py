@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.core.errors import BadInput
 from experiments.readers.csv_table import Table
+from experiments.readers.left_out import leave_out, tell
 from experiments.workloads.jobs import JobTrace
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
@@ -71,7 +71,7 @@ def jobs_of_tables(
         (np.isnan(begin), "never started"),
         (np.isnan(end), "have not ended"),
     )
-    kept, left_out = _leave_out(reasons)
+    kept, left_out = leave_out(reasons, name)
     trace = _trace(
         name,
         kept,
@@ -100,7 +100,7 @@ def jobs_of_tables(
     ]
     if count := int(mixed[kept].sum()):
         assumed.append(f"{count} jobs want unlike parts of GPUs: the largest stands for all of theirs")
-    return trace, (*assumed, *_tell(left_out))
+    return trace, (*assumed, *tell(left_out))
 
 
 def jobs_of_list(table: Table) -> tuple[JobTrace, tuple[str, ...]]:
@@ -108,7 +108,7 @@ def jobs_of_list(table: Table) -> tuple[JobTrace, tuple[str, ...]]:
     count = len(table)
     instances = table.counts("num_inst", high=MOST_INSTANCES)
     each = table.numbers("num_gpu", high=1e4, empty=0.0)
-    kept, left_out = _leave_out(((each == 0, "ask for no GPU"),))
+    kept, left_out = leave_out(((each == 0, "ask for no GPU"),), table.name)
     words = {name: table.columns.get(name, ("",) * count) for name in ("group", "workload")}
     trace = _trace(
         table.name,
@@ -128,7 +128,7 @@ def jobs_of_list(table: Table) -> tuple[JobTrace, tuple[str, ...]]:
         "num_gpu and num_cpu are those of one instance, duration is the time on them without waiting, in s",
         "the user is the tenant; the type of GPU is what a job was given, not what it asked for",
     )
-    return trace, (*assumed, *_tell(left_out))
+    return trace, (*assumed, *tell(left_out))
 
 
 def _gang(rows: _Tasks) -> tuple[Ints, Floats, Any]:
@@ -215,21 +215,6 @@ def _tags(rows: _Tasks, jobs: Table | None, groups: Table | None) -> Mapping[str
     }
 
 
-def _leave_out(reasons: Sequence[tuple[Any, str]]) -> tuple[Ints, dict[str, int]]:
-    """The places of the jobs that nothing speaks against, and how many were left out by the first reason."""
-    out, counts = np.zeros(len(reasons[0][0]), bool), dict[str, int]()
-    for against, reason in reasons:
-        if count := int((against & ~out).sum()):
-            counts[reason] = count
-        out |= against
-    return np.flatnonzero(~out), counts
-
-
-def _tell(left_out: Mapping[str, int]) -> tuple[str, ...]:
-    why = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
-    return (f"{sum(left_out.values())} jobs left out: {why}",) if left_out else ()
-
-
 def _trace(
     name: str,
     kept: Ints,
@@ -245,9 +230,6 @@ def _trace(
     memory: Floats | None,
     tags: Mapping[str, Sequence[str]],
 ) -> JobTrace:
-    if not len(kept):
-        raise BadInput(f"has no job on GPUs: {_tell(left_out)[0]}", name, "one job that ended or more")
-
     def of(words: Sequence[str]) -> tuple[str, ...]:
         return tuple(words[row] for row in kept.tolist())
 

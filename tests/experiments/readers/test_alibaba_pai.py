@@ -137,7 +137,7 @@ def test_what_cannot_be_joined_is_named(tmp_path: Path) -> None:
         opened(tmp_path, one__csv=TASKS, two__csv=TASKS)
     with pytest.raises(BadInput, match="appears twice"):
         opened(tmp_path, one__csv=TASKS, two__csv=JOBS + JOBS)
-    with pytest.raises(BadInput, match="has no job on GPUs: 1 jobs left out: 1 ask for no GPU"):
+    with pytest.raises(BadInput, match="has no job to schedule: 1 jobs left out: 1 ask for no GPU"):
         opened(tmp_path, pai_task_table="c,evaluator,1.0,Terminated,1.0,2.0,100.0,1.0,,\n")
 
 

@@ -44,7 +44,7 @@ class TestTheCard:
     trace = jobs((0, 2, 50), (0, 2, 500), (1, 4, 400))
 
     def test_when_the_neighbor_leaves_exactly_two_granules_migrate(self) -> None:
-        """The app has 2 granules beside each neighbor. At 50 s that on Y leaves; from 80 s on all are there."""
+        """The app has 2 granules beside each neighbor. At 50 s one leaves; from 80 s on all 4 are there."""
         plan = planned(self.trace, self.machines)
         before, after = stays(plan, 2)
         assert (before[0], after[0]) == (1, 80)

@@ -36,6 +36,8 @@ from experiments.core.knobs import knob
 
 #: In place of a job where a tenant has none that could start.
 NOBODY = -1
+#: GPUs, processors, bytes of host memory.
+Amounts = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -83,35 +85,35 @@ class Tenant:
         heads = (line[0] for demand, line in self.lines.items() if line and demand not in hopeless)
         return min(heads, default=None)
 
-    def dominant_share(self, machines: Machines) -> float:
+    def dominant_share(self, whole: Amounts) -> float:
         """The largest of its shares of GPUs, processors and memory, by weight."""
-        held = [(claim.demand, count / claim.weight) for claim, count in self.held.items()]
-        gpus = math.fsum(demand.gpus * demand.share * times for demand, times in held)
-        cpus = math.fsum(demand.cpus * times for demand, times in held)
-        memory = math.fsum(demand.memory * times for demand, times in held)
-        return max(
-            _part(gpus, machines.devices),
-            _part(cpus, math.fsum(node.cpus for node in machines)),
-            _part(memory, math.fsum(node.memory for node in machines)),
-        )
+        held = [(_amounts(claim.demand), count / claim.weight) for claim, count in self.held.items()]
+        sums = (math.fsum(amounts[which] * times for amounts, times in held) for which in range(len(whole)))
+        return max(mine / all_of_it if mine else 0.0 for mine, all_of_it in zip(sums, whole, strict=True))
 
 
-def _part(held: float, whole: float) -> float:
-    return held / whole if held else 0.0
+def _amounts(demand: Demand) -> Amounts:
+    return demand.gpus * demand.share, demand.cpus, demand.memory
+
+
+def _capacity(machines: Machines) -> Amounts:
+    cpus, memory = (math.fsum(getattr(node, what) for node in machines) for what in ("cpus", "memory"))
+    return float(machines.devices), cpus, memory
 
 
 @dataclass
 class _ProgressiveFilling:
     policy: Drf
     tenants: dict[str, Tenant] = field(default_factory=dict)
+    whole: Amounts | None = None
 
     def allocate(self, view: ClusterView) -> Allocation:
-        if view.round_ended:
-            return self._begin_anew(view)
         for job in (*view.ended, *view.stopped):
             self._count(job, -1, view)
         for job in (*view.arrived, *view.stopped):
             self._queue(job, view)
+        if view.round_ended and view.waiting:
+            return self._begin_anew(view)
         if not view.waiting or view.is_full:
             return NOTHING
         return Allocation(tuple(self._fill(view.pool.copy(), view)))
@@ -139,7 +141,8 @@ class _ProgressiveFilling:
     def _fill(self, pool: Pool, view: ClusterView) -> list[Gang]:
         """Give jobs what is free, one at a time."""
         started, hopeless = list[Gang](), set[Demand]()
-        ranked = [self._ranked(name, hopeless, view) for name in self.tenants]
+        self.whole = self.whole or _capacity(view.pool.machines)
+        ranked = [self._ranked(name, hopeless) for name in self.tenants]
         heapq.heapify(ranked)
         while ranked:
             _, job, name = heapq.heappop(ranked)
@@ -156,14 +159,14 @@ class _ProgressiveFilling:
                 started.append(gang)
                 heapq.heappop(self.tenants[name].lines[demand])
                 self._count(job, +1, view)
-            heapq.heappush(ranked, self._ranked(name, hopeless, view))
+            heapq.heappush(ranked, self._ranked(name, hopeless))
         return started
 
-    def _ranked(self, name: str, hopeless: Set[Demand], view: ClusterView) -> tuple[float, int, str]:
+    def _ranked(self, name: str, hopeless: Set[Demand]) -> tuple[float, int, str]:
         """A tenant's dominant share and its next job; jobs without a tenant stand for themselves."""
         tenant = self.tenants[name]
         job = tenant.first(hopeless)
-        share = tenant.dominant_share(view.pool.machines) if name and job is not None else 0.0
+        share = tenant.dominant_share(self.whole) if name and job is not None and self.whole else 0.0
         return share, NOBODY if job is None else job, name
 
     def _queue(self, job: int, view: ClusterView) -> None:

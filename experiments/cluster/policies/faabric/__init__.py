@@ -128,7 +128,7 @@ class _Planner:
         self._check(now, changed=bool(view.ended or view.stopped))
         for job in now.frozen:
             heapq.heappush(self.queue, job)
-        changed = tuple(gang for job, gang in now.gangs.items() if view.running.get(job) != gang)
+        changed = tuple(gang for job, gang in now.gangs.items() if view.running.get(job) is not gang)
         return Allocation(changed, tuple(now.frozen), wake_at=self.check_at)
 
     def _start(self, now: _Round) -> None:
@@ -150,7 +150,7 @@ class _Planner:
         demand = now.view.jobs.demand(job)
         if not _moves(demand):
             return now.pool.place(job, demand, "pack")
-        if not now.pool.total:
+        if now.pool.total < (1 if self.policy.grows else demand.gpus):
             return None
         hosts = hosts_for(now.pool, demand, {}, self._closed(job, now))
         granules = demand.gpus
@@ -191,7 +191,10 @@ class _Planner:
         demand, gang = now.view.jobs.demand(job), now.gangs[job]
         if not _moves(demand) or self.policy.variant == SPOT:
             return False
-        own, pool = now.own(job), now.without(job)
+        own = now.own(job)
+        if not self._could_be_better(own, now.pool):
+            return False
+        pool = now.without(job)
         order: Order = scale if self.policy.first == OWN_HOSTS else freest
         if self.policy.variant == COMPACT:
             order = fullest
@@ -201,6 +204,12 @@ class _Planner:
             return False
         now.give(gang_on(job, spread, _part(demand, gang.size), pool, gang.devices))
         return True
+
+    def _could_be_better(self, own: Spread, pool: Pool) -> bool:
+        """Whether an app is on several hosts, or, for ``compact``, alone on one."""
+        if self.policy.variant != COMPACT:
+            return len(own) > 1
+        return any(pool.capacity[node] - pool.free[node] == count for node, count in own.items())
 
     def _is_better(self, spread: Spread, own: Spread, pool: Pool) -> bool:
         if self.policy.variant == COMPACT:

@@ -46,18 +46,11 @@ def fullest(host: Host) -> tuple[int, ...]:
 
 
 def hosts_for(pool: Pool, demand: Demand, own: Spread, but: Collection[int] = ()) -> list[Host]:
-    """All nodes ``but`` some; of equal ones the last name comes first."""
+    """All nodes with room ``but`` some; of equal ones the last name comes first."""
     rows = [
-        Host(
-            node,
-            pool.machines[node].name,
-            slots,
-            pool.room(node, demand),
-            slots - pool.free[node],
-            own.get(node, 0),
-        )
-        for node, slots in enumerate(pool.capacity)
-        if slots and node not in but
+        Host(node, pool.machines[node].name, slots, room, slots - free, own.get(node, 0))
+        for node, (slots, free) in enumerate(zip(pool.capacity, pool.free, strict=True))
+        if free and node not in but and (room := pool.room(node, demand))
     ]
     return sorted(rows, key=lambda host: host.name, reverse=True)
 

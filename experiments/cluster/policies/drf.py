@@ -17,7 +17,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Iterable, Set
+from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
@@ -80,6 +80,10 @@ class Tenant:
     def queue(self, job: int, demand: Demand) -> None:
         heapq.heappush(self.lines.setdefault(demand, []), job)
 
+    def leave(self, job: int, demand: Demand) -> None:
+        self.lines[demand].remove(job)
+        heapq.heapify(self.lines[demand])
+
     def first(self, hopeless: Set[Demand]) -> int | None:
         """The first of its waiting jobs that does not ask for what is ``hopeless``."""
         heads = (line[0] for demand, line in self.lines.items() if line and demand not in hopeless)
@@ -121,22 +125,20 @@ class _ProgressiveFilling:
     def _begin_anew(self, view: ClusterView) -> Allocation:
         """Fill the cluster as if nothing ran, and keep what runs and is among it where it is."""
         pool = view.pool.copy()
-        for gang in view.running.values():
+        for job, gang in view.running.items():
             pool.give_back(gang)
-        self._note((), (*view.running, *view.waiting), view)
-        filled = self._fill(pool, view)
-        decision = self.policy.run_only({gang.job: None for gang in filled}, view)
-        runs = {*view.running, *(gang.job for gang in decision.start)} - {*decision.preempt}
-        self._note(runs, [job for job in (*view.running, *view.waiting) if job not in runs], view)
-        return decision
-
-    def _note(self, running: Iterable[int], waiting: Iterable[int], view: ClusterView) -> None:
-        """Forget all, and know of these."""
-        self.tenants = {}
-        for job in running:
-            self._count(job, +1, view)
-        for job in waiting:
+            self._count(job, -1, view)
             self._queue(job, view)
+        filled = {gang.job: None for gang in self._fill(pool, view)}
+        decision = self.policy.run_only(filled, view)
+        runs = {*view.running, *(gang.job for gang in decision.start)} - {*decision.preempt}
+        for job in filled.keys() - runs:
+            self._count(job, -1, view)
+            self._queue(job, view)
+        for job in runs - filled.keys():
+            self._count(job, +1, view)
+            self._tenant(job, view).leave(job, view.jobs.demand(job))
+        return decision
 
     def _fill(self, pool: Pool, view: ClusterView) -> list[Gang]:
         """Give jobs what is free, one at a time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.cluster.interface import ClusterPlan, Machine, Machines
-from experiments.cluster.simulator import simulate
+from experiments.cluster.interface import Allocation, ClusterPlan, ClusterView, Machine, Machines
+from experiments.cluster.policies.drf import Claim
+from experiments.cluster.simulator import ClusterSimulation, simulate
 from experiments.core import registry
 from experiments.workloads.jobs import JobTrace
 from tests.experiments.cluster.traces import faults, jobs
@@ -160,3 +162,40 @@ def test_asking_for_something_else_than_is_needed_gains_nothing(tasks: list[Task
 
 def test_a_tenant_alone_has_everything() -> None:
     assert given_to([(1.0, 2.0)]) == [50]
+
+
+rows = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 8), st.integers(1, 40)), min_size=1, max_size=25)
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=rows, seed=st.integers(0, 99), placement=st.sampled_from(["count", "pack", "consolidate"]))
+def test_books_agree_with_what_runs_and_waits(
+    rows: list[tuple[int, int, int]], seed: int, placement: str
+) -> None:
+    """With rounds, nodes that fail and placements that may refuse: nobody is counted twice or forgotten."""
+    rng = np.random.default_rng(seed)
+    trace = jobs(*sorted(rows))
+    trace = replace(trace, tenant=tuple(rng.choice(["A", "B", "C", ""], len(rows)).tolist()))
+    knobs = {"round_length": 7.0, "placement": placement, "node_mtbf": 300.0, "node_repair": 20.0}
+    policy = registry.create("cluster", "drf", knobs)
+    simulation = ClusterSimulation(trace, Machines.of_sizes([3, 2, 3]), policy, seed=seed)  # type: ignore[arg-type]
+    simulation.decider = Checking(simulation.decider)
+    assert faults(simulation.run(), trace, simulation.machines) == []
+
+
+class Checking:
+    """Asks a decider, and compares its books with the view once the decision is carried out."""
+
+    def __init__(self, decider: Any) -> None:
+        self.decider = decider
+
+    def allocate(self, view: ClusterView) -> Allocation:
+        decision: Allocation = self.decider.allocate(view)
+        runs = {*view.running, *(gang.job for gang in decision.start)} - {*decision.preempt}
+        waits = {*view.running, *view.waiting} - runs
+        for name, tenant in self.decider.tenants.items():
+            held = Counter(Claim(view.jobs.demand(job), 1.0) for job in runs if view.jobs.tenant[job] == name)
+            assert tenant.held == held
+            lines = sorted(job for line in tenant.lines.values() for job in line)
+            assert lines == sorted(job for job in waits if view.jobs.tenant[job] == name)
+        return decision

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.cluster.interface import ClusterPlan, Demand, Gang, Machine, Machines, Pool
-from experiments.cluster.policies.faabric.hosts import fill, gang_on, hosts_for, links, new, scale
+from experiments.cluster.policies.faabric.hosts import fill, freest, gang_on, hosts_for, links, new, scale
 from experiments.cluster.simulator import figures, simulate
 from experiments.core import registry
 from experiments.workloads.jobs import JobTrace
@@ -90,6 +90,64 @@ class TestOrders:
         starts = {one.gang.job: one.start for one in planned(trace, machines, threads=True).executions}
         assert starts[2] == 50
         assert {one.gang.job: one.start for one in planned(trace, machines).executions}[2] == 1
+
+
+#: Slots, slots in use, and the app's granules by host, with those that it should have; as the release is
+#: tested. ``None``: it stays.
+RELEASED: dict[str, tuple[dict[str, int], dict[str, int], dict[str, int], dict[str, int] | None]] = {
+    "one host": ({"foo": 4}, {"foo": 2}, {"foo": 2}, None),
+    "nowhere better": ({"foo": 4, "bar": 2}, {"foo": 4, "bar": 1}, {"foo": 4, "bar": 1}, None),
+    "all on one": ({"foo": 4, "bar": 2}, {"foo": 2, "bar": 2}, {"foo": 2, "bar": 2}, {"foo": 4}),
+    "tie: free slots": ({"foo": 4, "bar": 5}, {"foo": 2, "bar": 2}, {"foo": 2, "bar": 2}, {"bar": 4}),
+    "tie: all slots": ({"foo": 4, "bar": 5}, {"foo": 2, "bar": 3}, {"foo": 2, "bar": 2}, {"bar": 4}),
+    "tie: name": ({"foo": 4, "bar": 4}, {"foo": 2, "bar": 2}, {"foo": 2, "bar": 2}, {"foo": 4}),
+    "where it has most": (
+        {"foo": 3, "bar": 2, "baz": 1},
+        {"foo": 2, "bar": 1, "baz": 1},
+        {"foo": 2, "bar": 1, "baz": 1},
+        {"foo": 3, "bar": 1},
+    ),
+    "where there is most": (
+        {"foo": 3, "bar": 5, "baz": 1},
+        {"foo": 2, "bar": 1, "baz": 1},
+        {"foo": 2, "bar": 1, "baz": 1},
+        {"bar": 4},
+    ),
+    "fewer hosts": (
+        {"foo": 3, "bar": 5, "baz": 1},
+        {"foo": 1, "bar": 1, "baz": 1},
+        {"foo": 1, "bar": 1, "baz": 1},
+        {"bar": 3},
+    ),
+    "fewer pairs": ({"foo": 4, "bar": 4}, {"foo": 3, "bar": 3}, {"foo": 3, "bar": 3}, {"foo": 4, "bar": 2}),
+    "fewer of four": (
+        {"foo": 2, "bar": 2, "baz": 1, "bat": 1},
+        {"foo": 1, "bar": 1, "baz": 1, "bat": 1},
+        {"foo": 1, "bar": 1, "baz": 1, "bat": 1},
+        {"foo": 2, "bar": 2},
+    ),
+    "other hosts": (
+        {"foo": 4, "bar": 4, "baz": 4},
+        {"foo": 4, "bar": 4},
+        {"foo": 2, "bar": 2},
+        {"baz": 4},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RELEASED)
+def test_the_freest_first_as_the_release_decides(case: str) -> None:
+    slots, used, app, expected = RELEASED[case]
+    machines, names = cluster(**slots), list(slots)
+    own = {names.index(name): count for name, count in app.items()}
+    pool = Pool(machines)
+    others = {names.index(name): count - app.get(name, 0) for name, count in used.items()}
+    if any(others.values()):
+        pool.take(gang_on(9, others, Demand(sum(others.values())), pool))
+    found = fill(hosts_for(pool, Demand(sum(own.values())), own), freest, sum(own.values()))
+    assert found is not None
+    stays_there = links(found) >= links(own)
+    assert (None if stays_there else {names[node]: count for node, count in found.items()}) == expected
 
 
 class TestVariants:

@@ -226,4 +226,5 @@ def test_whole_gpus_give_the_figures_of_the_authors_simulator(
     """It was run on this trace, on one node as it is shipped; both are exact."""
     trace, machines = whole_gpus(), Machines([Machine("one", 60, cpus=1393.0)])
     found = figures(planned(trace, machines, name, order=order), trace, machines)
-    assert (found["avg_jct"], found["avg_waiting_time"]) == (pytest.approx(time), pytest.approx(wait))
+    assert found["avg_jct"] == pytest.approx(time)
+    assert found["avg_waiting_time"] == pytest.approx(wait)

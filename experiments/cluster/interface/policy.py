@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 from experiments.cluster.interface.allocation import NOTHING, Allocation, Gang
 from experiments.cluster.interface.division import Divider
+from experiments.cluster.interface.jobs import Demand
 from experiments.cluster.interface.placement import PLACEMENTS
 from experiments.cluster.interface.pool import SLACK, Pool
 from experiments.cluster.interface.view import ClusterView
@@ -114,6 +115,10 @@ class ClusterPolicy(Policy):
     @property
     def round_seconds(self) -> float | None:
         return None
+
+    def insists_on(self, demand: Demand) -> Demand:
+        """What of a job's demand has to be there; a wish that it may do without is left out."""
+        return demand
 
     def placement_of(self, job: int, view: ClusterView) -> str:
         """The rule of ``PLACEMENTS`` by which ``fill`` finds devices for a job."""

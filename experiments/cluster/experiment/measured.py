@@ -16,8 +16,9 @@ import numpy as np
 
 from experiments.cluster.experiment.document import plan_json
 from experiments.cluster.experiment.knowledge import columns_of_formats, refuse_unknown
-from experiments.cluster.interface import ClusterPolicy, Machines, violations
+from experiments.cluster.interface import ClusterPolicy, Machines, Performance, violations
 from experiments.cluster.interface.policy import OWN
+from experiments.cluster.planning.performance import TableSpeed
 from experiments.cluster.simulator import curves, figures, find_oversized, simulate
 from experiments.core import registry
 from experiments.core.errors import BadInput
@@ -26,6 +27,7 @@ from experiments.core.spec import Result, RunSpec
 from experiments.hardware.local import this_host
 from experiments.sources import Loaded, jobs_of
 from experiments.workloads.jobs import JobTrace
+from experiments.workloads.profiles.throughput_table import ThroughputTables
 
 #: A run in real time ends before its trial's time is up; longer traces are cut by a window or a limit.
 MOST_SECONDS = 3600.0
@@ -75,7 +77,7 @@ def measure_on(
     """Simulate the run by what ``host`` was calibrated to, then let it happen."""
     live, slots, machines = host.live, host.slots, host.slots.machines()
     jobs = live.training_jobs(trace, lambda model, gpus: host.calibration.step_seconds[model, gpus])
-    speed = live.MeasuredSpeed(jobs, host.calibration)
+    speed = _speed(host, jobs, policy, machines)
     refuse_unknown(policy, jobs.trace, speed, columns_of_formats())
     predicted = simulate(jobs.trace, machines, _with_costs(policy, host.calibration), speed, spec.seed)
     expected = figures(predicted, jobs.trace, machines)
@@ -95,7 +97,12 @@ def measure_on(
             "mode": "measured",
             "hardware": this_host().to_json(),
             "cluster": {"nodes": len(machines), "devices": machines.devices},
-            "performance": {"model": speed.name, "unit": speed.unit, **speed.describe()},
+            "performance": {
+                "model": speed.name,
+                "unit": speed.unit,
+                **speed.describe(),
+                **host.calibration.describe(),
+            },
             "predicted": {name: expected[name] for name in seen if name in expected},
             "engine": {"rules": policy.rules, **plan.facts},
             "trace": {
@@ -107,6 +114,21 @@ def measure_on(
             },
         },
     )
+
+
+def _speed(host: LiveHost, jobs: Any, policy: ClusterPolicy, machines: Machines) -> Performance:
+    """What the calibration says of the jobs' speeds: as a table where the policy asks for one."""
+    if TableSpeed.name not in policy.models:
+        made: Performance = host.live.MeasuredSpeed(jobs, host.calibration)
+        return made
+    timed = sorted(host.calibration.step_seconds.items())
+    rows = {
+        model: {0: tuple((size, 1 / took) for (name, size), took in timed if name == model)}
+        for model in jobs.models
+    }
+    traits = {"iterations": np.array(jobs.steps, np.float64)}
+    trace = replace(jobs.trace, model=jobs.models, traits=traits)
+    return TableSpeed(trace, machines, ThroughputTables("this host", rows))
 
 
 def _refuse_untimed(trace: JobTrace) -> None:

@@ -157,11 +157,11 @@ class LiveCluster:
         if what == "begun":
             stay.begin(self.now, step)
         elif what == "step":
-            stay.step = step
+            stay.tell(self.now, step)
         elif what == "saved":
             stay.keep(self.now, step)
         elif what == "paused":
-            stay.step = step
+            stay.tell(self.now, step)
             self.paused[job] = (stay.gang, process)
             self._end(job, PREEMPTED)
         elif what in ("done", "stopped"):
@@ -235,7 +235,8 @@ class LiveCluster:
             attained.done[job], attained.started[job] = float(stay.step), stay.start
             begun = math.isfinite(stay.begun)
             attained.progress[job] = self.view.now if begun else math.inf
-            attained.speed[job] = self.performance.rate(job, stay.gang).speed if begun else 0.0
+            expected = self.performance.rate(job, stay.gang).speed if begun else 0.0
+            attained.speed[job] = stay.speed() or expected
 
     def _next_decision(self, asked: float | None, length: float | None) -> float:
         """The policy's wake-up or the end of the round."""
@@ -246,21 +247,46 @@ class LiveCluster:
         return min(times, default=math.inf)
 
     def _carry_out(self, decision: Allocation) -> None:
-        moving = {gang.job for gang in decision.start if gang.job in self.stays}
+        stopping = {*decision.preempt, *decision.suspend}
+        staying = {g.job for g in decision.start if g.job not in stopping and self._stays_put(g)}
+        moving = {gang.job for gang in decision.start if gang.job in self.stays} - staying
         for jobs, word in (((*decision.preempt, *moving), STOP), (decision.suspend, PAUSE)):
             for job in jobs:
                 if job in self.stays:
                     self.stays[job].ordered, self.stays[job].moves = word, job in moving
                     self.stays[job].process.tell(word)
-        ordered = {*decision.preempt, *decision.suspend, *moving}
-        self._await(ordered)
-        for gang in decision.start:
-            if gang.job not in self.ended:
+        self._await({*stopping, *moving})
+        for gang in sorted(decision.start, key=lambda gang: gang.job not in staying):
+            if gang.job in self.stays:
+                self._call_anew(gang)
+            elif gang.job not in self.ended:
                 self._start(gang)
         for job, reason in decision.reject:
             del self.view.waiting[job]
             self.rejected[job] = reason
             self.unfinished -= 1
+
+    def _stays_put(self, gang: Gang) -> bool:
+        """Whether only the share of its devices changes, which stops nothing."""
+        stay = self.stays.get(gang.job)
+        return stay is not None and stay.gang.devices == gang.devices and math.isfinite(stay.begun)
+
+    def _call_anew(self, gang: Gang) -> None:
+        """Another share of the same devices: another record, the same processes."""
+        old, view, now = self.stays[gang.job], self.view, self.now
+        self.log.append(old.ended(now, MOVED, 0.0))
+        view.pool.give_back(old.gang)
+        view.pool.take(gang)
+        view.running[gang.job] = gang
+        attained, held = view.attained, now - old.start
+        attained.done[gang.job] = float(old.step)
+        attained.seconds[gang.job] += held
+        attained.service[gang.job] += held * old.gang.size * old.gang.share
+        attained.executions[gang.job] += 1
+        new = Stay(gang, old.process, now, old.step, old.step, old.kept)
+        new.begin(now, old.step)
+        new.kept, new.kept_at = old.kept, old.kept_at
+        self.stays[gang.job] = new
 
     def _await(self, jobs: set[int]) -> None:
         until = time.monotonic() + PATIENCE

@@ -47,7 +47,7 @@ class ClusterPolicy(Policy):
     """
 
     family: ClassVar[str] = "cluster"
-    workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {"simulated": ("jobs",)}
+    workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {"simulated": ("jobs",), "measured": ("jobs",)}
     sees: ClassVar[frozenset[str]] = frozenset()
     needs: ClassVar[frozenset[str]] = frozenset()
     models: ClassVar[tuple[str, ...]] = ()
@@ -95,6 +95,9 @@ class ClusterPolicy(Policy):
     oversized: str = knob(
         REFUSE, "jobs that can never fit: refuse the run, or drop and count them", choices=(REFUSE, DROP)
     )
+    slots: int | None = knob(
+        None, "cores or GPUs of this host that a measured run may use; empty: all", low=1, high=1024
+    )
 
     @classmethod
     def lacks(cls, told: Mapping[str, Any]) -> str:
@@ -104,7 +107,8 @@ class ClusterPolicy(Policy):
             return f"needs {' and '.join(columns)} of each job, which the trace does not tell"
         if cls.single_gpu and told["several_gpus"]:
             return "knows jobs of one GPU alone"
-        if cls.models and not told["speeds"]:
+        speeds = told["speeds"]  # summaries of older revisions say no more than whether there are any
+        if cls.models and not (speeds is True or speeds in cls.models):
             return f"needs a side file that tells how fast jobs run ({' or '.join(cls.models)})"
         return ""
 

@@ -86,21 +86,30 @@ def jobs_of_tables(
         memory=rows.planned("plan_mem") * GB,
         tags=tags,
     )
-    ran = "instances" if instances is not None else "tasks"
-    assumed = [
-        UNITS,
-        f"a job runs from the first start to the last end of its {ran} with GPUs, all of them at once",
-        *(
-            []
-            if jobs
-            else ["no table of jobs: a job is submitted when its first task is launched, by nobody known"]
-        ),
-        *(["the user is the tenant"] if jobs else []),
-        *([] if groups else ["no table of group tags: no groups, and no wishes for a type of GPU"]),
-    ]
+    assumed = _assumed(rows, jobs, instances, groups)
     if count := int(mixed[kept].sum()):
         assumed.append(f"{count} jobs want unlike parts of GPUs: the largest stands for all of theirs")
     return trace, (*assumed, *tell(left_out))
+
+
+def _assumed(rows: _Tasks, jobs: Table | None, instances: Table | None, groups: Table | None) -> list[str]:
+    """What follows from the tables that are there and those that are not."""
+    ran = "tasks" if instances is None else "instances"
+    found = [
+        UNITS,
+        f"a job runs from the first start to the last end of its {ran} with GPUs, all of them at once",
+    ]
+    if jobs is None:
+        found.append("no table of jobs: a job is submitted when its first task is launched, by nobody known")
+    else:
+        found.append("the user is the tenant")
+        if count := len(set(jobs.columns["job_name"]) - set(rows.jobs)):
+            found.append(f"{count} jobs of the table of jobs have no task, and are left out")
+    if instances is not None and (count := int((_tasks_of(rows, instances) < 0).sum())):
+        found.append(f"{count} instances are of no task of the table of tasks, and count for nothing")
+    if groups is None:
+        found.append("no table of group tags: no groups, and no wishes for a type of GPU")
+    return found
 
 
 def jobs_of_list(table: Table) -> tuple[JobTrace, tuple[str, ...]]:
@@ -167,16 +176,17 @@ def _spans(rows: _Tasks) -> tuple[Floats, Floats]:
 
 def _spans_of_instances(rows: _Tasks, table: Table) -> tuple[Floats, Floats]:
     start, end = _times(table, "instance")
-    keys = zip(rows.table.columns["job_name"], rows.table.columns["task_name"], strict=True)
-    task_of = {key: row for row, key in enumerate(keys)}
-    places = np.array(
-        [
-            task_of.get(key, -1)
-            for key in zip(table.columns["job_name"], table.columns["task_name"], strict=True)
-        ]
-    )
+    places = _tasks_of(rows, table)
     asks = (places >= 0) & (rows.gpus > 0)[places]
     return _extent(rows.job[places], asks, start, end, len(rows.jobs))
+
+
+def _tasks_of(rows: _Tasks, instances: Table) -> Ints:
+    """The row of each instance's task; -1 where the table of tasks lacks it."""
+    keys = zip(rows.table.columns["job_name"], rows.table.columns["task_name"], strict=True)
+    row_of = {key: row for row, key in enumerate(keys)}
+    wanted = zip(instances.columns["job_name"], instances.columns["task_name"], strict=True)
+    return np.array([row_of.get(key, -1) for key in wanted], np.int64)
 
 
 def _extent(job: Ints, asks: Any, start: Floats, end: Floats, count: int) -> tuple[Floats, Floats]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import numpy as np
 
@@ -27,6 +28,8 @@ COLUMNS = ("model", "cpus", "memory", "steps_per_second")
 #: The counts of processors and GB that the rows and columns of Synergy's tables are for.
 SYNERGY_CPUS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 9.0, 12.0, 24.0)
 SYNERGY_MEMORY = tuple(gigabytes * 1e9 for gigabytes in (20.83, 62.5, 125.0, 187.5, 250.0))
+#: Bytes of a model's file, and a number in it.
+MOST_BYTES, MOST = 1 << 20, 1e12
 _CLASS, _SUFFIX = b"(ModelStats)", "_1"
 
 
@@ -95,7 +98,7 @@ def _read_classes(members: Sequence[Member], name: str) -> dict[str, SpeedGrid]:
         if not (member.name.endswith(".py") and member.stem.endswith(_SUFFIX) and _CLASS in member.data):
             continue
         step, table = _class_of(member)
-        speed = np.array(table) / step
+        speed = np.array(table, np.float64) / step
         if speed.shape != (len(SYNERGY_CPUS), len(SYNERGY_MEMORY)) or not (speed > 0).all():
             expected = f"{len(SYNERGY_CPUS)} rows of {len(SYNERGY_MEMORY)} numbers above 0"
             raise BadInput("tput has another shape, or holds 0", member.name, expected)
@@ -107,6 +110,8 @@ def _read_classes(members: Sequence[Member], name: str) -> dict[str, SpeedGrid]:
 
 def _class_of(member: Member) -> tuple[float, list[list[float]]]:
     """``iter_time`` and ``tput`` as their last assignments have them."""
+    if len(member.data) > MOST_BYTES:
+        raise BadInput(f"{len(member.data)} bytes", member.name, f"at most {MOST_BYTES}")
     try:
         tree = ast.parse(member.data)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -121,7 +126,7 @@ def _class_of(member: Member) -> tuple[float, list[list[float]]]:
             except (ValueError, TypeError):
                 continue
     step, table = found.get("iter_time"), found.get("tput")
-    if not isinstance(step, int | float) or not step > 0:
+    if not _is_number(step) or not step > 0:
         raise BadInput(f"iter_time is {step!r:.40}", member.name, "seconds of a step, above 0")
     if not _is_table(table):
         raise BadInput("tput is no table of numbers", member.name, "rows of numbers")
@@ -132,8 +137,12 @@ def _is_table(value: object) -> bool:
     return (
         isinstance(value, list)
         and all(isinstance(row, list) and len(row) == len(value[0]) for row in value)
-        and all(isinstance(cell, int | float) for row in value for cell in row)
+        and all(_is_number(cell) for row in value for cell in row)
     )
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MOST
 
 
 PROFILES = ProfileReader(

@@ -90,6 +90,15 @@ def test_parts_of_gpus_are_packed_and_what_does_not_fit_is_skipped() -> None:
     assert devices[0] == devices[1] != devices[3]
 
 
+def test_load_is_balanced_over_processors_too() -> None:
+    """The second job goes to the node with as many free GPUs and more free processors."""
+    machines = Machines([Machine("a", 4, cpus=16.0), Machine("b", 4, cpus=64.0)])
+    trace = of_groups(jobs((0, 1, 9), (1, 1, 9), (2, 1, 9)), "aaa")
+    trace = replace(trace, traits={**trace.traits, "cpu": np.array([4.0, 4.0, 4.0])})
+    plan = planned(trace, machines, placement="least used")
+    assert [machines.node_of[one.gang.devices[0]] for one in plan.executions] == [0, 1, 1]
+
+
 class TestReserving:
     def test_small_jobs_leave_high_end_gpus_to_a_large_one(self) -> None:
         trace = of_groups(jobs((0, 1, 60), (0, 1, 60), (1, 2, 60)), "aaa")

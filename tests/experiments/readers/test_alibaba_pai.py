@@ -92,6 +92,17 @@ def test_jobs_that_the_table_of_jobs_does_not_have_are_left_out(tmp_path: Path) 
     assert found.reading.value.facts["left out"]["have no time of submission"] == 1
 
 
+def test_rows_that_belong_to_nothing_are_counted(tmp_path: Path) -> None:
+    found = opened(
+        tmp_path,
+        pai_task_table__csv=TASKS,
+        pai_job_table__csv=JOBS + "z,i-z,zoe,Failed,1.0,2.0\n",
+        pai_instance_table__csv=INSTANCES + "z,worker,x9,w9,i-z,Failed,1.0,2.0,m1\n",
+    ).reading
+    assert "1 jobs of the table of jobs have no task, and are left out" in found.assumed
+    assert "1 instances are of no task of the table of tasks, and count for nothing" in found.assumed
+
+
 def test_unlike_parts_in_one_job_are_said(tmp_path: Path) -> None:
     more = TASKS + "b,chief,1.0,Terminated,110.0,211.0,400.0,1.0,25.0,T4\n"
     found = opened(tmp_path, pai_task_table=more).reading

@@ -7,7 +7,7 @@ racks twice. Idle is the part of the nodes it uses that nobody has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -75,13 +75,8 @@ class Rooms:
 
     def best_fit(self, want: Want) -> Devices | None:
         """The devices of least score, the lowest numbers of equal ones; ``None`` where there are none."""
-        offers = {node: found for node in range(len(self.machines)) if (found := self._offer(node, want))}
-        tried = (self._fill(nodes, offers, want.gpus) for nodes in self._sets(offers, want.gpus))
-        return min(
-            (found for found in tried if found),
-            key=lambda found: (self.score(found, want), found),
-            default=None,
-        )
+        found = list(self._on_one_node(want)) or list(self._on_several(want))
+        return min(found, key=lambda devices: (self.score(devices, want), devices), default=None)
 
     def score(self, devices: Devices, want: Want) -> float:
         """What it costs to put a job on devices that are free."""
@@ -122,24 +117,31 @@ class Rooms:
             most = min(most, int(min(1e9, self.memory[node] / want.memory + SLACK)))
         return sorted(fits, key=lambda device: (self.free[device], device))[:most]
 
-    def _sets(self, offers: dict[int, Sequence[int]], gpus: int) -> Iterator[Sequence[int]]:
-        """Sets of nodes to look at: each that holds a job alone; else each with its rack's, then others."""
-        alone = [(node,) for node, devices in offers.items() if len(devices) >= gpus]
-        if alone:
-            yield from alone
+    def _on_one_node(self, want: Want) -> Iterator[Devices]:
+        """Devices of each node that holds a job alone; of nodes in the same state those of the first."""
+        seen = set[Hashable]()
+        for node, first in enumerate(self.machines.first):
+            free = tuple(self.free[first : first + self.machines.sizes[node]])
+            state = (free, self.machines[node].device, self.cpus[node], self.memory[node])
+            if state in seen or not self.working[node]:
+                continue
+            seen.add(state)
+            offer = self._offer(node, want)
+            if len(offer) >= want.gpus:
+                yield tuple(sorted(offer[: want.gpus]))
+
+    def _on_several(self, want: Want) -> Iterator[Devices]:
+        """Devices of each node with those of its rack, then others, each time by what they offer."""
+        offers = {node: found for node in range(len(self.machines)) if (found := self._offer(node, want))}
+        if sum(map(len, offers.values())) < want.gpus:
             return
         order = sorted(offers, key=lambda node: (-len(offers[node]), node))
         for first in order:
-            rack = self.machines[first].rack
+            rack, taken = self.machines[first].rack, list[int]()
             near = [node for node in order if self.machines[node].rack == rack and node != first]
             far = [node for node in order if self.machines[node].rack != rack]
-            yield (first, *near, *far)
-
-    @staticmethod
-    def _fill(nodes: Sequence[int], offers: dict[int, Sequence[int]], gpus: int) -> Devices | None:
-        taken: list[int] = []
-        for node in nodes:
-            taken += offers[node][: gpus - len(taken)]
-            if len(taken) == gpus:
-                return tuple(sorted(taken))
-        return None
+            for node in (first, *near, *far):
+                taken += offers[node][: want.gpus - len(taken)]
+                if len(taken) == want.gpus:
+                    break
+            yield tuple(sorted(taken))

@@ -10,17 +10,16 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from experiments.cluster import live
 from experiments.cluster.experiment.document import plan_json
 from experiments.cluster.experiment.knowledge import columns_of_formats, refuse_unknown
 from experiments.cluster.interface import ClusterPolicy, Machines, Performance, violations
 from experiments.cluster.interface.policy import OWN
 from experiments.cluster.planning.performance import TableSpeed
 from experiments.cluster.simulator import curves, figures, find_oversized, simulate
-from experiments.core import registry
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
@@ -35,11 +34,10 @@ MOST_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class LiveHost:
-    """The live runner, the slots of this host, and what a calibration found of them."""
+    """The slots of this host, and what a calibration found of them."""
 
-    live: Any
-    slots: Any
-    calibration: Any
+    slots: live.Slots
+    calibration: live.Calibration
 
 
 def measure(spec: RunSpec, policy: ClusterPolicy, progress: Progress) -> Result:
@@ -57,12 +55,11 @@ def calibrated(
     if policy.rules != OWN:
         raise BadInput(f"rules {policy.rules}", "knobs.rules", f"{OWN}: a measured run has no other engine")
     _refuse_untimed(trace)
-    live = registry.load_module("cluster", "live")
     slots = live.slots_here(policy.slots)
     machines = slots.machines()
     find_oversized(trace, machines, policy)
-    wanted = _sizes(live, trace, machines, policy)
-    return LiveHost(live, slots, live.calibrate(wanted, slots, folder, seed, progress))
+    wanted = _sizes(trace, machines, policy)
+    return LiveHost(slots, live.calibrate(wanted, slots, folder, seed, progress))
 
 
 def measure_on(
@@ -75,7 +72,7 @@ def measure_on(
     progress: Progress,
 ) -> Result:
     """Simulate the run by what ``host`` was calibrated to, then let it happen."""
-    live, slots, machines = host.live, host.slots, host.slots.machines()
+    slots, machines = host.slots, host.slots.machines()
     jobs = live.training_jobs(trace, lambda model, gpus: host.calibration.step_seconds[model, gpus])
     speed = _speed(host, jobs, policy, machines)
     refuse_unknown(policy, jobs.trace, speed, columns_of_formats())
@@ -116,11 +113,10 @@ def measure_on(
     )
 
 
-def _speed(host: LiveHost, jobs: Any, policy: ClusterPolicy, machines: Machines) -> Performance:
+def _speed(host: LiveHost, jobs: live.TrainingJobs, policy: ClusterPolicy, machines: Machines) -> Performance:
     """What the calibration says of the jobs' speeds: as a table where the policy asks for one."""
     if TableSpeed.name not in policy.models:
-        made: Performance = host.live.MeasuredSpeed(jobs, host.calibration)
-        return made
+        return live.MeasuredSpeed(jobs, host.calibration)
     timed = sorted(host.calibration.step_seconds.items())
     rows = {
         model: {0: tuple((size, 1 / took) for (name, size), took in timed if name == model)}
@@ -139,7 +135,7 @@ def _refuse_untimed(trace: JobTrace) -> None:
         raise BadInput(what, trace.name, "service seconds, or iterations (steps)")
 
 
-def _sizes(live: Any, trace: JobTrace, machines: Machines, policy: ClusterPolicy) -> set[tuple[str, int]]:
+def _sizes(trace: JobTrace, machines: Machines, policy: ClusterPolicy) -> set[tuple[str, int]]:
     """The models of the trace on the numbers of slots that their jobs may get."""
     models = live.models_of(trace)
     wanted = {
@@ -150,7 +146,7 @@ def _sizes(live: Any, trace: JobTrace, machines: Machines, policy: ClusterPolicy
     return wanted | {(model, size) for model, _ in wanted for size in range(1, machines.devices + 1)}
 
 
-def _with_costs(policy: ClusterPolicy, calibration: Any) -> ClusterPolicy:
+def _with_costs(policy: ClusterPolicy, calibration: live.Calibration) -> ClusterPolicy:
     """The policy with what starts and checkpoints take here; the next job waits for both."""
     again = calibration.start + calibration.save
     return replace(policy, start_cost=calibration.start, restart_cost=again)

@@ -36,8 +36,10 @@ class StepsOfRelease(KnownWork):
     """Steps left and seconds of a step as in Pollux' simulator.
 
     Steps are those of the validated curves from this epoch to the last, one where it is in its last; one
-    device alone always accumulates.
+    device alone always accumulates, and nodes are taken to have four devices.
     """
+
+    NODE = 4
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, float, int], Levels] = {}
@@ -64,7 +66,9 @@ class StepsOfRelease(KnownWork):
         parts = split(batch, gpus, limits)
         if gpus == 1 and not parts.accumulations:
             parts = bounded(int(batch), gpus, 1, limits)
-        step, sync = model.application(job).steps.time(model.consolidated(gpus), parts.each)
+        whole, rest = divmod(gpus, self.NODE)
+        placement = (*[self.NODE] * whole, *([rest] if rest else []))
+        step, sync = model.application(job).steps.time(placement, parts.each)
         return step + (step - sync) * parts.accumulations
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.interpolate import LinearNDInterpolator
 
 from experiments.cluster.interface import Gang, Machines
 from experiments.cluster.planning.performance import GoodputSpeed, performance_of, timed_by
 from experiments.cluster.planning.performance.goodput import BatchLimits, gain, split
+from experiments.cluster.planning.performance.goodput.step_times import MeasuredSteps
 from experiments.cluster.simulator import simulate
 from experiments.cluster.simulator.releases import engine_of
 from experiments.core import registry
@@ -160,3 +162,17 @@ def test_what_the_release_says_of_single_applications_holds_under_its_rules_alon
     assert model.limits(0) == BatchLimits(8, 512, 4, 16)
     assert model.limited({"yolov3": {"most_each": 8}}).limits(0).most_each == 8
     assert model.limits(0).most_each == 16
+
+
+def test_interpolation_is_that_of_scipy(shared_data: Path) -> None:
+    """Weights are worked out here and handed to it: the same numbers as without that."""
+    run_of = open_profiles(shared_data / "cluster/pollux/traces").applications["imagenet"]
+    steps = MeasuredSteps(run_of)
+    points, values = steps._points
+    expected = LinearNDInterpolator(points, values)
+    for gpus in range(5, 60, 4):
+        for each in (20, 50, 111, 200):
+            nodes = -(-gpus // 4)
+            found = steps.time((*[4] * (nodes - 1), gpus - 4 * (nodes - 1)), each)
+            if nodes > 4:
+                assert found == pytest.approx(tuple(expected([nodes, gpus, each])[0]), rel=1e-9)

@@ -122,13 +122,14 @@ class Samples:
 
 
 def fit(measured: Sequence[Measurement]) -> StepModel:
-    """Fit the parameters to all that a job has measured, by bounded quasi-Newton steps."""
+    """Fit the parameters to all that a job has measured, by bounded truncated Newton steps."""
     from scipy.optimize import minimize  # scipy takes a while
 
     samples = Samples(measured)
     begin, least, most = samples.bounds()
     bounds = list(zip(least.tolist(), most.tolist(), strict=True))
-    found = minimize(samples.error, begin, jac=True, bounds=bounds, method="L-BFGS-B").x
+    # The release's L-BFGS-B calls BLAS for seven numbers, whose threads then wait at full speed for more.
+    found = minimize(samples.error, begin, jac=True, bounds=bounds, method="TNC").x
     if not samples.several.any():  # several nodes are no better than one
         found[NETWORK] = max(found[NETWORK], 1.1 * found[LOCAL])
         found[NETWORK_EACH] = max(found[NETWORK_EACH], 1.1 * found[LOCAL_EACH])

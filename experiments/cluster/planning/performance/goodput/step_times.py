@@ -19,6 +19,8 @@ from experiments.workloads.profiles.training_runs import StepTimes, TrainingRun
 from experiments.workloads.step import Floats
 
 Placement = tuple[int, ...]
+#: A tetrahedron of less than this part of the largest one's volume has none.
+FLAT = 1e-12
 
 
 class MeasuredSteps:
@@ -49,7 +51,7 @@ class MeasuredSteps:
         nodes = min(len(placement), self._most_nodes)
         where = np.array([nodes, sum(placement), each], np.float64)
         points, values = self._points
-        found = self._interpolator(where)[0] if self._interpolator is not None else np.full(2, np.nan)
+        found = np.full(2, np.nan) if self._interpolator is None else self._interpolator(where)[0]
         if np.isnan(found).any():
             found = values[_nearest(points, where)]
         return float(found[0]), float(found[1])
@@ -75,13 +77,26 @@ class MeasuredSteps:
     def _interpolator(self) -> Callable[[Floats], Floats] | None:
         """``None`` where measurements lie in one plane."""
         from scipy.interpolate import LinearNDInterpolator  # scipy takes a while
-        from scipy.spatial import QhullError
+        from scipy.spatial import Delaunay, QhullError
 
+        points, values = self._points
         try:
-            found: Callable[[Floats], Floats] = LinearNDInterpolator(*self._points)
+            triangulation = Delaunay(points)
         except (QhullError, ValueError):
             return None
+        # Else scipy computes it by LAPACK, whose threads take seconds for it where cores are shared.
+        triangulation._transform = _barycentric(points[triangulation.simplices])  # type: ignore[attr-defined]
+        found: Callable[[Floats], Floats] = LinearNDInterpolator(triangulation, values)
         return found
+
+
+def _barycentric(corners: Floats) -> Floats:
+    """From places to weights of each tetrahedron's corners, as ``Delaunay.transform``; NaN of flat ones."""
+    first, second, third = (corners[:, place] - corners[:, 3] for place in range(3))
+    normals = np.stack((np.cross(second, third), np.cross(third, first), np.cross(first, second)), axis=1)
+    volume = (first * normals[:, 0]).sum(axis=1)
+    volume[np.abs(volume) <= FLAT * np.abs(volume).max()] = np.nan
+    return np.concatenate((normals / volume[:, None, None], corners[:, 3:]), axis=1)
 
 
 def _from_smallest(placement: Placement) -> Placement:

@@ -28,7 +28,7 @@ from webapp.artifacts.models import Artifact, Upload
 from webapp.artifacts.profile import page as profile_page
 from webapp.artifacts.samples import SAMPLES
 from webapp.artifacts.tables import ArtifactTable
-from webapp.artifacts.workloads import jobs, requests
+from webapp.artifacts.workloads import job_groups, jobs, requests
 from webapp.compare.listing import asked_export
 from webapp.navigation import project_url
 from webapp.runs.tables import RunTable
@@ -209,6 +209,7 @@ def _page(request: ProjectRequest, found: Artifact, profile: ProfileForm) -> dic
         "profile_page": profile_page.page_of(found, request),
         "has_timeline": found.format in TIMELINES and found.blob is not None,
         "demand": jobs.demand_of(found, request.GET.dict()),
+        "groups": job_groups.groups_of(found),
         "load": requests.load_of(found, request.GET.dict()),
         "parameters": parameters,
         "total_parameters": sum(row.parameters for row in parameters),

@@ -21,8 +21,8 @@ class Unusable(Exception):
 
 def source_of(artifact: Artifact) -> tuple[str, tuple[Path, ...]]:
     """What the command line is given as a workload's source, and the file that goes with it."""
-    if artifact.zoo:
-        return f"zoo:{artifact.zoo}", ()
+    if artifact.fileless:
+        return artifact.fileless, ()
     if artifact.blob is None:
         raise Unusable(f"{artifact.name} has no content")
     path = files.local(artifact.blob)
@@ -30,8 +30,8 @@ def source_of(artifact: Artifact) -> tuple[str, tuple[Path, ...]]:
 
 
 def portable_source(artifact: Artifact) -> str:
-    """The workload in a stored outcome: a zoo name, or a file's name and hash; never a path of this host."""
-    return f"zoo:{artifact.zoo}" if artifact.zoo else f"{artifact.name}@{artifact.blob_id}"
+    """The workload in a stored outcome: its name, or a file's name and hash; never a path of this host."""
+    return artifact.fileless or f"{artifact.name}@{artifact.blob_id}"
 
 
 def named_files(run: Run, options: Mapping[str, Any]) -> dict[str, Artifact]:

@@ -18,12 +18,14 @@ from webapp.artifacts import cards, fit, services, steps, uploads
 from webapp.artifacts.forms import (
     ArtifactFilter,
     BeginUploadForm,
+    GeneratedForm,
     ProfileForm,
     SampleForm,
     TryAllForm,
     UploadForm,
     ZooForm,
 )
+from webapp.artifacts.generated import TRACES, USUAL_DEVICE
 from webapp.artifacts.models import Artifact, Upload
 from webapp.artifacts.profile import page as profile_page
 from webapp.artifacts.samples import SAMPLES
@@ -69,6 +71,7 @@ def upload(request: ProjectRequest) -> HttpResponse:
         "form": form,
         "zoo": ZooForm(),
         "samples": SAMPLES.values(),
+        "drawn": TRACES,
         "cap": settings.UPLOAD_MAX_BYTES,
         "chunk": uploads.CHUNK,
         "unfinished": uploads.unfinished_uploads(request.project, request.user),
@@ -164,6 +167,20 @@ def add_sample(request: ProjectRequest) -> HttpResponse:
     sample = SAMPLES[form.cleaned_data["sample"]]
     made = services.add_sample(request.project, request.user, sample.file_name, sample.content())
     return redirect(project_url(request.project, "artifacts:artifact", artifact=made.pk))
+
+
+@require_POST
+@in_project()
+def add_generated(request: ProjectRequest) -> HttpResponse:
+    """A trace that runs draw from their seeds; the page of a new experiment goes on with it."""
+    form = GeneratedForm(request.POST)
+    if not form.is_valid():
+        raise Http404("no such trace is drawn")
+    made = services.add_generated(request.project, request.user, form.cleaned_data["trace"])
+    if "family" not in request.POST:
+        return redirect(project_url(request.project, "artifacts:artifact", artifact=made.pk))
+    asked = {"artifact": made.pk, "family": "cluster", "cluster_device": USUAL_DEVICE}
+    return redirect(f"{project_url(request.project, 'runs:new')}?{urlencode(asked)}")
 
 
 @require_safe

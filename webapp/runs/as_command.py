@@ -68,10 +68,10 @@ def _artifacts(project: Project, trials: Iterable[Trial]) -> list[Artifact]:
 
 
 def _places(artifacts: Sequence[Artifact]) -> dict[Artifact, str]:
-    """What each is called without the server: a model of the zoo by its name, a file by one of its own."""
+    """What each is called without the server: what has no file by its name, a file by one of its own."""
     names = [PurePath(one.name).name for one in artifacts]
     return {
-        one: f"zoo:{one.zoo}" if one.zoo else f"./{name}" if names.count(name) == 1 else f"./{one.pk}-{name}"
+        one: one.fileless or (f"./{name}" if names.count(name) == 1 else f"./{one.pk}-{name}")
         for one, name in zip(artifacts, names, strict=True)
     }
 

@@ -15,11 +15,12 @@ from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
 from experiments.core.policy import MODES
 from webapp.accounts.models import Project
+from webapp.artifacts import generated
 from webapp.artifacts.models import Artifact
 from webapp.names import NameField
 from webapp.runs import references
 from webapp.runs.choices import read_keys, usable_artifacts
-from webapp.runs.grid import MOST_RUNS, NETWORKED, ON_CLUSTERS, Expansion, Grid, expand
+from webapp.runs.grid import MOST_RUNS, NETWORKED, ON_CLUSTERS, Expansion, Grid, Trial, expand
 from webapp.runs.grid_fields import GridField, QuantitiesField, SeedsField, prefill
 
 OVERRIDE_HELP = {
@@ -223,11 +224,19 @@ class ExperimentForm(forms.Form):
         try:
             for trial in found.trials:
                 known = hardware.resolve(trial.spec["hardware"])
+                self._check_speeds(trial, known)
                 if trial.spec["family"] in NETWORKED:
                     warnings |= dict.fromkeys(known.warnings)
         except BadInput as error:
             self.add_error("devices", str(error))
         self.warnings = tuple(warnings)
+
+    def _check_speeds(self, trial: Trial, known: hardware.Hardware) -> None:
+        """A drawn trace tells how fast its models run on some types of devices alone."""
+        if trial.artifact.source == Artifact.Source.GENERATED and "cluster_device" not in self.errors:
+            lack = generated.lack_of_speeds(trial.spec["workload"]["options"]["extra"], known)
+            if lack:
+                self.add_error("cluster_device", f"{trial.artifact}: {lack}")
 
     def _grid(self, data: Mapping[str, Any]) -> Grid:
         return Grid(

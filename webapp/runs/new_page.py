@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from webapp.accounts.models import Project
+from webapp.artifacts import generated
 from webapp.runs.chips import policy_step
 from webapp.runs.choices import Choices, usable_artifacts
 from webapp.runs.devices import device_choices
@@ -39,6 +40,7 @@ def page_of(project: Project, choices: Choices, form: ExperimentForm) -> dict[st
         "workloads": usable_artifacts(project)[:MOST_WORKLOADS],
         "presets": project.presets.select_related("created_by"),
         "devices": partial(device_choices, form),  # a choice is answered without them
+        "drawn": generated.TRACES,
         "shown": proposal.trials[:SHOWN_IN_PREVIEW],
     }
 

@@ -17,8 +17,9 @@ from experiments.core.reading import refuse_unreadable
 from experiments.core.spec import RunSpec, load_spec
 from experiments.models.catalog import NAMES
 from webapp.accounts.models import Project, User
+from webapp.artifacts import generated
 from webapp.artifacts.models import Artifact
-from webapp.artifacts.services import add_package_file, add_zoo
+from webapp.artifacts.services import add_generated, add_package_file, add_zoo
 from webapp.artifacts.step_options import spell_out_options
 from webapp.runs import references
 from webapp.runs.grid import MOST_RUNS, Trial
@@ -60,6 +61,8 @@ class Submission:
         source = spec.workload.source
         if source.startswith("zoo:"):
             return self._zoo(source.removeprefix("zoo:"))
+        if source in generated.TRACES:
+            return add_generated(self.project, self.user, source)  # type: ignore[arg-type]  # as of the zoo
         if is_package_file(source):
             return add_package_file(self.project, self.user, source)  # type: ignore[arg-type]  # as of the zoo
         return references.require_artifact(self.project, source, "spec.workload.source")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from webapp.artifacts.models import Artifact
-from webapp.runs import references
+from webapp.runs import node_lists, references
 from webapp.runs.models import Run
 from workers import files
 
@@ -58,6 +58,25 @@ def placed_file(artifact: Artifact, work: Path, option: str) -> str:
     if option != "model" or not inputs:
         return source
     link = work / f"{file_name(artifact).removesuffix('.json')[:100]}.json"
+    link.symlink_to(source)
+    return str(link)
+
+
+def node_list_of(run: Run) -> Artifact | None:
+    """The node list that is the run's cluster, checked again like other files."""
+    reference = node_lists.named_list(run.spec.get("hardware"))
+    if reference is None:
+        return None
+    found = references.find_artifact(Artifact.objects.filter(project=run.project), reference)
+    if found is None:
+        raise Unusable(f"hardware: {reference!r:.80} is not an artifact of this project")
+    return found
+
+
+def placed_list(nodes: Artifact, work: Path) -> str:
+    """A node list by the name that its owner gave it, as its complaints call it."""
+    source, _ = source_of(nodes)
+    link = work / f"nodes-{file_name(nodes)[-100:]}"
     link.symlink_to(source)
     return str(link)
 

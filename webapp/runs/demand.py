@@ -111,15 +111,16 @@ def _bytes_of_states(options: Mapping[str, Any]) -> float:
     return float(sum(states.parts.values()))
 
 
-def load_of(trials: Sequence[Trial], hardware: Hardware) -> Load | None:
-    """The demand of the first job trace, at the most arrivals that are asked for; ``None`` without one, or
-    where it is cut.
+def load_of(trials: Sequence[Trial], gpus: int) -> Load | None:
+    """The demand of the first job trace on so many GPUs, at the most arrivals that are asked for.
+
+    ``None`` without one, or where it is cut.
     """
     found = [trial for trial in trials if trial.artifact.kind == "jobs"]
     same = [trial for trial in found if trial.artifact == found[0].artifact]
     wanted = [_wanted(trial) for trial in same]
     known = [gpus for gpus in wanted if gpus]
-    return Load(found[0].artifact, max(known), hardware.device_count) if known else None
+    return Load(found[0].artifact, max(known), gpus) if known else None
 
 
 def _wanted(trial: Trial) -> float | None:

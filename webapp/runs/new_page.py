@@ -15,7 +15,7 @@ from webapp.runs.durations import past_durations
 from webapp.runs.forms import ExperimentForm
 from webapp.runs.models import Run
 from webapp.runs.proposal import Proposal, propose
-from webapp.runs.services import hardware_label
+from webapp.runs.services import label_in
 from webapp.runs.step_fields import describe_models, option_fields, served_models, taken_by_default
 
 SHOWN_IN_PREVIEW = 30
@@ -36,7 +36,7 @@ def page_of(project: Project, choices: Choices, form: ExperimentForm) -> dict[st
         "described": describe_models(choices.artifacts),
         "defaults": taken_by_default(form, choices.artifacts),
         "served": served_models(choices.artifacts),
-        "steps": policy_step(form, choices, past, _find_failed(proposal)),
+        "steps": policy_step(form, choices, past, _find_failed(project, proposal)),
         "workloads": usable_artifacts(project)[:MOST_WORKLOADS],
         "presets": project.presets.select_related("created_by"),
         "devices": partial(device_choices, form),  # a choice is answered without them
@@ -45,12 +45,12 @@ def page_of(project: Project, choices: Choices, form: ExperimentForm) -> dict[st
     }
 
 
-def _find_failed(proposal: Proposal) -> set[str]:
+def _find_failed(project: Project, proposal: Proposal) -> set[str]:
     """Policies whose plan for the first of the simulated runs' questions did not fit before."""
     for trial in proposal.trials:
         if trial.spec["mode"] == "simulated":
             options: Mapping[str, Any] = trial.spec["workload"]["options"]
-            label = hardware_label(trial.spec["hardware"])
+            label = label_in(project, trial.spec["hardware"])
             runs = Run.objects.policies_by_answer(trial.artifact, trial.spec["family"], label, options)
             return runs[Run.State.INFEASIBLE] - runs[Run.State.SUCCEEDED]
     return set()

@@ -23,12 +23,14 @@ from webapp.artifacts.services import add_generated, add_package_file, add_zoo
 from webapp.artifacts.step_options import spell_out_options
 from webapp.runs import references
 from webapp.runs.grid import MOST_RUNS, Trial
+from webapp.runs.node_lists import named_list, settle_nodes
 
 
 def check_spec(spec: RunSpec) -> RunSpec:
-    """The spec completed, its policy, knobs and hardware known to exist."""
+    """The spec completed, its policy, knobs and hardware known to exist; of a node list the run says more."""
     completed, _ = complete(spec)
-    hardware.resolve(completed.hardware)
+    if named_list(completed.hardware) is None:
+        hardware.resolve(completed.hardware)
     return completed
 
 
@@ -54,7 +56,11 @@ class Submission:
             refuse_unreadable(policy, spec.mode, kind, "spec.workload.source")
         options = references.settle_references(self.project, data["workload"].get("options", {}))
         options = spell_out_options(artifact, options, policy.fp32_gradients)
-        asked = {**spec.to_json(), "workload": {"format": spec.workload.format, "options": options}}
+        asked = {
+            **spec.to_json(),
+            "workload": {"format": spec.workload.format, "options": options},
+            "hardware": settle_nodes(self.project, spec.hardware, spec.family),
+        }
         return Trial(artifact, asked, self.needs if spec.mode == "measured" else "")
 
     def _artifact(self, spec: RunSpec) -> Artifact:

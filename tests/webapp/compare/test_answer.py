@@ -285,6 +285,18 @@ def test_schedulers_at_several_rates_are_told_by_who_leads_where(ada: Place) -> 
         "a second."
     )
     assert "GPU-hours" not in sentences(made)  # the trace's own demand is another
+    assert "within their intervals" not in sentences(made)
+    for name, jct in (("fifo", 1.9), ("las", 1.0)):
+        cast.run(
+            made,
+            name,
+            {"avg_jct": 3600 * jct},
+            family="cluster",
+            artifact=trace,
+            options={"rate": 0.001},
+            seed=1,
+        )
+    assert "At 1 of 2 rates the first two are within their intervals." in sentences(made)
     made.runs.filter(policy="fifo").delete()
     same = cast.experiment(ada.project)
     for name, jct in (("srtf", 1.0), ("las", 2.0)):

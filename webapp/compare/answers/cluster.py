@@ -130,9 +130,21 @@ def _demand(case: Case) -> Iterator[SafeString]:
     yield format_html('{} <a href="{}">{}</a>', demand.headline, url, demand.finding)
 
 
+def _tell_close(case: Case) -> Iterator[SafeString]:
+    """At how many rates repeats do not tell the first two apart."""
+    asked = [] if case.waiting else rates(case)
+    ranked = [
+        [one for one in ranking(case) if float(one.parameters.get(RATE) or 0) == rate] for rate in asked
+    ]
+    close = sum(len(row) > 1 and _touch(row[0].estimates[JCT], row[1].estimates[JCT]) for row in ranked)
+    if close:
+        yield format_html("At {} of {} rates the first two are within their intervals.", close, len(asked))
+
+
 def sentences(case: Case) -> Iterator[SafeString]:
     yield from _demand(case)
     if case.waiting or len(rates(case)) > 1:
+        yield from _tell_close(case)
         return
     spans = [value(entry, MAKESPAN) for entry in case.having(MAKESPAN)]
     if len(spans) > 1 and min(spans) > 0:

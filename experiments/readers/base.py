@@ -19,7 +19,7 @@ from experiments.readers.archive import Member
 from experiments.workloads.timeline import Timeline
 
 #: What a file can be: a model to capture, a step, a layer graph, a job trace, a request trace, substitution
-#: rules, a list of operators or a tuning log.
+#: rules, a list of operators, a tuning log or a list of a cluster's nodes.
 
 #: Files that accompany data in an archive and are not data.
 DOCUMENTS = ("LICENSE", "LICENCE", "README", "NOTICE", "COPYING", "CHANGELOG")

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from experiments.core.errors import BadInput
+from experiments.core.options import WorkloadOptions
 from experiments.readers import archive
-from experiments.readers.csv_table import Table, read_table
-from experiments.workloads.ragged import Ints
+from experiments.readers.base import Reader, Reading
+from experiments.readers.csv_table import Table, header_of, read_table
+from experiments.workloads.node_list import NodeList
 from experiments.workloads.step import Floats
 
 OPENB = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
@@ -26,21 +27,6 @@ OWN = ("name", "gpus", "type")
 PAI = ("machine", "gpu_type", "cap_cpu", "cap_mem", "cap_gpu")
 _PAI_ROW = re.compile(rb"[^,\n]+,[^,\n]*(,\d{1,9}(\.\d{0,9})?){3}\r?(\n|$)")
 MOST_NODES, MOST_GPUS, MOST_DEVICES = 100_000, 4_096, 1_000_000
-
-
-@dataclass(frozen=True)
-class NodeList:
-    """Nodes in the order of the file: name, devices, their type, processors and bytes of memory.
-
-    What a file does not tell of hosts is infinite: as much as anybody wants.
-    """
-
-    file: str
-    name: tuple[str, ...]
-    gpus: Ints
-    type: tuple[str, ...]
-    cpus: Floats
-    memory: Floats
 
 
 def read_node_list(path: Path) -> NodeList:
@@ -114,3 +100,29 @@ def _told(table: Table, column: str, most: float) -> Floats:
     if column not in table.columns:
         return np.full(len(table), math.inf)
     return table.numbers(column, high=most)
+
+
+def _recognizes(head: bytes, name: str) -> bool:
+    header = header_of(head)
+    return header.issuperset(OPENB) or header.issuperset(OWN)
+
+
+def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
+    found = parse_node_list(data, name)
+    unknown = [
+        what
+        for what, column in (("processors", found.cpus), ("memory", found.memory))
+        if np.isinf(column).all()
+    ]
+    assumed = tuple(f"the {what} of hosts are not told: as much as any job asks for" for what in unknown)
+    return Reading(found, assumed)
+
+
+READER = Reader(
+    "node-list",
+    "nodes",
+    "nodes of a cluster: name, gpus, type and, optionally, cpus and memory; or openb's sn, cpu_milli, "
+    "memory_mib, gpu, model (CSV)",
+    _recognizes,
+    _read,
+)

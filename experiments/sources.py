@@ -44,8 +44,9 @@ from experiments.workloads.transformer_layers import (
     transformer_layers,
 )
 
-#: How sources begin that are drawn instead of read.
+#: How sources begin that are drawn instead of read, and the speeds that they have where nobody names others.
 GENERATED = "generated:"
+SPEEDS_OF_GENERATED = "package:gavel-speeds.json"
 
 
 @dataclass(frozen=True)
@@ -84,20 +85,15 @@ def load(workload: Workload, seed: int = 0) -> Loaded:
 
 
 def _generated(kind: str, options: WorkloadOptions, seed: int) -> Loaded:
-    """A job trace drawn from a seed, at ``options.rate``, of ``options.limit`` jobs.
+    """A job trace drawn from a seed, whose models run as fast as the table says that ``options.extra`` names.
 
-    Without a limit there are twice as many jobs as the window reaches to: others come while its jobs run.
+    Without one they do as in Gavel's own table, of jobs that share no devices.
     """
-    if options.extra is None:
-        what = f"generated:{kind} draws models, and how fast they run is not told"
-        raise BadInput(what, "options.extra", "Gavel's table of speeds (simulation_throughputs.json)")
-    speeds = open_profiles(Path(options.extra))
+    speeds = open_profiles(Path(options.extra) if options.extra else path_of(SPEEDS_OF_GENERATED))
     if not isinstance(speeds, DeviceSpeeds):
         raise BadInput("is no table of speeds by device type", "options.extra", "simulation_throughputs.json")
-    rate = options.rate or generated_jobs.USUAL_RATE
-    last = (options.window or "").rpartition(":")[2]
-    count = options.limit or (2 * int(last[:9]) if last.isascii() and last.isdigit() else 0)
-    trace = generated_jobs.generate(kind, seed, rate, count or generated_jobs.USUAL_JOBS, speeds)
+    rate, count = generated_jobs.settle(options)
+    trace = generated_jobs.generate(kind, seed, rate, count, speeds)
     trace = apply_options(trace, replace(options, limit=None, rate=None, extra=None))
     identity = jsonio.digest([kind, seed, rate, len(trace), speeds.name])
     assumed = (

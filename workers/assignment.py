@@ -30,7 +30,15 @@ from webapp.runs.lifecycle import STATES, Diagnosis, Ending
 from webapp.runs.models import Run
 from workers import beside, results
 from workers.sandbox import Limits, usual_processes
-from workers.sources import Unusable, named_files, placed_file, portable_source, source_of
+from workers.sources import (
+    Unusable,
+    named_files,
+    node_list_of,
+    placed_file,
+    placed_list,
+    portable_source,
+    source_of,
+)
 from workers.trial import Ended
 
 OUTCOME_BYTES, INSPECTION_BYTES = 256 * 2**20, 16 * 2**20
@@ -214,15 +222,19 @@ def _policy(run: Run, work: Path, limits: Limits) -> Assignment | Waits:
     workload = {**run.spec["workload"], "source": source, "options": {**options, **placed}}
     if given is not artifact:
         workload["format"] = "auto"
-    spec = {**run.spec, "workload": workload}
-    inputs += tuple(file for one in named.values() for file in source_of(one)[1])
+    nodes = node_list_of(run)
+    where = {"hardware": {"nodes": placed_list(nodes, work)}} if nodes else {}
+    spec = {**run.spec, **where, "workload": workload}
+    others = [*named.values(), *([nodes] if nodes else [])]
+    inputs += tuple(file for one in others for file in source_of(one)[1])
     asked, told = work / "spec.json", work / "outcome.json"
     asked.write_text(json.dumps(spec))
 
     def collect(ended: Ended) -> Ending:
         outcome = load_outcome(_read(told, OUTCOME_BYTES))
         portable = {name: portable_source(one) for name, one in named.items()}
-        return _answer(run, artifact, given, _with_options(outcome, portable))
+        found = _with_options(outcome, portable)
+        return _answer(run, artifact, given, _with_nodes(found, nodes) if nodes else found)
 
     longest = settings.SEARCH_SECONDS[turns.effort_of(run.family, run.policy)]
     words = ("run", str(asked), "--out", str(told), "--search-seconds", f"{longest:g}")
@@ -255,6 +267,10 @@ def _with_options(outcome: Outcome, options: Mapping[str, str]) -> Outcome:
     workload = outcome.spec["workload"]
     told = {**workload, "options": {**workload["options"], **options}}
     return replace(outcome, spec={**outcome.spec, "workload": told})
+
+
+def _with_nodes(outcome: Outcome, nodes: Artifact) -> Outcome:
+    return replace(outcome, spec={**outcome.spec, "hardware": {"nodes": portable_source(nodes)}})
 
 
 def _answer(run: Run, artifact: Artifact, given: Artifact, outcome: Outcome) -> Ending:

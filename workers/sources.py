@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from webapp.artifacts.models import Artifact
-from webapp.runs import references
+from webapp.runs import node_lists, references
 from webapp.runs.models import Run
 from workers import files
 
@@ -21,8 +21,8 @@ class Unusable(Exception):
 
 def source_of(artifact: Artifact) -> tuple[str, tuple[Path, ...]]:
     """What the command line is given as a workload's source, and the file that goes with it."""
-    if artifact.zoo:
-        return f"zoo:{artifact.zoo}", ()
+    if artifact.fileless:
+        return artifact.fileless, ()
     if artifact.blob is None:
         raise Unusable(f"{artifact.name} has no content")
     path = files.local(artifact.blob)
@@ -30,8 +30,8 @@ def source_of(artifact: Artifact) -> tuple[str, tuple[Path, ...]]:
 
 
 def portable_source(artifact: Artifact) -> str:
-    """The workload in a stored outcome: a zoo name, or a file's name and hash; never a path of this host."""
-    return f"zoo:{artifact.zoo}" if artifact.zoo else f"{artifact.name}@{artifact.blob_id}"
+    """The workload in a stored outcome: its name, or a file's name and hash; never a path of this host."""
+    return artifact.fileless or f"{artifact.name}@{artifact.blob_id}"
 
 
 def named_files(run: Run, options: Mapping[str, Any]) -> dict[str, Artifact]:
@@ -58,6 +58,25 @@ def placed_file(artifact: Artifact, work: Path, option: str) -> str:
     if option != "model" or not inputs:
         return source
     link = work / f"{file_name(artifact).removesuffix('.json')[:100]}.json"
+    link.symlink_to(source)
+    return str(link)
+
+
+def node_list_of(run: Run) -> Artifact | None:
+    """The node list that is the run's cluster, checked again like other files."""
+    reference = node_lists.named_list(run.spec.get("hardware"))
+    if reference is None:
+        return None
+    found = references.find_artifact(Artifact.objects.filter(project=run.project), reference)
+    if found is None:
+        raise Unusable(f"hardware: {reference!r:.80} is not an artifact of this project")
+    return found
+
+
+def placed_list(nodes: Artifact, work: Path) -> str:
+    """A node list by the name that its owner gave it, as its complaints call it."""
+    source, _ = source_of(nodes)
+    link = work / f"nodes-{file_name(nodes)[-100:]}"
     link.symlink_to(source)
     return str(link)
 

@@ -23,6 +23,7 @@ NOUNS = {
     "rules": "substitution rules",
     "operators": "a list of operators",
     "tuning": "a tuning log",
+    "nodes": "a list of a cluster's nodes",
 }
 KINDS = tuple(NOUNS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -163,7 +164,11 @@ def merge_jobs(readings: Sequence[tuple[str, Reading]], name: str, options: Work
         tenant=tuple(tenant or stem for stem, part in parts for tenant in part.tenant),
         traits={name: _joined([part.traits[name] for _, part in parts]) for name in _shared_traits(parts)},
         original=original,
-        facts={"jobs": sum(len(part) for _, part in parts), "files": [stem for stem, _ in parts]},
+        facts={
+            "jobs": sum(len(part) for _, part in parts),
+            "files": [stem for stem, _ in parts],
+            "left out": dict(sum((Counter(part.facts.get("left out")) for _, part in parts), Counter())),
+        },
     )
     assumed = (f"{len(parts)} files merged on one clock, job ids prefixed with the file's name",)
     each = tuple(dict.fromkeys(text for _, reading in readings for text in reading.assumed))

@@ -1,42 +1,32 @@
-"""Lists of a cluster's nodes: those of Alibaba's openb traces, and the lab's own.
+"""Lists of a cluster's nodes: those of Alibaba's openb and PAI traces, and the lab's own.
 
 A row is a node. The lab's own columns are ``name``, ``gpus`` and ``type`` (of the devices), and where they
-are known ``cpus`` (processors) and ``memory`` (bytes); openb's are ``sn cpu_milli memory_mib gpu model``.
-Types are kept as they are written. A node without devices has processors alone.
+are known ``cpus`` (processors) and ``memory`` (bytes); openb's are ``sn cpu_milli memory_mib gpu model``,
+PAI's (``pai_machine_spec``, also without a header line) ``machine gpu_type cap_cpu cap_mem cap_gpu``. Types
+are kept as they are written. A node without devices has processors alone.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import re
 from pathlib import Path
 
 import numpy as np
 
 from experiments.core.errors import BadInput
+from experiments.core.options import WorkloadOptions
 from experiments.readers import archive
-from experiments.readers.csv_table import Table, read_table
-from experiments.workloads.ragged import Ints
+from experiments.readers.base import Reader, Reading
+from experiments.readers.csv_table import Table, header_of, read_table
+from experiments.workloads.node_list import NodeList
 from experiments.workloads.step import Floats
 
 OPENB = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 OWN = ("name", "gpus", "type")
+PAI = ("machine", "gpu_type", "cap_cpu", "cap_mem", "cap_gpu")
+_PAI_ROW = re.compile(rb"[^,\n]+,[^,\n]*(,\d{1,9}(\.\d{0,9})?){3}\r?(\n|$)")
 MOST_NODES, MOST_GPUS, MOST_DEVICES = 100_000, 4_096, 1_000_000
-
-
-@dataclass(frozen=True)
-class NodeList:
-    """Nodes in the order of the file: name, devices, their type, processors and bytes of memory.
-
-    What a file does not tell of hosts is infinite: as much as anybody wants.
-    """
-
-    file: str
-    name: tuple[str, ...]
-    gpus: Ints
-    type: tuple[str, ...]
-    cpus: Floats
-    memory: Floats
 
 
 def read_node_list(path: Path) -> NodeList:
@@ -53,13 +43,15 @@ def read_node_list(path: Path) -> NodeList:
 
 def parse_node_list(data: bytes, name: str) -> NodeList:
     """The nodes in the text of a list."""
-    table = read_table(data, name, ())
+    table = read_table(data, name, (), columns_are=PAI if _PAI_ROW.match(data) else ())
     if len(table) > MOST_NODES:
         raise BadInput(f"{len(table)} nodes", name, f"at most {MOST_NODES}")
-    found = _openb(table) if set(OPENB) <= table.columns.keys() else _own(table)
+    known = {OPENB: _openb, PAI: _pai}
+    read = next((read for columns, read in known.items() if set(columns) <= table.columns.keys()), _own)
+    found = read(table)
     for row in np.flatnonzero(found.gpus > 0):
         if not found.type[row]:
-            column = "model" if "model" in table.columns else "type"
+            column = next(name for name in ("model", "gpu_type", "type") if name in table.columns)
             raise table.bad(column, int(row), "names no type of devices", "a type")
     if found.gpus.sum() > MOST_DEVICES:
         raise BadInput(f"{found.gpus.sum()} devices", name, f"at most {MOST_DEVICES}")
@@ -74,6 +66,17 @@ def _openb(table: Table) -> NodeList:
         table.columns["model"],
         table.numbers("cpu_milli", high=1e9) / 1000,
         table.numbers("memory_mib", high=1e12) * 2**20,
+    )
+
+
+def _pai(table: Table) -> NodeList:
+    return NodeList(
+        table.name,
+        table.unique("machine"),
+        table.counts("cap_gpu", low=0, high=MOST_GPUS),
+        table.columns["gpu_type"],
+        table.numbers("cap_cpu", high=1e6),
+        table.numbers("cap_mem", high=1e9) * 2**30,
     )
 
 
@@ -97,3 +100,29 @@ def _told(table: Table, column: str, most: float) -> Floats:
     if column not in table.columns:
         return np.full(len(table), math.inf)
     return table.numbers(column, high=most)
+
+
+def _recognizes(head: bytes, name: str) -> bool:
+    header = header_of(head)
+    return header.issuperset(OPENB) or header.issuperset(OWN)
+
+
+def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
+    found = parse_node_list(data, name)
+    unknown = [
+        what
+        for what, column in (("processors", found.cpus), ("memory", found.memory))
+        if np.isinf(column).all()
+    ]
+    assumed = tuple(f"the {what} of hosts are not told: as much as any job asks for" for what in unknown)
+    return Reading(found, assumed)
+
+
+READER = Reader(
+    "node-list",
+    "nodes",
+    "nodes of a cluster: name, gpus, type and, optionally, cpus and memory; or openb's sn, cpu_milli, "
+    "memory_mib, gpu, model (CSV)",
+    _recognizes,
+    _read,
+)

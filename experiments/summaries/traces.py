@@ -8,7 +8,9 @@ import numpy as np
 
 from experiments.summaries.arrivals import arrivals_of, plots_of
 from experiments.summaries.demand import demand_of
-from experiments.summaries.drawing import card, histogram, plot, points
+from experiments.summaries.drawing import card
+from experiments.summaries.job_figures import plots_of_jobs
+from experiments.summaries.job_groups import groups_of, wanted_gpus
 from experiments.summaries.summary import summary
 from experiments.workloads.jobs import JobTrace
 from experiments.workloads.requests import RequestTrace
@@ -18,7 +20,7 @@ from experiments.workloads.requests import RequestTrace
 def _jobs(value: JobTrace) -> dict[str, Any]:
     span = float(value.submit[-1] - value.submit[0]) if len(value) else 0.0
     timed = value.timed()
-    work = float((timed.gpus * timed.service).sum())
+    work = float((wanted_gpus(timed) * timed.service).sum())
     cards = [
         card("jobs", len(value)),
         card("span of submissions", span, "s"),
@@ -30,25 +32,15 @@ def _jobs(value: JobTrace) -> dict[str, Any]:
     deadlines = int(np.isfinite(value.deadline).sum())
     if deadlines:
         cards.append(card("jobs with a deadline", deadlines))
-    plots = [
-        histogram("Submissions over time", "submitted (s)", value.submit, "jobs"),
-        *([histogram("Service times", "service (s)", timed.service, "jobs", log=True)] if len(timed) else []),
-        *_gangs(value),
-    ]
-    return {"cards": cards, "estimates": [], "plots": plots, "demand": demand_of(value), "told": value.told()}
-
-
-def _gangs(value: JobTrace) -> list[dict[str, Any]]:
-    """Shares of jobs and of GPU time by the GPUs that a job wants."""
-    asked = demand_of(value)
-    if not asked.get("gpu_seconds"):
-        return []
-    names = [f"{gpus} GPU{'' if gpus == 1 else 's'}" for gpus in asked["gangs"]]
-    rows = [
-        points("of jobs", names, [count / asked["jobs"] for count in asked["jobs_by_gang"]]),
-        points("of GPU time", names, [work / asked["gpu_seconds"] for work in asked["work_by_gang"]]),
-    ]
-    return [plot("Shares by GPUs wanted", "bar", "", "share (fraction)", rows)]
+    groups = groups_of(value)
+    return {
+        "cards": cards,
+        "estimates": [],
+        "plots": plots_of_jobs(value, groups),
+        "demand": demand_of(value),
+        "groups": groups,
+        "told": value.told(),
+    }
 
 
 @summary.register

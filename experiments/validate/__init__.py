@@ -5,7 +5,7 @@ carried out by torch (measured). The evidence file says how far apart they are; 
 nothing but torch, numpy and scipy.
 
 A family is one module with ``models(device)``, its grid's models and their options, and ``cells(device,
-progress)``.
+progress, chosen)``.
 """
 
 from __future__ import annotations

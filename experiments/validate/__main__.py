@@ -5,14 +5,17 @@ measured.
 from __future__ import annotations
 
 import argparse
+import functools
+import math
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from experiments.commands.output import progress_of, progress_option, table, write_json
 from experiments.core.units import human
-from experiments.validate.cells import SINGLE_DEVICE
+from experiments.validate.cells import SINGLE_DEVICE, Chosen
 from experiments.validate.evidence import FAMILIES, validate
 
 UNITS = {
@@ -28,9 +31,10 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = _parser().parse_args(arguments)
     if chosen.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    evidence = validate(chosen.device, progress_of(chosen), chosen.family)
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    write_json(evidence, chosen.out)
+    keep = functools.partial(write_json, path=chosen.out)
+    evidence = validate(chosen.device, progress_of(chosen), chosen.family, cells_chosen(chosen), keep)
+    keep(evidence)
     print(table(("model", "policy", "status", "metric", "predicted", "measured", "error"), rows(evidence)))
     for name, summary in evidence["errors"].items():
         print(
@@ -52,8 +56,16 @@ def _parser() -> argparse.ArgumentParser:
         default=["memory", "compilation"],
         help="of these families",
     )
+    parser.add_argument("--models", nargs="+", help="of these models of the grid")
+    parser.add_argument("--policies", nargs="+", help="of these policies")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no cell after so many")
     progress_option(parser)
     return parser
+
+
+def cells_chosen(chosen: argparse.Namespace) -> Chosen:
+    models, policies = (frozenset(names) if names else None for names in (chosen.models, chosen.policies))
+    return Chosen(models, policies, time.perf_counter() + chosen.seconds)
 
 
 def rows(evidence: dict[str, Any]) -> list[tuple[str, ...]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +17,7 @@ Models = Mapping[str, Mapping[str, Any]]
 #: The share of the ideal speed is measured step by step in turn with unplanned ones: a busy host slows both.
 COMPARED = (
     *("peak_memory", "peak_memory_per_device", "step_time", "ideal_share", "latency", "roofline_latency"),
-    *("speedup", "communication_bytes"),
+    *("speedup", "communication_bytes", "avg_jct", "makespan"),
 )
 #: Sizes that fit the ten minutes on two CPU cores, and sizes that mean something on a GPU.
 SINGLE_DEVICE: dict[str, dict[str, dict[str, Any]]] = {
@@ -33,6 +35,38 @@ SINGLE_DEVICE: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which cells of the grids are carried out: of these models and policies, begun before this time.
+
+    ``None``: all. ``until`` is a time of ``time.perf_counter``.
+    """
+
+    models: frozenset[str] | None = None
+    policies: frozenset[str] | None = None
+    until: float = math.inf
+
+    def of(self, grid: Models) -> Models:
+        """The models of a grid that were chosen."""
+        return {name: given for name, given in grid.items() if self.models is None or name in self.models}
+
+    def has(self, policy: str) -> bool:
+        return self.policies is None or policy in self.policies
+
+    @property
+    def out_of_time(self) -> bool:
+        return time.perf_counter() > self.until
+
+
+EVERYTHING = Chosen()
+OUT_OF_TIME = "the seconds given to this validation were used up"
+
+#: What code that somebody else wrote may end in, besides the errors that are meant to be read.
+CRASHES = (
+    *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, OSError),
+    *(RuntimeError, TypeError, ValueError),
+)
 
 #: The state of a cell that this host cannot carry out, and how its reason says so.
 UNSUPPORTED = "unsupported here"
@@ -64,6 +98,11 @@ class ValidationCell:
 def standing(status: str, reason: str | None) -> str:
     """A cell's state: what this host cannot do is no failure."""
     return UNSUPPORTED if status == "infeasible" and UNSUPPORTED in (reason or "") else status
+
+
+def line_of(error: BaseException) -> str:
+    """An unforeseen error in one line, as a cell's reason."""
+    return f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
 
 
 def cell_spec(

@@ -24,7 +24,19 @@ from experiments.core.spec import Outcome, load_workload
 from experiments.run import run
 from experiments.sources import load
 from experiments.validate import numerics
-from experiments.validate.cells import SINGLE_DEVICE, Models, ValidationCell, cell_spec, compare, standing
+from experiments.validate.cells import (
+    CRASHES,
+    EVERYTHING,
+    OUT_OF_TIME,
+    SINGLE_DEVICE,
+    Chosen,
+    Models,
+    ValidationCell,
+    cell_spec,
+    compare,
+    line_of,
+    standing,
+)
 
 #: On a CPU small models only, the cheapest first; on a GPU those of the other rooms too.
 CONTROL_FLOW: Models = {"zoo:lstm": {"batch": 1, "sequence": 4}, "zoo:blockdrop": {"batch": 1, "image": 32}}
@@ -40,7 +52,7 @@ MODELS: dict[str, Models] = {
 #: Knobs that bound what a cell takes, wherever a policy has one of that name.
 BOUNDS: dict[str, dict[str, Any]] = {
     "cpu": {"sizes": "1-4", "compare": False, "timed": False, "trials": 8, "tasks": 1, "seconds": 10.0},
-    "cuda": {},
+    "cuda": {"trials": 16, "tasks": 1},
 }
 #: A policy with its knobs, further options of the workload, and what tells the cell apart.
 Plan = tuple[str, dict[str, Any], dict[str, Any], str]
@@ -52,31 +64,35 @@ INDUCTOR: tuple[Plan, ...] = (
 VARIANTS: dict[str, tuple[Plan, ...]] = {"cpu": (), "cuda": INDUCTOR}
 #: Processor seconds after which no cell is begun any more: five minutes of two cores, an hour with a GPU.
 BUDGET = {"cpu": 600.0, "cuda": 3600.0}
-#: What a compiler that somebody else wrote may end in, besides the errors that are meant to be read.
-CRASHES = (
-    *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, OSError),
-    *(RuntimeError, TypeError, ValueError),
-)
 
 
 def models(device: str) -> Models:
     return MODELS[device]
 
 
-def cells(device: str, progress: Progress) -> Iterator[ValidationCell]:
-    room = Room(device)
-    grid = [(*numerics.MODELS[device], plan) for plan in numerics.plans(device)]
-    grid += [(model, options, plan) for model, options in models(device).items() for plan in plans(device)]
-    began = processor_seconds()
+def cells(device: str, progress: Progress, chosen: Chosen = EVERYTHING) -> Iterator[ValidationCell]:
+    room, began = Room(device), processor_seconds()
+    grid = planned(device, chosen)
     for done, (model, options, plan) in enumerate(grid):
         name = plan[0] + plan[3]
         progress(done / len(grid), f"{model} {name}, {len(grid) - done} left")
-        if processor_seconds() - began > BUDGET[device]:
-            why = f"the {BUDGET[device]:.0f} processor seconds of this room were used up"
+        spent = f"the {BUDGET[device]:.0f} processor seconds of this room were used up"
+        why = OUT_OF_TIME if chosen.out_of_time else spent
+        if chosen.out_of_time or processor_seconds() - began > BUDGET[device]:
             yield ValidationCell(model, "compilation", name, "left out", why, {}, {}, 0.0)
         else:
             yield room.cell(model, options, plan, part(progress, done / len(grid), (done + 1) / len(grid)))
-    yield from numerics.cells(progress)
+    if chosen.has("triton") and chosen.of({"matmul": {}}):
+        yield from numerics.cells(progress, chosen)
+
+
+def planned(device: str, chosen: Chosen) -> list[tuple[str, Mapping[str, Any], Plan]]:
+    """Models, their options and plans: numbers in fewer bits first, then every policy on every model."""
+    name, options = numerics.MODELS[device]
+    grid = [(name, options, plan) for plan in numerics.plans(device) if chosen.of({name: options})]
+    for model, given in chosen.of(models(device)).items():
+        grid += [(model, given, plan) for plan in plans(device)]
+    return [row for row in grid if chosen.has(row[2][0])]
 
 
 def plans(device: str) -> list[Plan]:
@@ -117,8 +133,7 @@ class Room:
         except LabError as error:
             return _without(model, name, "failed", str(error), clock)
         except CRASHES as error:
-            line = " ".join(str(error).split())
-            return _without(model, name, "failed", f"{type(error).__name__}: {line:.300}", clock)
+            return _without(model, name, "failed", line_of(error), clock)
         metrics = {metric: row["value"] for metric, row in outcome.metrics.items()}
         took, facts = time.perf_counter() - clock, facts_of(outcome)
         status = standing(outcome.status, outcome.reason)

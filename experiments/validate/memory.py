@@ -5,7 +5,7 @@ it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.core import registry
@@ -16,7 +16,18 @@ from experiments.core.spec import load_workload
 from experiments.memory import experiment
 from experiments.memory.interface import MemoryPolicy
 from experiments.sources import load
-from experiments.validate.cells import SINGLE_DEVICE, Models, ValidationCell, cell_spec, compare
+from experiments.validate.cells import (
+    CRASHES,
+    EVERYTHING,
+    OUT_OF_TIME,
+    SINGLE_DEVICE,
+    Chosen,
+    Models,
+    ValidationCell,
+    cell_spec,
+    compare,
+    line_of,
+)
 from experiments.workloads.step import Step
 
 #: Policies that move things whatever the capacity, and those that move only what does not fit.
@@ -31,15 +42,25 @@ def models(device: str) -> Models:
     return SINGLE_DEVICE[device]
 
 
-def cells(device: str, progress: Progress) -> Iterator[ValidationCell]:
-    grid = models(device)
+def cells(device: str, progress: Progress, chosen: Chosen = EVERYTHING) -> Iterator[ValidationCell]:
+    grid = chosen.of(models(device))
+    policies = tuple(policy for policy in (*EAGER, *PLANNED) if chosen.has(policy))
     for done, (model, options) in enumerate(grid.items()):
-        yield from _of_model(model, options, part(progress, done / len(grid), (done + 1) / len(grid)))
+        here = part(progress, done / len(grid), (done + 1) / len(grid))
+        if chosen.out_of_time:
+            yield from (_left_out(model, policy) for policy in policies)
+        elif policies:
+            yield from _of_model(model, options, policies, chosen, here)
 
 
-def _of_model(model: str, options: Mapping[str, Any], progress: Progress) -> Iterator[ValidationCell]:
+def _left_out(model: str, policy: str) -> ValidationCell:
+    return ValidationCell(model, "memory", policy, "left out", OUT_OF_TIME, {}, {}, 0.0)
+
+
+def _of_model(
+    model: str, options: Mapping[str, Any], policies: Sequence[str], chosen: Chosen, progress: Progress
+) -> Iterator[ValidationCell]:
     """Every policy on one model, which is captured and profiled once."""
-    policies = (*EAGER, *PLANNED)
     share = 1 / (len(policies) + 1)
     live = registry.load_module("memory", "live")
     source = load(load_workload({"source": model, "options": dict(options)})).value
@@ -48,7 +69,8 @@ def _of_model(model: str, options: Mapping[str, Any], progress: Progress) -> Ite
     for place, policy in enumerate(policies, 1):
         progress(place * share, f"{model} {policy}")
         below = part(progress, place * share, (place + 1) * share)
-        yield _cell(session, model, options, policy, below)
+        late = chosen.out_of_time
+        yield _left_out(model, policy) if late else _cell(session, model, options, policy, below)
 
 
 def _cell(
@@ -66,6 +88,9 @@ def _cell(
             continue
         except LabError as error:
             status, reason = "failed", str(error)
+            break
+        except CRASHES as error:
+            status, reason = "failed", line_of(error)
             break
         figures = compare(result.metrics, result.notes.get("predicted", {}))
         facts = (dict(result.metrics), time.perf_counter() - clock, result.notes.get("capacity"))

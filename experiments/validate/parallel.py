@@ -10,7 +10,15 @@ from typing import Any
 from experiments.core.errors import LabError
 from experiments.core.progress import Progress, part
 from experiments.run import run
-from experiments.validate.cells import Models, ValidationCell, cell_spec, compare
+from experiments.validate.cells import (
+    EVERYTHING,
+    OUT_OF_TIME,
+    Chosen,
+    Models,
+    ValidationCell,
+    cell_spec,
+    compare,
+)
 
 #: A policy, its knobs, and what tells them apart from its other plans.
 Plan = tuple[str, dict[str, Any], str]
@@ -34,9 +42,14 @@ def models(device: str) -> Models:
     return MODELS
 
 
-def cells(device: str, progress: Progress) -> Iterator[ValidationCell]:
-    grid = [(model, options, plan) for model, options in models(device).items() for plan in PLANS]
+def cells(device: str, progress: Progress, chosen: Chosen = EVERYTHING) -> Iterator[ValidationCell]:
+    plans = [plan for plan in PLANS if chosen.has(plan[0])]
+    grid = [(model, options, plan) for model, options in chosen.of(models(device)).items() for plan in plans]
     for done, (model, options, plan) in enumerate(grid):
+        if chosen.out_of_time:
+            left_out = ("parallel", plan[0] + plan[2], "left out", OUT_OF_TIME)
+            yield ValidationCell(model, *left_out, {}, {}, 0.0)
+            continue
         progress(done / len(grid), f"{model} {plan[0]}{plan[2]}")
         yield _cell(model, options, plan, part(progress, done / len(grid), (done + 1) / len(grid)))
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from experiments.core.errors import BadInput
+from experiments.core.options import WorkloadOptions
 from experiments.workloads.jobs import JobTrace
 from experiments.workloads.profiles.device_speeds import DeviceSpeeds
 
@@ -41,6 +42,16 @@ REFERENCE = "v100"
 KINDS = ("gavel", "philly")
 #: The rate (per second) and the number of jobs where nobody names them.
 USUAL_RATE, USUAL_JOBS = 1 / 9000, 1000
+
+
+def settle(options: WorkloadOptions) -> tuple[float, int]:
+    """The rate and the number of jobs that ``options`` ask for.
+
+    Without a limit there are twice as many jobs as the window reaches to: others come while its jobs run.
+    """
+    last = (options.window or "").rpartition(":")[2]
+    reached = 2 * int(last[:9]) if last.isascii() and last.isdigit() else 0
+    return options.rate or USUAL_RATE, options.limit or reached or USUAL_JOBS
 
 
 def generate(kind: str, seed: int, rate: float, count: int, speeds: DeviceSpeeds) -> JobTrace:

@@ -59,13 +59,20 @@ def test_limit_rate_and_window(shared_data: Path) -> None:
     assert (len(windowed), windowed.window) == (60, (10, 30))  # type: ignore[arg-type, attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("source", "complaint"),
-    [("generated:gavel", "how fast they run is not told"), ("generated:x", "not told")],
-)
-def test_what_is_missing_is_named(source: str, complaint: str) -> None:
-    with pytest.raises(BadInput, match=complaint):
-        jobs_of(Workload(source))
+def test_without_a_table_models_run_as_fast_as_in_gavels_own(shared_data: Path) -> None:
+    """What the package brings are the speeds of jobs that share no devices, digit by digit."""
+    extra = str(shared_data / "cluster/gavel/simulation_throughputs.json.gz")
+    full = jobs_of(Workload("generated:philly", options=WorkloadOptions(extra=extra)), 3)[0]
+    brought = jobs_of(Workload("generated:philly"), 3)[0]
+    assert (brought.traits["iterations"] == full.traits["iterations"]).all()
+    for kind, speeds in full.profiles.compact.items():
+        assert brought.profiles.compact[kind].alone == speeds.alone
+        assert brought.profiles.spread[kind].alone == full.profiles.spread[kind].alone
+
+
+def test_another_kind_is_refused() -> None:
+    with pytest.raises(BadInput, match="'x' is not generated"):
+        jobs_of(Workload("generated:x"))
 
 
 def test_an_unknown_kind_is_named() -> None:

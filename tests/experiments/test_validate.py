@@ -8,9 +8,10 @@ import pytest
 
 from experiments.core.jsonio import loads
 from experiments.core.progress import silent
-from experiments.validate import compilation, memory, numerics
+from experiments.validate import compilation, memory, numerics, validate
 from experiments.validate.__main__ import main
-from experiments.validate.cells import SINGLE_DEVICE
+from experiments.validate.cells import SINGLE_DEVICE, Chosen, ValidationCell
+from experiments.validate.cluster import order_of
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -57,3 +58,33 @@ def test_what_needs_a_gpu_is_unsupported_and_not_failed_on_a_processor():
     assert len(found) == 1 + len(numerics.MATMULS)
     assert {cell.status for cell in found} == {"unsupported here"}
     assert all(": unsupported here: " in (cell.reason or "") for cell in found)
+
+
+def test_what_there_is_is_kept_after_each_cell_and_nothing_is_begun_late(monkeypatch):
+    monkeypatch.setattr(numerics, "MATMULS", ())
+    kept = []
+    late = Chosen(frozenset({"zoo:mlp"}), frozenset({"eager", "dce"}), until=0.0)
+    found = validate("cpu", silent, ("compilation",), late, kept.append)
+    assert [len(evidence["cells"]) for evidence in kept] == [1, 2]
+    assert kept[-1] == found
+    assert {(cell["policy"], cell["status"]) for cell in found["cells"]} == {
+        ("dce", "left out"),
+        ("eager", "left out"),
+    }
+    assert list(found["options"]) == ["zoo:mlp"]
+
+
+def of_policy(name: str, guess: float, seen: float) -> ValidationCell:
+    figures: dict[str, dict[str, float | None]] = {
+        "avg_jct": {"predicted": guess, "measured": seen, "error": guess / seen - 1}
+    }
+    return ValidationCell("trace", "cluster", name, "ok", None, figures, {}, 1.0)
+
+
+def test_policies_are_in_the_measured_order_wherever_they_differ_by_more_than_the_error():
+    """Errors of 10 % in the mean: 20 against 21 s says nothing, 20 against 40 s does."""
+    near, far = of_policy("near", 21.0, 20.0), of_policy("far", 34.0, 40.0)
+    assert order_of([of_policy("first", 19.0, 21.0), near, far]).status == "ok"
+    turned = order_of([near, far, of_policy("turned", 18.0, 42.0)])
+    assert turned.status == "failed"
+    assert turned.reason == "in another order: near and turned"

@@ -16,6 +16,7 @@ from experiments.core.reading import KINDS
 from experiments.core.units import human
 from experiments.models.catalog import NAMES
 from webapp.artifacts.fit import CHOICES, MOST, TRAINED, USUAL_DEVICE
+from webapp.artifacts.generated import TRACES
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.samples import SAMPLES
 from webapp.names import NameField
@@ -67,6 +68,10 @@ class ZooForm(forms.Form):
 
 class SampleForm(forms.Form):
     sample = forms.ChoiceField(choices=[(sample.name, sample.title) for sample in SAMPLES.values()])
+
+
+class GeneratedForm(forms.Form):
+    trace = forms.ChoiceField(choices=list(TRACES.items()))
 
 
 class ProfileForm(forms.Form):

@@ -41,8 +41,9 @@ class ArtifactQuerySet(models.QuerySet["Artifact"]):
 class Artifact(models.Model):
     """A model, step or trace of a project. Parsed by a worker's sandboxed child, never by a page.
 
-    ``source`` is how it came here; a ``derived`` one (a captured or profiled Step) names its parent and the
-    ``derive_key`` (options, torch version, host) under which it is found again.
+    ``source`` is how it came here. Every run draws a ``generated`` one anew, by its name. A ``derived`` one
+    (a captured or profiled Step) names its parent and the ``derive_key`` (options, torch version, host) under
+    which it is found again.
     """
 
     class State(models.TextChoices):
@@ -55,6 +56,7 @@ class Artifact(models.Model):
         ZOO = "zoo", "from the zoo"
         SAMPLE = "sample", "sample"
         DERIVED = "derived", "derived"
+        GENERATED = "generated", "drawn from a seed"
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="artifacts")
     name = models.CharField(max_length=255)
@@ -91,6 +93,13 @@ class Artifact(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def fileless(self) -> str:
+        """How commands name what has no file: a model of the zoo, a trace drawn from a seed; else empty."""
+        if self.source == self.Source.GENERATED:
+            return self.name
+        return f"zoo:{self.zoo}" if self.zoo else ""
 
     def first_of_its_bytes(self) -> Artifact | None:
         """The project's earliest artifact with just this content, where it came before this one."""

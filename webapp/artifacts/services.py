@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from experiments.core.package_files import PREFIX, path_of
 from webapp.accounts.models import Project, User
+from webapp.artifacts import generated
 from webapp.artifacts.laws import law_for
 from webapp.artifacts.models import Artifact, Blob
 from webapp.artifacts.step_options import spell_out_options
@@ -97,6 +98,19 @@ def add_zoo(project: Project, user: User, zoo: str) -> Artifact:
     turns.enqueue([Run(project=project, artifact=made, owner=user, kind=Run.Kind.INSPECT)])
     queue.wake()
     return made
+
+
+@transaction.atomic
+def add_generated(project: Project, user: User, name: str) -> Artifact:
+    """A trace that runs draw; one that the project already has is not added twice."""
+    drawn = Artifact.objects.of(project).filter(source=Artifact.Source.GENERATED, name=name)
+    return drawn.first() or Artifact.objects.create(
+        project=project,
+        name=name,
+        source=Artifact.Source.GENERATED,
+        created_by=user,
+        **generated.describe(name),
+    )
 
 
 def open_blob(blob: Blob) -> IO[bytes]:

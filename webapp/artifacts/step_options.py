@@ -15,6 +15,7 @@ from experiments.models.step_options import OPEN, spell_out
 from experiments.sources import complete_options, load
 from experiments.workloads.fixed_options import refuse_other_options
 from experiments.workloads.published import OF_PUBLISHED
+from webapp.artifacts import generated
 from webapp.artifacts.models import Artifact
 
 #: Options that name another file, which is the worker's to open.
@@ -26,10 +27,13 @@ USUAL = "usual_step"
 def spell_out_options(
     artifact: Artifact, given: Mapping[str, Any], fp32_gradients: bool = False
 ) -> dict[str, Any]:
-    """``given`` with what a model's step leaves open filled in, and the model that serves requests.
+    """``given`` with what is left open filled in: of a model's step, of a drawn trace, and the model that
+    serves requests.
 
     ``BadInput`` names the option that contradicts another, or what a stored step was captured with.
     """
+    if artifact.source == Artifact.Source.GENERATED:
+        return generated.settle_options(given)
     if artifact.kind == "requests":
         return {**given, "model": given.get("model") or DEFAULT}
     if artifact.kind == "step":

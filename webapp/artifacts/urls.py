@@ -11,6 +11,7 @@ urlpatterns = [
     path("uploads", views.begin_upload, name="begin_upload"),
     path("uploads/<uuid:upload>", views.upload_part, name="upload_part"),
     path("zoo", views.add_zoo, name="add_zoo"),
+    path("generated", views.add_generated, name="add_generated"),
     path("sample", views.add_sample, name="add_sample"),
     path("<int:artifact>/", views.artifact, name="artifact"),
     path("<int:artifact>/fit", views.fit_parts, name="fit_parts"),

@@ -18,17 +18,19 @@ from webapp.artifacts import cards, fit, services, steps, uploads
 from webapp.artifacts.forms import (
     ArtifactFilter,
     BeginUploadForm,
+    GeneratedForm,
     ProfileForm,
     SampleForm,
     TryAllForm,
     UploadForm,
     ZooForm,
 )
+from webapp.artifacts.generated import TRACES, USUAL_DEVICE
 from webapp.artifacts.models import Artifact, Upload
 from webapp.artifacts.profile import page as profile_page
 from webapp.artifacts.samples import SAMPLES
 from webapp.artifacts.tables import ArtifactTable
-from webapp.artifacts.workloads import jobs, requests
+from webapp.artifacts.workloads import job_groups, jobs, requests
 from webapp.compare.listing import asked_export
 from webapp.navigation import project_url
 from webapp.runs.tables import RunTable
@@ -69,6 +71,7 @@ def upload(request: ProjectRequest) -> HttpResponse:
         "form": form,
         "zoo": ZooForm(),
         "samples": SAMPLES.values(),
+        "drawn": TRACES,
         "cap": settings.UPLOAD_MAX_BYTES,
         "chunk": uploads.CHUNK,
         "unfinished": uploads.unfinished_uploads(request.project, request.user),
@@ -166,6 +169,20 @@ def add_sample(request: ProjectRequest) -> HttpResponse:
     return redirect(project_url(request.project, "artifacts:artifact", artifact=made.pk))
 
 
+@require_POST
+@in_project()
+def add_generated(request: ProjectRequest) -> HttpResponse:
+    """A trace that runs draw from their seeds; the page of a new experiment goes on with it."""
+    form = GeneratedForm(request.POST)
+    if not form.is_valid():
+        raise Http404("no such trace is drawn")
+    made = services.add_generated(request.project, request.user, form.cleaned_data["trace"])
+    if "family" not in request.POST:
+        return redirect(project_url(request.project, "artifacts:artifact", artifact=made.pk))
+    asked = {"artifact": made.pk, "family": "cluster", "cluster_device": USUAL_DEVICE}
+    return redirect(f"{project_url(request.project, 'runs:new')}?{urlencode(asked)}")
+
+
 @require_safe
 @in_project(exports=True)
 def artifact(request: ProjectRequest, artifact: int) -> HttpResponse:
@@ -209,6 +226,7 @@ def _page(request: ProjectRequest, found: Artifact, profile: ProfileForm) -> dic
         "profile_page": profile_page.page_of(found, request),
         "has_timeline": found.format in TIMELINES and found.blob is not None,
         "demand": jobs.demand_of(found, request.GET.dict()),
+        "groups": job_groups.groups_of(found),
         "load": requests.load_of(found, request.GET.dict()),
         "parameters": parameters,
         "total_parameters": sum(row.parameters for row in parameters),

@@ -28,7 +28,12 @@ FAMILIES = {
     "serving": serving,
 }
 #: In what the runs of one answer may differ though it is part of the question: it is the axis of the answer.
-AXES = {"serving": (serving.RATE,), "memory": (PRECISION,), "parallel": (PRECISION,)}
+AXES = {
+    "serving": (serving.RATE,),
+    "cluster": (cluster.RATE,),
+    "memory": (PRECISION,),
+    "parallel": (PRECISION,),
+}
 #: So many reasons are told in the sentence; the others are below the figure.
 TOLD = 3
 

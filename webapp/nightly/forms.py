@@ -26,7 +26,7 @@ class ScheduleForm(forms.Form):
     def __init__(self, project: Project, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._presets = {f"{PRESET}{preset.pk}": preset for preset in project.presets.all()}
-        suites = [suite for name in suite_names() if not (suite := load_suite(name)).asks_for_nodes]
+        suites = [load_suite(name) for name in suite_names()]
         own = [("Presets of this project", [(key, str(preset)) for key, preset in self._presets.items()])]
         shipped = [(suite.name, f"{suite.title} ({len(suite.runs)} runs)") for suite in suites]
         grouped = [*(own if self._presets else []), ("Suites", shipped)]

@@ -11,6 +11,7 @@ from webapp.accounts.models import Project, User
 from webapp.runs import references
 from webapp.runs.grid import Trial
 from webapp.runs.models import Experiment, Preset, Run
+from webapp.runs.node_lists import WHERE, named_list
 from webapp.runs.presets import titles_of, trials_of_preset
 from webapp.runs.services import submit_experiment
 from webapp.runs.specs import Submission, identity, spec_of
@@ -54,15 +55,15 @@ def title_of(run: Run) -> str:
 
 def trials_of(suite: Suite, project: Project, user: User | None) -> list[tuple[str, Trial]]:
     """Every run with its title. ``BadInput`` says which field of a run is wrong."""
-    if suite.asks_for_nodes:
-        what = f"{suite.name} has clusters given by node lists, which a project does not hold yet"
-        raise BadInput(what, "suite", f"python -m experiments suite {suite.name} --data FOLDER")
     submission = Submission(project, user)
     return [(title, submission.trial(_resolve_source(dict(row), project))) for title, row in suite.runs]
 
 
 def _resolve_source(row: dict[str, Any], project: Project) -> dict[str, Any]:
-    """The run with a file that the suite's user brings replaced by the project's artifact of that name."""
+    """The run with the project's artifacts in place of the files that the suite's user brings, by name."""
+    nodes = named_list(row.get("hardware"))
+    if nodes is not None and is_users(nodes):
+        row = {**row, "hardware": {"nodes": references.find_upload(project, nodes, WHERE)}}
     if not is_users(row["workload"]["source"]):
         return row
     return {**row, "workload": references.by_file_names(project, row["workload"])}

@@ -16,6 +16,7 @@ from webapp.artifacts.fit import TRAINED, USUAL_DEVICE
 from webapp.runs.grid import LOCAL, ON_CLUSTERS
 from webapp.runs.grid_fields import prefill
 from webapp.runs.models import Experiment, Run
+from webapp.runs.node_lists import named_list
 from webapp.runs.offers import SIMULATED, Told, try_all
 
 #: What a form starts with where nothing else is asked for.
@@ -111,6 +112,8 @@ def hardware_fields(hardware: Any) -> dict[str, Any]:
         return {"described": json.dumps(hardware)} if hardware else {}
     if set(hardware) <= {"device", "overrides"}:
         return _device_field(hardware["device"]) | _override_fields(hardware)
+    if (nodes := named_list(hardware)) is not None:
+        return {"node_list": nodes.removeprefix("artifact:")}
     cluster = hardware.get("cluster")
     if not isinstance(cluster, Mapping) or not _has_fields(cluster):
         return {"described": json.dumps(hardware)}

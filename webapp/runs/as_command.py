@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from webapp.accounts.models import Project
 from webapp.artifacts.models import Artifact
 from webapp.runs.grid import Trial
+from webapp.runs.node_lists import named_list
 from webapp.runs.references import NAMING, find_artifact
 from webapp.runs.specs import spec_of
 
@@ -60,6 +61,7 @@ def _artifacts(project: Project, trials: Iterable[Trial]) -> list[Artifact]:
     """The workloads, and the other files that their options name."""
     found = {trial.artifact.pk: trial.artifact for trial in trials}
     named = {str(trial.spec["workload"]["options"].get(option)) for trial in trials for option in NAMING}
+    named |= {str(named_list(trial.spec["hardware"])) for trial in trials}
     for reference in sorted(named):
         other = find_artifact(Artifact.objects.of(project), reference)
         if other is not None:
@@ -68,10 +70,10 @@ def _artifacts(project: Project, trials: Iterable[Trial]) -> list[Artifact]:
 
 
 def _places(artifacts: Sequence[Artifact]) -> dict[Artifact, str]:
-    """What each is called without the server: a model of the zoo by its name, a file by one of its own."""
+    """What each is called without the server: what has no file by its name, a file by one of its own."""
     names = [PurePath(one.name).name for one in artifacts]
     return {
-        one: f"zoo:{one.zoo}" if one.zoo else f"./{name}" if names.count(name) == 1 else f"./{one.pk}-{name}"
+        one: one.fileless or (f"./{name}" if names.count(name) == 1 else f"./{one.pk}-{name}")
         for one, name in zip(artifacts, names, strict=True)
     }
 
@@ -80,4 +82,7 @@ def _renamed(spec: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any
     workload = spec["workload"]
     given = workload["options"]
     options = {key: names.get(value, value) if key in NAMING else value for key, value in given.items()}
-    return {**spec, "workload": {**workload, "source": names[workload["source"]], "options": options}}
+    nodes = named_list(spec["hardware"]) or ""
+    where = {"hardware": {"nodes": names[nodes]}} if nodes in names else {}
+    placed = {**workload, "source": names[workload["source"]], "options": options}
+    return {**spec, **where, "workload": placed}

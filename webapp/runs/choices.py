@@ -61,9 +61,11 @@ class Choices:
 
 
 def usable_artifacts(project: Project) -> ArtifactQuerySet:
-    """The workloads to choose among: a captured step without times of its own is reached by its model."""
+    """The workloads to choose among: a captured step without times of its own is reached by its model, a list
+    of nodes is hardware.
+    """
     untimed = {"source": Artifact.Source.DERIVED, "summary__facts__timing": "none"}
-    return Artifact.objects.of(project).ready().exclude(**untimed)
+    return Artifact.objects.of(project).ready().exclude(**untimed).exclude(kind="nodes")
 
 
 def asked_by(project: Project, address: QueryDict) -> QueryDict:

@@ -111,11 +111,25 @@ def _bytes_of_states(options: Mapping[str, Any]) -> float:
     return float(sum(states.parts.values()))
 
 
-def load_of(trials: Sequence[Trial], hardware: Hardware) -> Load | None:
-    """The first job trace's demand; ``None`` without one, or where it is thinned or cut."""
-    for trial in trials:
-        cards = {card["label"]: card["value"] for card in trial.artifact.summary.get("cards", ())}
-        changed = {"limit", "rate"} & set(trial.spec["workload"]["options"])
-        if trial.artifact.kind == "jobs" and cards.get(MEAN_DEMAND) and not changed:
-            return Load(trial.artifact, float(cards[MEAN_DEMAND]), hardware.device_count)
-    return None
+def load_of(trials: Sequence[Trial], gpus: int) -> Load | None:
+    """The demand of the first job trace on so many GPUs, at the most arrivals that are asked for.
+
+    ``None`` without one, or where it is cut.
+    """
+    found = [trial for trial in trials if trial.artifact.kind == "jobs"]
+    same = [trial for trial in found if trial.artifact == found[0].artifact]
+    wanted = [_wanted(trial) for trial in same]
+    known = [gpus for gpus in wanted if gpus]
+    return Load(found[0].artifact, max(known), gpus) if known else None
+
+
+def _wanted(trial: Trial) -> float | None:
+    """GPUs on average: as the trace tells, or what a job takes on average as often as they come."""
+    options, summary = trial.spec["workload"]["options"], trial.artifact.summary
+    rate, demand = options.get("rate"), summary.get("demand")
+    if options.get("limit") and trial.artifact.source != Artifact.Source.GENERATED:
+        return None
+    if rate:
+        return float(demand["gpu_seconds"] / demand["jobs"] * rate) if demand else None
+    told = (card["value"] for card in summary.get("cards", ()) if card["label"] == MEAN_DEMAND)
+    return next(map(float, told), None)

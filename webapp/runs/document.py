@@ -270,5 +270,5 @@ def repeatable_spec(run: Run) -> dict[str, Any]:
     spec = dict(run.spec)
     workload = dict(spec.get("workload") or {})
     if run.artifact is not None:
-        workload["source"] = f"zoo:{run.artifact.zoo}" if run.artifact.zoo else run.artifact.name
+        workload["source"] = run.artifact.fileless or run.artifact.name
     return {**spec, "workload": workload} if workload else spec

@@ -15,12 +15,14 @@ from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
 from experiments.core.policy import MODES
 from webapp.accounts.models import Project
+from webapp.artifacts import generated
 from webapp.artifacts.models import Artifact
 from webapp.names import NameField
 from webapp.runs import references
 from webapp.runs.choices import read_keys, usable_artifacts
-from webapp.runs.grid import MOST_RUNS, NETWORKED, ON_CLUSTERS, Expansion, Grid, expand
+from webapp.runs.grid import MOST_RUNS, NETWORKED, ON_CLUSTERS, Expansion, Grid, Trial, expand
 from webapp.runs.grid_fields import GridField, QuantitiesField, SeedsField, prefill
+from webapp.runs.node_lists import FAMILY, hardware_of, named_list, node_lists_of
 
 OVERRIDE_HELP = {
     "bytes": "for example 12 GiB",
@@ -97,6 +99,13 @@ class ExperimentForm(forms.Form):
     devices_per_node = forms.IntegerField(
         required=False, min_value=1, max_value=4096, initial=4, label="Devices per node"
     )
+    node_list = forms.ModelMultipleChoiceField(
+        queryset=Artifact.objects.none(),
+        required=False,
+        label="Node lists",
+        help_text="uploaded lists of nodes, each a cluster instead of the one described here",
+        widget=forms.CheckboxSelectMultiple,
+    )
     cluster_device = forms.ChoiceField(required=False, label="Device", initial="a100-40g")
     node_link = forms.ChoiceField(required=False, label="Link inside a node")
     network = forms.ChoiceField(required=False, label="Network between nodes")
@@ -111,11 +120,12 @@ class ExperimentForm(forms.Form):
 
     def __init__(self, project: Project, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._project = project
+        self.project = project
         #: What is assumed of the chosen hardware, known once the form is clean.
         self.warnings: tuple[str, ...] = ()
         artifacts = cast(ArtifactsField, self.fields["artifacts"])
         artifacts.project, artifacts.queryset = project, usable_artifacts(project)
+        self.fields["node_list"].queryset = node_lists_of(project)  # type: ignore[attr-defined]
         self._choices("policies", [f"{p.family}/{p.name}" for p in registry.all_policies()])
         self._choices("devices", hardware.names())
         self._choices("cluster_device", hardware.names())
@@ -165,7 +175,7 @@ class ExperimentForm(forms.Form):
         simulated = "simulated" in data.get("modes", ()) and not data.get("described")
         if simulated and families - set(ON_CLUSTERS) and not data.get("devices"):
             self.add_error("devices", "Choose at least one device: the chosen policies are simulated on one.")
-        if simulated and families & set(ON_CLUSTERS):
+        if simulated and families & set(ON_CLUSTERS) and not (data.get("node_list") and families == {FAMILY}):
             self._check_cluster(data)
         self._settle_references(data)
         if not self.errors:
@@ -178,7 +188,7 @@ class ExperimentForm(forms.Form):
             field = f"option:{option}"
             try:
                 values = [
-                    references.settle_references(self._project, {option: v})[option]
+                    references.settle_references(self.project, {option: v})[option]
                     for v in data.get(field, ())
                 ]
             except BadInput as error:
@@ -222,12 +232,22 @@ class ExperimentForm(forms.Form):
         warnings: dict[str, None] = {}
         try:
             for trial in found.trials:
+                if named_list(trial.spec["hardware"]) is not None:
+                    continue
                 known = hardware.resolve(trial.spec["hardware"])
+                self._check_speeds(trial, known)
                 if trial.spec["family"] in NETWORKED:
                     warnings |= dict.fromkeys(known.warnings)
         except BadInput as error:
             self.add_error("devices", str(error))
         self.warnings = tuple(warnings)
+
+    def _check_speeds(self, trial: Trial, known: hardware.Hardware) -> None:
+        """A drawn trace tells how fast its models run on some types of devices alone."""
+        if trial.artifact.source == Artifact.Source.GENERATED and "cluster_device" not in self.errors:
+            lack = generated.lack_of_speeds(trial.spec["workload"]["options"]["extra"], known)
+            if lack:
+                self.add_error("cluster_device", f"{trial.artifact}: {lack}")
 
     def _grid(self, data: Mapping[str, Any]) -> Grid:
         return Grid(
@@ -237,6 +257,7 @@ class ExperimentForm(forms.Form):
             overrides=_under(data, "override:"),
             cluster=_cluster(data),
             described=data["described"],
+            node_lists=[hardware_of(nodes) for nodes in data["node_list"]],
             knobs={policy: _under(data, f"knob:{policy}:") for policy in data["policies"]},
             options=_under(data, "option:"),
             modes=data["modes"],

@@ -34,8 +34,8 @@ class Grid:
     defaults.
 
     ``devices`` are sheet names, ``overrides`` values by override name, ``cluster`` the cluster object or
-    ``None``. ``described`` is the hardware field of a spec as it is: simulated runs take it instead of all of
-    these.
+    ``None``, ``node_lists`` clusters that lists of nodes describe, instead of it. ``described`` is the
+    hardware field of a spec as it is: simulated runs take it instead of all of these.
     """
 
     artifacts: Sequence[Artifact]
@@ -44,6 +44,7 @@ class Grid:
     overrides: Mapping[str, Sequence[float]] = field(default_factory=dict)
     cluster: Mapping[str, Any] | None = None
     described: Any = None
+    node_lists: Sequence[Mapping[str, str]] = ()
     knobs: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
     options: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     modes: Sequence[str] = ("simulated",)
@@ -150,6 +151,8 @@ def _hardware(grid: Grid, family: str, mode: str) -> Iterator[Any]:
             yield {"device": LOCAL, "overrides": overrides} if overrides else LOCAL
     elif grid.described:
         yield grid.described
+    elif grid.node_lists and family == "cluster":
+        yield from grid.node_lists
     elif family in ON_CLUSTERS:
         yield {"cluster": dict(grid.cluster or {})}
     else:

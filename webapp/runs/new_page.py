@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from webapp.accounts.models import Project
+from webapp.artifacts import generated
 from webapp.runs.chips import policy_step
 from webapp.runs.choices import Choices, usable_artifacts
 from webapp.runs.devices import device_choices
@@ -14,7 +15,7 @@ from webapp.runs.durations import past_durations
 from webapp.runs.forms import ExperimentForm
 from webapp.runs.models import Run
 from webapp.runs.proposal import Proposal, propose
-from webapp.runs.services import hardware_label
+from webapp.runs.services import label_in
 from webapp.runs.step_fields import describe_models, option_fields, served_models, taken_by_default
 
 SHOWN_IN_PREVIEW = 30
@@ -35,20 +36,21 @@ def page_of(project: Project, choices: Choices, form: ExperimentForm) -> dict[st
         "described": describe_models(choices.artifacts),
         "defaults": taken_by_default(form, choices.artifacts),
         "served": served_models(choices.artifacts),
-        "steps": policy_step(form, choices, past, _find_failed(proposal)),
+        "steps": policy_step(form, choices, past, _find_failed(project, proposal)),
         "workloads": usable_artifacts(project)[:MOST_WORKLOADS],
         "presets": project.presets.select_related("created_by"),
         "devices": partial(device_choices, form),  # a choice is answered without them
+        "drawn": generated.TRACES,
         "shown": proposal.trials[:SHOWN_IN_PREVIEW],
     }
 
 
-def _find_failed(proposal: Proposal) -> set[str]:
+def _find_failed(project: Project, proposal: Proposal) -> set[str]:
     """Policies whose plan for the first of the simulated runs' questions did not fit before."""
     for trial in proposal.trials:
         if trial.spec["mode"] == "simulated":
             options: Mapping[str, Any] = trial.spec["workload"]["options"]
-            label = hardware_label(trial.spec["hardware"])
+            label = label_in(project, trial.spec["hardware"])
             runs = Run.objects.policies_by_answer(trial.artifact, trial.spec["family"], label, options)
             return runs[Run.State.INFEASIBLE] - runs[Run.State.SUCCEEDED]
     return set()

@@ -14,7 +14,7 @@ from webapp.runs.choices import Choices
 from webapp.runs.forms import ExperimentForm
 from webapp.runs.grid import Trial
 from webapp.runs.models import Preset
-from webapp.runs.services import hardware_label
+from webapp.runs.services import label_in
 
 
 def save_preset(project: Project, user: User, name: str, choices: Choices) -> Preset:
@@ -67,7 +67,7 @@ def _facts(trial: Trial) -> dict[str, str]:
     return {
         "policy": spec["policy"],
         "workload": str(trial.artifact),
-        "hardware": hardware_label(spec["hardware"]),
+        "hardware": label_in(trial.artifact.project, spec["hardware"]),
         "mode": spec["mode"],
         **{f"{name}=": f"{name.replace('_', ' ')} {pretty(value)}" for name, value in named.items()},
     }

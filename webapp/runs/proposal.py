@@ -18,6 +18,7 @@ from webapp.runs.forms import ExperimentForm
 from webapp.runs.grid import LOCAL, Expansion, Trial
 from webapp.runs.hardware_picture import Picture, picture_of, words_of
 from webapp.runs.models import Run
+from webapp.runs.node_lists import NodeCluster, cluster_listed, named_list
 from webapp.runs.services import hardware_label
 from webapp.runs.spec_words import Sentence, sentence_of
 
@@ -36,6 +37,7 @@ class Hosts:
 class Proposal:
     """Everything but ``hosts`` is empty while the form has errors.
 
+    ``listed`` are the clusters of node lists.
     ``errors`` are (field, label, what is wrong), ``warnings`` what to know before pressing.
     """
 
@@ -49,6 +51,7 @@ class Proposal:
     need: Need | None
     load: Load | None
     hosts: Hosts
+    listed: tuple[NodeCluster, ...] = ()
 
     @property
     def starts_at_once(self) -> bool:
@@ -63,23 +66,39 @@ def propose(form: ExperimentForm, past: Mapping[Key, Past]) -> Proposal:
     expansion: Expansion = form.cleaned_data["expansion"]
     trials = expansion.trials
     kinds = {hardware_label(t.spec["hardware"]): t.spec["hardware"] for t in trials}
-    known = {label: hardware.resolve(spec) for label, spec in kinds.items() if not _is_here(spec)}
+    listed = {label: cluster_listed(form.project, spec) for label, spec in kinds.items()}
+    known = {
+        label: hardware.resolve(spec)
+        for label, spec in kinds.items()
+        if not _is_here(spec) and named_list(spec) is None
+    }
     first = next(iter(known.values()), None)
     need = need_of(trials, first) if first else None
-    load = load_of(trials, first) if first else None
+    clusters = [first, *listed.values()]
+    devices = [cluster.device_count for cluster in clusters if cluster]
+    load = load_of(trials, min(devices)) if devices else None
     warnings = (*_warnings(trials, need, load, hosts), *form.warnings, *_list_unvalidated(trials, known))
     return Proposal(
         trials,
         (),
         warnings,
         expansion.left_out,
-        sentence_of(trials, [words_of(known[k]) if k in known else "the host's own device" for k in kinds]),
+        sentence_of(trials, [_hardware_words(label, known, listed) for label in kinds]),
         picture_of(first) if first else None,
         estimate(trials, past, hosts.slots),
         need,
         load,
         hosts,
+        tuple(cluster for cluster in listed.values() if cluster),
     )
+
+
+def _hardware_words(
+    label: str, known: Mapping[str, Hardware], listed: Mapping[str, NodeCluster | None]
+) -> str:
+    if cluster := listed[label]:
+        return cluster.words
+    return words_of(known[label]) if label in known else "the host's own device"
 
 
 def _is_here(spec: object) -> bool:

@@ -27,6 +27,7 @@ EXPECTED = {
     "source": f"{ARTIFACTS}, zoo:<name>, or {BROUGHT}; a path is not taken",
     "model": f"{', '.join(SERVED)}, zoo:<name>, or {ARTIFACTS}; a path is not taken",
     "extra": f"{ARTIFACTS}, or {BROUGHT}; a path is not taken",
+    "nodes": f"{ARTIFACTS}, a node list; a path is not taken",
 }
 _BY_ID = re.compile(r"artifact:([0-9]{1,18})")
 #: As asked for, and as the spec of an outcome names its workload (``trace.csv@<hash>``).

@@ -12,6 +12,7 @@ from webapp.accounts.models import Project, User
 from webapp.runs import lifecycle, queue, turns
 from webapp.runs.grid import Trial
 from webapp.runs.models import Experiment, Run
+from webapp.runs.node_lists import cluster_listed
 
 
 @transaction.atomic
@@ -48,11 +49,17 @@ def _run(experiment: Experiment, user: User, trial: Trial) -> Run:
         spec=spec,
         family=spec["family"],
         policy=spec["policy"],
-        hardware=hardware_label(spec["hardware"]),
+        hardware=label_in(experiment.project, spec["hardware"]),
         mode=spec["mode"],
         seed=spec["seed"],
         needs=trial.needs,
     )
+
+
+def label_in(project: Project, hardware: Any) -> str:
+    """As ``hardware_label``, a node list of the project by its name."""
+    listed = cluster_listed(project, hardware)
+    return listed.label if listed else hardware_label(hardware)
 
 
 def hardware_label(hardware: Any) -> str:
@@ -62,6 +69,8 @@ def hardware_label(hardware: Any) -> str:
     if isinstance(hardware, Sequence):
         return " + ".join(hardware_label(group) for group in hardware)[:120]
     row = hardware.get("cluster", hardware)
+    if isinstance(row.get("nodes"), str):
+        return f"nodes of {row['nodes']}"[:120]
     changed = ", ".join(f"{name}={value:g}" for name, value in row.get("overrides", {}).items())
     label = _machine_label(row)
     return f"{label} with {changed}"[:120] if changed else label

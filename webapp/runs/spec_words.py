@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from experiments.sources import SPEEDS_OF_GENERATED
 from webapp.presentation import pretty
 from webapp.runs.grid import Trial
 from webapp.runs.question import SPOKEN, step_in_words, step_options
@@ -14,6 +15,8 @@ from webapp.runs.question import SPOKEN, step_in_words, step_options
 FEW = 2
 #: Options that a trace's own words tell.
 TOLD = ("model", "limit")
+#: The table of speeds that a drawn trace has anyway.
+USUAL_SPEEDS = ("extra", SPEEDS_OF_GENERATED)
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,9 @@ def _step(trials: Sequence[Trial]) -> str:
     told = {name: found[0] if len(found) == 1 else tuple(found) for name, found in values.items()}
     words = step_in_words(told) or _trace(trials, told)
     others = [
-        _other(name, values[name]) for name in told if name not in SPOKEN and words and name not in TOLD
+        _other(name, values[name])
+        for name in told
+        if name not in SPOKEN and words and name not in TOLD and (name, told[name]) != USUAL_SPEEDS
     ]
     return ", ".join([*([words[0].lower() + words[1:]] if words else []), *others])
 
@@ -77,9 +82,15 @@ def _trace(trials: Sequence[Trial], options: Mapping[str, Any]) -> str:
     artifact = next(iter(artifacts.values()))
     if len(artifacts) > 1 or artifact.kind not in ("jobs", "requests"):
         return ""
+    if artifact.source == artifact.Source.GENERATED:
+        return f"{' or '.join(f'{count:,}' for count in _distinct(_limits(trials)))} jobs drawn"
     counts = [card["value"] for card in artifact.summary.get("cards", ()) if card["label"] == artifact.kind]
     model = options.get("model")
     served = f" served by {' or '.join(model) if isinstance(model, tuple) else model}" if model else ""
     limit = options.get("limit")
     most = f"the first {limit:,} of " if isinstance(limit, int) else ""
     return "".join(f"{most}{count:,} {artifact.kind}{served}" for count in counts)
+
+
+def _limits(trials: Sequence[Trial]) -> Iterable[int]:
+    return (trial.spec["workload"]["options"]["limit"] for trial in trials)

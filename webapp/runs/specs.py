@@ -17,17 +17,20 @@ from experiments.core.reading import refuse_unreadable
 from experiments.core.spec import RunSpec, load_spec
 from experiments.models.catalog import NAMES
 from webapp.accounts.models import Project, User
+from webapp.artifacts import generated
 from webapp.artifacts.models import Artifact
-from webapp.artifacts.services import add_package_file, add_zoo
+from webapp.artifacts.services import add_generated, add_package_file, add_zoo
 from webapp.artifacts.step_options import spell_out_options
 from webapp.runs import references
 from webapp.runs.grid import MOST_RUNS, Trial
+from webapp.runs.node_lists import named_list, settle_nodes
 
 
 def check_spec(spec: RunSpec) -> RunSpec:
-    """The spec completed, its policy, knobs and hardware known to exist."""
+    """The spec completed, its policy, knobs and hardware known to exist; of a node list the run says more."""
     completed, _ = complete(spec)
-    hardware.resolve(completed.hardware)
+    if named_list(completed.hardware) is None:
+        hardware.resolve(completed.hardware)
     return completed
 
 
@@ -53,13 +56,19 @@ class Submission:
             refuse_unreadable(policy, spec.mode, kind, "spec.workload.source")
         options = references.settle_references(self.project, data["workload"].get("options", {}))
         options = spell_out_options(artifact, options, policy.fp32_gradients)
-        asked = {**spec.to_json(), "workload": {"format": spec.workload.format, "options": options}}
+        asked = {
+            **spec.to_json(),
+            "workload": {"format": spec.workload.format, "options": options},
+            "hardware": settle_nodes(self.project, spec.hardware, spec.family),
+        }
         return Trial(artifact, asked, self.needs if spec.mode == "measured" else "")
 
     def _artifact(self, spec: RunSpec) -> Artifact:
         source = spec.workload.source
         if source.startswith("zoo:"):
             return self._zoo(source.removeprefix("zoo:"))
+        if source in generated.TRACES:
+            return add_generated(self.project, self.user, source)  # type: ignore[arg-type]  # as of the zoo
         if is_package_file(source):
             return add_package_file(self.project, self.user, source)  # type: ignore[arg-type]  # as of the zoo
         return references.require_artifact(self.project, source, "spec.workload.source")

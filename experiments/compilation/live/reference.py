@@ -58,6 +58,9 @@ WRITTEN_IN_SILENCE = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "mi
 NOISE = 1 << 16
 #: An odd number near 2**32 over the golden ratio: a product with it spreads bits over the upper ones.
 SPREAD = -1_640_531_527
+#: A GPU may read the operands of these with the 10 bits of TF32 where the model says float32.
+CONVOLUTIONS = frozenset(("convolution", "_convolution", "cudnn_convolution", "convolution_backward"))
+TF32_ROUNDOFF = 2.0**-11
 #: Products by name, and the FLOPs from which on one may take a processor a second in float64.
 PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm"))
 LONG = 1e10
@@ -133,7 +136,9 @@ class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
         read = tuple(args[place] if place in written else value for place, value in enumerate(read))
         if not self._roundoff or op._schema.name.removeprefix("aten::").rstrip("_") in WITHOUT_ROUNDING:
             return self._apply(op, read, keywords)
-        moved = self._moved_once(read, axes_added_up(op, read, keywords))
+        moved = self._moved_once(
+            read, axes_added_up(op, read, keywords), coarser(op, self._own, self._device)
+        )
         moved = tuple(args[place] if place in written else value for place, value in enumerate(moved))
         found = self._apply(op, moved, keywords)
         return found if op._schema.is_mutable else tree_map(self._moved, found)
@@ -154,8 +159,8 @@ class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
         wide = isinstance(value, Tensor) and value.dtype == torch.float64
         return value.to(self._own) if wide else value
 
-    def _moved_once(self, read: Any, axes: Sequence[int]) -> Any:
-        """Move what an op reads, which it adds up over ``axes``.
+    def _moved_once(self, read: Any, axes: Sequence[int], coarser: float) -> Any:
+        """Move what an op reads, which it adds up over ``axes``, by ``coarser`` times the roundoff.
 
         A number that it reads at two places is one number at both (x - x is 0).
         """
@@ -166,15 +171,15 @@ class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if not isinstance(value, Tensor):
                 return value
             if id(value) not in known:
-                known[id(value)] = self._moved(value, axes if value.shape == shape else ())
+                known[id(value)] = self._moved(value, axes if value.shape == shape else (), coarser)
             return known[id(value)]
 
         return tree_map(moved, read)
 
-    def _moved(self, value: Any, axes: Sequence[int] = ()) -> Any:
+    def _moved(self, value: Any, axes: Sequence[int] = (), coarser: float = 1.0) -> Any:
         if not isinstance(value, Tensor) or value.dtype != torch.float64:
             return value
-        steps = (self._draw_by_place(value) + self._draw_by_number(value)) * math.sqrt(0.5)
+        steps = (self._draw_by_place(value) + self._draw_by_number(value)) * (coarser * math.sqrt(0.5))
         moved = value.addcmul(value, steps)
         return moved.addcmul(value, random_walk(self._draw_by_place(value), axes)) if axes else moved
 
@@ -190,6 +195,16 @@ class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """
         bits = value.float().view(torch.int32) ^ self._offsets.randrange(1 << 31)
         return self._noise[(bits * SPREAD >> 16) & (NOISE - 1)]
+
+
+def coarser(op: Any, own: torch.dtype, device: str) -> float:
+    """Return by how much ``op`` rounds its operands more than numbers of type ``own`` are rounded."""
+    if device != "cuda" or own != torch.float32:
+        return 1.0
+    name = op._schema.name.removeprefix("aten::")
+    convolves = name in CONVOLUTIONS and torch.backends.cudnn.allow_tf32
+    multiplies = name in PRODUCTS and torch.backends.cuda.matmul.allow_tf32
+    return TF32_ROUNDOFF / (torch.finfo(own).eps / 2) if convolves or multiplies else 1.0
 
 
 def _product_flops(op: Any, args: tuple[Any, ...]) -> float:

@@ -59,7 +59,10 @@ def measure_in(session: Any, spec: RunSpec, policy: MemoryPolicy, progress: Prog
     if faults:
         return rejected_result(plan, faults)
     predicted = Simulator(step, machine).run(plan)
-    seen = session.measure(plan, spec.seed, reference=whole, progress=part(progress, 0.2, 1.0))
+    capacity = machine.capacity if "memory_bytes" in (overrides or {}) else None
+    seen = session.measure(
+        plan, spec.seed, reference=whole, capacity=capacity, progress=part(progress, 0.2, 1.0)
+    )
     return Result(
         metrics=figures(seen, step) | rates(step, seen.step_time, spec.workload.options.steps),
         plan=plan.to_json(),
@@ -67,6 +70,7 @@ def measure_in(session: Any, spec: RunSpec, policy: MemoryPolicy, progress: Prog
             "mode": "measured",
             "device": seen.device,
             "capacity": machine.capacity,
+            "library_bytes": seen.library_bytes,
             "losses": list(seen.losses),
             "losses_unplanned": list(seen.unplanned_losses),
             "predicted": {

@@ -22,13 +22,16 @@ class HostCopies:
 
     ``kept`` are the tensors on the device whose copy on a tier is still good. ``bytes_out`` and
     ``bytes_back`` are what crossed the link. ``ratios`` are plain over packed bytes of what was packed on its
-    way, the smallest there was.
+    way, the smallest there was. ``capacity`` are the device bytes that the plan may take, ``beside`` those
+    that libraries hold in addition.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger, self.copy_ledger = ledger, CopyLedger()
         self.kept: set[int] = set()
         self.bytes_out = self.bytes_back = 0
+        self.capacity: int | None = None
+        self.beside = 0
         self.ratios: dict[int, float] = {}
         self._buffers: dict[int, Tensor] = {}
         self._made: set[int] = set()
@@ -86,6 +89,12 @@ class HostCopies:
         if tensor in self._made:
             self._made.discard(tensor)
             del self._buffers[tensor]
+
+    def make_room(self, size: int) -> None:
+        """Before ``size`` bytes are allocated on the device: if they do not fit, what is leaving leaves."""
+
+    def keep_pace(self) -> None:
+        """After an op was issued."""
 
     def need(self, tensor: int) -> None:
         """Before the computation uses ``tensor`` or waits for it."""

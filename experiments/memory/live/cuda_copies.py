@@ -1,10 +1,15 @@
 """Copies on CUDA, overlapped with the computation: a stream each way, pinned buffers, and two threads for
 storage.
 
-The caching allocator hands out the bytes of a departing tensor only after its copy (``record_stream``). What
-goes to storage passes a pinned buffer that a thread writes out when the copy has arrived in it; at most
+Bytes are allocated when the host issues an op, not when the device runs it. So while copies are under way the
+host keeps ``AHEAD`` ops before the device, and a departing tensor keeps its bytes until its copy has arrived
+(``departures``): the allocator then sees what the plan says of the device. Left to ``record_stream`` a
+tensor's bytes would be free after all copies that were issued by then, and the host issues a whole step.
+
+What goes to storage passes a pinned buffer that a thread writes out when the copy has arrived in it; at most
 ``STAGED`` bytes are on their way, then the next offload waits. Another thread reads it back and starts the
-copy to the device.
+copy to the device. What torch keeps in host memory anyway (the seeds that an attention kernel has drawn) is
+copied there at once.
 """
 
 from __future__ import annotations
@@ -17,17 +22,22 @@ from torch import Tensor
 
 from experiments.memory.live.codec import unpack
 from experiments.memory.live.copies import HostCopies
+from experiments.memory.live.departures import Departures, Flights
 from experiments.memory.live.ledger import Copy, Ledger
 
 #: Bytes in pinned buffers that storage has not taken yet.
 STAGED = 2 << 30
+#: Ops that the host issues before the device has run them while copies are under way: enough to hide what
+#: issuing one takes, few enough that their results do not count.
+AHEAD = 4
 
 
 class CudaCopies(HostCopies):
     """Copies on CUDA streams; events order them with the computation.
 
     ``_events`` is the latest copy of each tensor in either direction, ``_written`` and ``_coming`` the latest
-    write to storage and read from there, by tensor.
+    write to storage and read from there, by tensor. ``_flights`` are the device's ends of copies in flight
+    by direction, ``_issued`` marks of the ops that the device may not have run.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -39,6 +49,39 @@ class CudaCopies(HostCopies):
         self._coming: dict[int, Future[torch.cuda.Event]] = {}
         self._staged: deque[tuple[Future[None], int]] = deque()
         self._free: defaultdict[int, list[Tensor]] = defaultdict(list)
+        self._departures = Departures()
+        self._flights = Flights(), Flights()
+        self._issued: deque[torch.cuda.Event] = deque()
+
+    def release(self, tensor: int, storage: torch.UntypedStorage) -> None:
+        if tensor in self._coming:
+            self.need(tensor)
+        event = self._events.get(tensor)
+        if event is None or event.query():  # type: ignore[no-untyped-call]
+            super().release(tensor, storage)
+        else:
+            self._departures.add(tensor, event, storage)
+
+    def prefetch(self, tensor: int, storage: torch.UntypedStorage, keep: bool = False) -> None:
+        self._departures.free(tensor)
+        self.make_room(self.away[tensor].plain)
+        super().prefetch(tensor, storage, keep)
+
+    def make_room(self, size: int) -> None:
+        if self.capacity is None:
+            return
+        while self._departures and bytes_allocated() - self.beside + size > self.capacity:
+            self._departures.free_oldest()
+
+    def keep_pace(self) -> None:
+        self._departures.collect()
+        in_flight = [flights.land() for flights in self._flights]
+        if not any(in_flight) and not self._coming:
+            self._issued.clear()
+            return
+        self._issued.append(torch.cuda.current_stream().record_event())
+        if len(self._issued) > AHEAD:
+            self._issued.popleft().synchronize()
 
     def need(self, tensor: int) -> None:
         if tensor in self._coming:
@@ -61,6 +104,8 @@ class CudaCopies(HostCopies):
         for tensor in list(self._coming):
             self.need(tensor)
         torch.cuda.synchronize()
+        self._departures.collect()
+        self.keep_pace()
 
     def close(self) -> None:
         self._writer.shutdown()
@@ -68,6 +113,9 @@ class CudaCopies(HostCopies):
         super().close()
 
     def _send(self, tensor: int, source: Tensor, tier: str) -> None:
+        if not source.is_cuda:
+            super()._send(tensor, source, tier)
+            return
         to_file = tier == "storage"
         buffer = (
             self._staging(source.numel()) if to_file else self._buffer(tensor, source.numel(), pinned=True)
@@ -76,21 +124,24 @@ class CudaCopies(HostCopies):
         with torch.cuda.stream(self._out):
             buffer.copy_(source, non_blocking=True)
             event = self._events[tensor] = self._out.record_event()
-        source.record_stream(self._out)
+        self._flights[0].add(event, source)
         if to_file:
             self._written[tensor] = self._writer.submit(self._write, tensor, buffer, event)
             self._staged.append((self._written[tensor], source.numel()))
 
     def _fetch(self, tensor: int, copy: Copy, target: Tensor) -> None:
+        if not target.is_cuda:
+            super()._fetch(tensor, copy, target)
+            return
         self._back.wait_stream(torch.cuda.current_stream())
-        target.record_stream(self._back)
         if copy.tier == "storage":
             buffer = self._free_buffer(copy.size)
             self._coming[tensor] = self._reader.submit(self._read, tensor, copy, buffer, target)
             return
         if tensor in self._events:
             self._back.wait_event(self._events[tensor])
-        self._events[tensor] = self._up(self._buffers[tensor][: copy.size], copy, target)
+        event = self._events[tensor] = self._up(self._buffers[tensor][: copy.size], copy, target)
+        self._flights[1].add(event, target)
 
     def _up(self, content: Tensor, copy: Copy, target: Tensor) -> torch.cuda.Event:
         """From a pinned buffer to the device, decoded there if it is packed."""
@@ -124,6 +175,12 @@ class CudaCopies(HostCopies):
     def _free_buffer(self, size: int) -> Tensor:
         free = self._free[size]
         return free.pop() if free else torch.empty(size, dtype=torch.uint8, pin_memory=True)
+
+
+def bytes_allocated() -> int:
+    """Bytes of all allocations of torch on the present GPU."""
+    found: int = torch.cuda.memory_stats_as_nested_dict()["allocated_bytes"]["all"]["current"]
+    return found
 
 
 def _stream() -> torch.cuda.Stream:

@@ -19,6 +19,7 @@ from experiments.hardware import Hardware, resolve
 from experiments.memory.interface.machine import MemoryMachine, machine_of
 from experiments.memory.interface.plan import MemoryPlan
 from experiments.memory.live.copy_rates import copy_rates
+from experiments.memory.live.cuda_copies import bytes_allocated
 from experiments.memory.live.runner import StepRunner
 from experiments.memory.live.turns import TimedRunner, seeded_state, take_turns
 from experiments.profiling import timing
@@ -28,13 +29,16 @@ from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
 
 STEPS = 5
+#: The allocator of torch rounds allocations on a GPU up to a multiple of this.
+BLOCK = 512
 
 
 @dataclass(frozen=True)
 class MeasuredPlan:
     """Bytes and seconds of a step under the plan, and how far it is from the unplanned steps.
 
-    ``peak_bytes``: CPU exact live storages; CUDA the allocator's peak of active bytes. ``step_time`` and
+    ``peak_bytes``: CPU exact live storages; CUDA the allocator's peak of active bytes, without the
+    ``library_bytes`` that cuBLAS holds for good beside the step's tensors. ``step_time`` and
     ``unplanned_time`` are medians over the steps but the first. ``parameter_difference`` is the largest
     absolute difference over all parameters, optimizer state and buffers after the last step; 0.0 means
     bitwise equal. Both are ``None`` where the unplanned step does not fit the device. ``peaks`` are the most
@@ -55,6 +59,7 @@ class MeasuredPlan:
     ideal_share: float | None = None
     peaks: Mapping[str, int] = field(default_factory=dict)
     ratios: Mapping[int, float] = field(default_factory=dict)
+    library_bytes: int = 0
 
 
 class Session:
@@ -107,12 +112,14 @@ class Session:
         steps: int = STEPS,
         progress: Progress = silent,
         reference: Session | None = None,
+        capacity: int | None = None,
     ) -> MeasuredPlan:
         """``steps`` steps under the plan and, where they fit, as many without it, from the same values.
 
         On a CPU they take turns; on CUDA the unplanned ones come first, so that the allocator's peak is the
         plan's. ``reference``: whose steps go unplanned (the whole batch, where this session's is in
-        micro-batches).
+        micro-batches). ``capacity``: device bytes that the plan was made for, where the device has more; an
+        op then waits for what is leaving.
         """
         whole = reference or self
         if self.synchronous:
@@ -120,22 +127,30 @@ class Session:
         else:
             plain = whole.run_unplanned(seed, steps, part(progress, 0.0, 0.5))
         try:
-            return self._measure_plan(plan, seed, steps, part(progress, 0.5, 1.0), plain)
+            return self._measure_plan(plan, seed, steps, part(progress, 0.5, 1.0), plain, capacity)
         except torch.OutOfMemoryError as error:
             raise Infeasible(str(error).split("\n")[0], "the step under the plan") from None
 
     def _measure_plan(
-        self, plan: MemoryPlan, seed: int, steps: int, progress: Progress, plain: TimedRunner | None
+        self,
+        plan: MemoryPlan,
+        seed: int,
+        steps: int,
+        progress: Progress,
+        plain: TimedRunner | None,
+        capacity: int | None,
     ) -> MeasuredPlan:
         inputs = self.traced.make_inputs(seed)
         with StepRunner(self.traced, plan) as runner:
             runner.begin(inputs)
+            copies = runner.copies
+            copies.capacity, copies.beside = capacity, self._held_by_libraries(inputs)
             if self.device == "cuda":
                 torch.cuda.empty_cache()
                 torch.cuda.reset_peak_memory_stats()
             planned = TimedRunner(runner, inputs, self.device, seeded_state(seed, self.device))
             take_turns([plain, planned] if plain and self.synchronous else [planned], steps, progress)
-            copies, peak = runner.copies, self._peak(runner)
+            peak = self._peak(runner) - copies.beside
             out, back = copies.bytes_out // steps, copies.bytes_back // steps
         return MeasuredPlan(
             peak_bytes=peak,
@@ -150,6 +165,7 @@ class Session:
             ideal_share=_share(plain, planned) if plain else None,
             peaks=dict(copies.copy_ledger.peaks),
             ratios=dict(copies.ratios),
+            library_bytes=copies.beside,
         )
 
     def plain_runner(self, seed: int) -> TimedRunner:
@@ -184,6 +200,18 @@ class Session:
         except torch.OutOfMemoryError:
             return None
         return replace(runner, inputs=[value.cpu() for value in runner.inputs])
+
+    def _held_by_libraries(self, inputs: list[Tensor]) -> int:
+        """Bytes on a GPU that are neither the step's ``inputs`` nor constants of the graph."""
+        if self.device == "cpu":
+            return 0
+        module = self.traced.graph_module
+        ours = [*inputs, *module.parameters(), *module.buffers()]
+        storages = {
+            value.untyped_storage()._cdata: value.untyped_storage() for value in ours if value.is_cuda
+        }
+        own = sum(-(-storage.nbytes() // BLOCK) * BLOCK for storage in storages.values())
+        return max(0, bytes_allocated() - own)
 
     def _peak(self, runner: StepRunner) -> int:
         if self.device == "cuda":

@@ -20,6 +20,7 @@ from experiments.memory.live.codec import pack, unpack
 from experiments.memory.live.copies import bytes_of
 from experiments.memory.live.schedule import made_by
 from experiments.memory.live.values import Packed, Scope, Values, call
+from experiments.workloads.step import Step
 
 
 class Moves:
@@ -30,6 +31,7 @@ class Moves:
         self.traced, self.copies, self.ledger = values.traced, values.copies, values.ledger
         self.by_name = {node.name: node for node in self.traced.graph_module.graph.nodes}
         self.touched = [row.tolist() for row in self.traced.step.touched]
+        self.made_bytes = _bytes_made(self.traced.step, lineage)
         self.until: dict[int, list[int]] = defaultdict(list)
         self.coming: set[int] = set()
         self.generators: dict[int, Tensor] = {}
@@ -138,8 +140,10 @@ class Moves:
             ids = self.traced.tensor_of.get(argument.name, ())
             return held.clone() if scratch.intersection(ids) else held
 
+        self.copies.make_room(self.made_bytes[op])
         with generator(self.generators.get(op), self.traced.device):
             result = call(node, value)
+        self.copies.keep_pace()
         if isinstance(result, Tensor):
             self.values.hold(again, node, result)
             return
@@ -155,6 +159,15 @@ class Moves:
             return self.values.scope[node.name]
         again[node.name] = call(node, lambda argument: self._value(argument, again, made))
         return again[node.name]
+
+
+def _bytes_made(step: Step, lineage: Lineage) -> list[int]:
+    """For each op the bytes of the tensors that it is the first to write."""
+    made = [0] * len(step.ops)
+    for tensor, writers in enumerate(lineage.writers):
+        if writers and not lineage.persistent[tensor]:
+            made[writers[0]] += int(step.tensors.bytes[tensor])
+    return made
 
 
 def generator_state(device: str) -> Tensor:

@@ -123,7 +123,9 @@ class StepRunner:
             self.copies.forget(tensor)
         if op in self.schedule.again and self.traced.step.ops.random[op]:
             self.moves.generators[op] = generator_state(self.traced.device)
+        self.copies.make_room(self.moves.made_bytes[op])
         self.values.hold(self.values.scope, node, call(node, self.host.value_on_device))
+        self.copies.keep_pace()
 
     def _before(self, op: int) -> None:
         for move in self.schedule.before.get(op, ()):

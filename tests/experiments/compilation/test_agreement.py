@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 from torch import Tensor  # noqa: E402
 
 from experiments.compilation.live.agreement import USUAL_DRAWS, Triple, disagreement  # noqa: E402
+from experiments.compilation.live.reference import coarser  # noqa: E402
 
 pytestmark = pytest.mark.torch
 ROWS, COLUMNS = 64, 32
@@ -58,3 +59,16 @@ def test_a_single_wrong_place_stays_wrong_however_often_rounding_is_drawn() -> N
     own[5, 7] *= 1.01
     complaint, made = judge(own, truth, bends=20)
     assert "element 167 is" in complaint and made == 32
+
+
+def test_a_gpu_that_convolves_with_ten_bits_is_asked_no_more_than_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """TF32 keeps 10 bits of a significand where float32 keeps 23: operands move 2 ** 13 times as far."""
+    convolve, multiply = torch.ops.aten.convolution.default, torch.ops.aten.mm.default
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    assert coarser(convolve, torch.float32, "cuda") == 2**13
+    assert coarser(multiply, torch.float32, "cuda") == 1
+    assert coarser(convolve, torch.float32, "cpu") == coarser(convolve, torch.bfloat16, "cuda") == 1
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    assert coarser(convolve, torch.float32, "cuda") == 1

@@ -55,6 +55,7 @@ ELASTIC = """job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,dura
 2,6,50,bert,400,64,1,50
 """
 THROUGHPUTS = "global_batch_size,1,2,4\n64,1.0,1.5,2.0\n"
+SPEEDS = "model,cpus,memory,steps_per_second\nbert,1,1e9,1.0\nbert,4,1e9,2.0\n"
 TASKS = "model,tasks_per_round,sync_seconds,v100\nbert,3,0.5,2\n"
 TRAINED = """name,time,application,num_replicas,batch_size
 ncf-0,0,ncf,1,64
@@ -91,6 +92,7 @@ def files(folder: Path) -> dict[str, str]:
         "bert.csv": THROUGHPUTS,
         "tasks.csv": TASKS,
         "trained.csv": TRAINED,
+        "speeds.csv": SPEEDS,
         "operators.txt": OPERATORS,
         "log.json": "\n".join(log_line(tile) for tile in (1, 2, 4)),
     }
@@ -123,6 +125,7 @@ def workloads(family: str, folder: Path) -> list[dict[str, Any]]:
             ({"source": held["elastic"], "options": {"extra": held["bert"]}}, TWO_NODES),
             ({"source": held["elastic"], "options": {"extra": held["tasks"]}}, TWO_NODES),
             ({"source": held["trained"], "options": {"extra": held["traces"]}}, TWO_NODES),
+            ({"source": held["elastic"], "options": {"extra": held["speeds"]}}, TWO_NODES),
         ],
         "serving": [({"source": held["requests"], "options": {"model": "llama2-7b"}}, "a100-80g")],
     }

@@ -35,6 +35,8 @@ def test_demand_is_what_runs_if_nobody_waits() -> None:
     found = demand_of(jobs((0, 2, 10), (5, 4, 10), (15, 1, 5)))
     assert dict(zip(found["levels"], found["seconds"], strict=True)) == {1: 5, 2: 5, 4: 5, 6: 5}
     assert (found["gpu_seconds"], found["submissions"], found["peak"], found["peak_at"]) == (65, 15, 6, 5)
+    longest = zip(found["levels"], found["longest"], found["longest_from"], strict=True)
+    assert list(longest) == [(1, 20, 0), (2, 15, 0), (4, 10, 5), (6, 5, 5)]
     assert found["curve"] == {"x": [0, 5, 10, 15, 20], "y": [2, 6, 4, 1, 0], "of": None}
     assert (found["gangs"], found["jobs_by_gang"], found["work_by_gang"]) == (
         [1, 2, 4],

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from django.utils.html import strip_tags
 
+from experiments.summaries import summary
 from experiments.summaries.arrivals import arrivals_of
 from experiments.summaries.demand import demand_of
 from tests.experiments.summaries.test_demand import jobs, requests
-from tests.webapp.cast import Cast, ready, signed_in
+from tests.webapp.browser import browser_page, enter, ink, serious, serving
+from tests.webapp.cast import Cast, make_cast, ready, signed_in
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.workloads.jobs import demand_of as page_demand
 from webapp.artifacts.workloads.requests import load_of
@@ -58,6 +63,81 @@ def test_a_form_that_was_opened_for_a_cluster_has_it(cast: Cast) -> None:
     page = signed_in(cast.max).get(cast.url(address)).content.decode()
     assert 'name="nodes" value="3"' in page
     assert 'name="devices_per_node" value="4"' in page
+
+
+def test_demand_that_stays_above_the_cluster_is_said_so(cast: Cast) -> None:
+    """4 GPUs for the first hour, 12 for 4 h, 8 for one: with 4 GPUs more are wanted for 5 h on end."""
+    found, reader = job_trace(cast), signed_in(cast.max)
+    small = reader.get(cast.url(f"artifacts/{found.pk}/?gpus=4")).content.decode()
+    assert "✗ Overloaded: the queue grows" in small
+    assert "Demand stays above 4 GPUs for 5 h on end, from 1 h after the start; in all 45 % of" in small
+    assert "stays above" not in reader.get(cast.url(f"artifacts/{found.pk}/?gpus=12")).content.decode()
+    assert "Overloaded" not in reader.get(cast.url(f"artifacts/{found.pk}/?gpus=8")).content.decode()
+
+
+def told_trace(cast: Cast, **more: Any) -> Artifact:
+    """Four jobs of two tenants within two hours, and seven rows of the file that are no jobs."""
+    rows = jobs((0, 1, HOUR), (60, 1, HOUR), (120, 1, HOUR), (2 * HOUR, 8, HOUR))
+    left_out = {"left out": {"never started": 4, "ask for no GPU": 3}}
+    told = replace(rows, tenant=("<b>", "<b>", "<b>", "vision"), facts=left_out, **more)
+    assumed = ["time 0 is the first submission"]
+    return ready(cast.project, "jobs", "log.csv", zoo="", summary=summary(told), assumed=assumed)
+
+
+def test_a_trace_tells_its_sizes_and_owners_and_what_was_left_out(cast: Cast) -> None:
+    found = told_trace(cast)
+    page = signed_in(cast.vera).get(cast.url(f"artifacts/{found.pk}/")).content.decode()
+    assert "the busiest 5 minutes, 0 s in, has 3." in page
+    assert "vision has 25 % of the jobs and 73 % of the GPU time." in page
+    for title in ("Jobs submitted, by 5 minutes", "GPUs that a job asks for", "Durations", "By tenant"):
+        assert f"<figcaption>{title}" in page
+    plain = " ".join(strip_tags(page.replace("<", " <")).split())
+    assert "8 GPUs 1 25 % 73 % 1 h" in plain
+    assert "&lt;b&gt; 3 75 % 27 % 1 h" in plain
+    assert "Of 11 rows 4 are jobs here; left out are:" in plain
+    assert "never started 4 ask for no GPU 3 Assumed time 0 is the first submission" in plain
+
+
+def test_a_trace_without_durations_says_what_they_follow_from(cast: Cast) -> None:
+    found = told_trace(cast, service=np.full(4, np.nan))
+    page = signed_in(cast.vera).get(cast.url(f"artifacts/{found.pk}/")).content.decode()
+    assert "the file does not tell how long they run" in page
+    assert "Of GPU time" not in page and "<figcaption>Durations" not in page
+
+
+@pytest.mark.browser
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_draws_a_trace_of_a_year_by_what_can_be_seen(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """70,000 jobs of 20 tenants: every figure is drawn, within the page, without a serious fault."""
+    settings.WHITENOISE_USE_FINDERS = settings.WHITENOISE_AUTOREFRESH = True
+    monkeypatch.setitem(os.environ, "DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+    cast, rng = make_cast(), np.random.default_rng(5)
+    rows = jobs(
+        *zip(
+            np.sort(rng.uniform(0, 3e7, 70_000)),
+            rng.choice((1, 2, 8), 70_000),
+            rng.lognormal(8, 2, 70_000),
+            strict=True,
+        )
+    )
+    told = summary(replace(rows, tenant=tuple(f"team {number}" for number in rng.integers(0, 20, 70_000))))
+    found = ready(cast.project, "jobs", "year.csv", zoo="", summary=told)
+    with serving() as address, browser_page(width=width) as page:
+        enter(page, address, cast.vera)
+        page.goto(address + cast.url(f"artifacts/{found.pk}/?gpus=16"))
+        for figure in ("#demand-figure", *(f"#trace-{number}" for number in range(1, 6))):
+            place = page.locator(f"{figure} .plot-container").first
+            place.wait_for()
+            assert ink(page, place) > 0.02, figure
+        assert page.locator("#by-owner").count() == 1
+        assert serious(page) == []
+        page.emulate_media(color_scheme="light")
+        page.get_by_label("GPUs of the cluster").fill("4")
+        page.get_by_text("times what 4 GPUs can give").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def request_trace(cast: Cast) -> Artifact:

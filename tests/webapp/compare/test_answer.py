@@ -270,3 +270,40 @@ def test_many_policies_once_each_hide_their_knobs_until_asked(ada: Place) -> Non
     assert [column.key for column in compare(runs, Choice()).parameters] == []
     asked = compare(runs, Choice(columns=("knob.ahead", "metric.step_time")))
     assert [column.key for column in asked.parameters] == ["knob.ahead"]
+
+
+def test_schedulers_at_several_rates_are_told_by_who_leads_where(ada: Place) -> None:
+    """fifo leads while there are few jobs. Of one that leads everywhere both ends are told."""
+    made = cast.experiment(ada.project)
+    hours = {("fifo", 0.001): 1.0, ("fifo", 0.01): 40.0, ("las", 0.001): 2.0, ("las", 0.01): 4.0}
+    trace = cast.ready(ada.project, kind="jobs", name="jobs.csv", summary={"demand": DEMAND})
+    for (name, rate), jct in hours.items():
+        values = {"avg_jct": 3600 * jct}
+        cast.run(made, name, values, family="cluster", artifact=trace, options={"rate": rate})
+    assert headline(made) == (
+        "fifo finishes the average job soonest, in 1 h at 0.001 jobs a second; las does, in 4 h at 0.01 jobs "
+        "a second."
+    )
+    assert "GPU-hours" not in sentences(made)  # the trace's own demand is another
+    assert "within their intervals" not in sentences(made)
+    for name, jct in (("fifo", 1.9), ("las", 1.0)):
+        cast.run(
+            made,
+            name,
+            {"avg_jct": 3600 * jct},
+            family="cluster",
+            artifact=trace,
+            options={"rate": 0.001},
+            seed=1,
+        )
+    assert "At 1 of 2 rates the first two are within their intervals." in sentences(made)
+    made.runs.filter(policy="fifo").delete()
+    same = cast.experiment(ada.project)
+    for name, jct in (("srtf", 1.0), ("las", 2.0)):
+        for rate in (0.001, 0.01):
+            values = {"avg_jct": 3600 * jct * (1 + 100 * rate)}
+            cast.run(same, name, values, family="cluster", artifact=trace, options={"rate": rate})
+    assert headline(same) == (
+        "srtf finishes the average job soonest at every rate: in 1.1 h at 0.001 jobs a second and "
+        "2 h at 0.01 jobs a second."
+    )

@@ -16,9 +16,10 @@ from webapp.compare.figures.front import front
 from webapp.compare.figures.parts import parts
 from webapp.compare.figures.ratios import ratios
 from webapp.compare.figures.scale import broken_scale, round_numbers
+from webapp.compare.figures.schedulers import by_fairness, by_load, by_size, by_utilization
 from webapp.compare.filters import comparable
 from webapp.hosts.evidence import simulator_errors
-from webapp.runs.models import Experiment, RunDocument
+from webapp.runs.models import Experiment, Run, RunDocument
 
 pytestmark = pytest.mark.django_db
 GIB = 2**30
@@ -190,3 +191,62 @@ def test_the_address_chooses_the_figure_and_what_cannot_be_drawn_gives_way(memor
         "front",
     ]
     assert key("coordinates") == "front"  # two lines are too few
+
+
+@pytest.fixture
+def sweep(ada: Place) -> Experiment:
+    """Two schedulers at two rates: fifo's jobs wait once there are many, las' hardly."""
+    made = cast.experiment(ada.project)
+    hours = {("fifo", 0.001): 1.0, ("fifo", 0.01): 40.0, ("las", 0.01): 4.0, ("las", 0.001): 2.0}
+    for (name, rate), jct in hours.items():
+        values = {
+            "avg_jct": 3600 * jct,
+            "makespan": 36000 * jct,
+            "finish_time_fairness_p99": 8 / jct,
+            "utilization": 0.5 + rate,
+        }
+        run = cast.run(made, name, values, family="cluster", options={"rate": rate})
+        sizes = {"1_gpu": 600.0, "over_8_gpus": 1200.0}
+        curves = {
+            f"jct_distribution.{size}": {"x": [1.0, x * jct], "y": [0.4, 1.0]} for size, x in sizes.items()
+        }
+        RunDocument.objects.create(run=run, outcome={"series": curves})
+    return made
+
+
+def test_a_load_sweep_is_a_line_for_each_scheduler(sweep: Experiment) -> None:
+    found = by_load(case(sweep))
+    assert found is not None
+    lines = {line["name"]: (line["x"], line["y"]) for line in found["series"]}
+    assert lines == {"fifo": ([0.001, 0.01], [3600, 144000]), "las": ([0.001, 0.01], [7200, 14400])}
+    assert (found["log"], found["x_ticks"]["labels"]) == ("xy", ["0.001", "0.01"])
+    assert found["series"][0]["hover"] == ["fifo at 0.001/s: 1 h", "fifo at 0.01/s: 1.67 d"]
+
+
+def test_sizes_utilization_and_fairness_are_told_at_the_highest_rate(sweep: Experiment) -> None:
+    """The surprise: fifo ends last and is the fairest, so both are on the front."""
+    found = [draw(case(sweep)) for draw in (by_size, by_utilization, by_fairness)]
+    sizes, used, fair = (one for one in found if one is not None)
+    assert all(one["title"].endswith(", at 0.01 jobs a second") for one in (sizes, used, fair))
+    assert [line["name"] for line in sizes["series"]] == ["1 GPU", "over 8 GPUs"]
+    assert (sizes["series"][0]["x"], sizes["series"][0]["y"]) == (["las", "fifo"], [2400, 24000])
+    assert (set(used["lanes"]), used["series"][0]["x"]) == ({"las", "fifo"}, pytest.approx([51, 51]))
+    (front_line,) = [line for line in fair["series"] if line["name"] == "Pareto front"]
+    assert (front_line["x"], front_line["y"]) == ([144000, 1440000], pytest.approx([2, 0.2]))
+
+
+def test_the_sweep_is_drawn_first_and_only_where_rates_differ(sweep: Experiment) -> None:
+    runs = list(comparable(sweep.project).filter(experiment=sweep))
+    errors = simulator_errors()
+
+    def keys(chosen: list[Run]) -> list[str]:
+        comparison = compare(chosen, Choice())
+        found = draw_chosen(
+            comparison, answer_of(comparison, sweep.project, errors), Choice(), sweep.project, errors
+        )
+        assert found is not None
+        return [found.key, *(key for key, _ in found.choices)]
+
+    assert keys(runs)[:2] == ["load", "load"]
+    one = [run for run in runs if run.spec["workload"]["options"]["rate"] == 0.01]
+    assert "load" not in keys(one)

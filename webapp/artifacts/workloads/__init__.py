@@ -1,1 +1,1 @@
-"""Pages of job and request traces, before anything runs: ``jobs`` and ``requests`` say what is shown."""
+"""Pages of job and request traces, before anything runs: ``jobs``, ``job_groups``, ``requests``."""

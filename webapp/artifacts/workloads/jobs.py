@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from experiments.core.units import human, significant
 from experiments.summaries.drawing import plot, points
+from experiments.summaries.job_groups import name_size
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.profile.words import percent_of
 
@@ -74,19 +76,33 @@ class JobDemand:
             who = f"{self.too_large:,} job{' wants' if self.too_large == 1 else 's want'}"
             yield f"✗ {who} more than {self.gpus:,} GPUs and can never start."
         if self.load and self.load > 1:
-            yield "The queue grows for as long as jobs are submitted, whatever the scheduler."
+            yield "✗ Overloaded: the queue grows for as long as jobs are submitted, whatever the scheduler."
+        yield from self._longest_above()
         yield f"At most {told['peak']:,} GPUs are wanted at once, {peak_at} after the start."
         yield self._largest_share()
         half, ninth = (human(seconds, "s") for seconds in told["service"][:2])
         yield f"Half the jobs run for less than {half}, one in ten for more than {ninth}."
 
+    def _longest_above(self) -> Iterator[str]:
+        """How long demand stays above the cluster on end; not of what was read before that was stored."""
+        told = self.told
+        place = bisect_right(told["levels"], self.gpus)
+        if place == len(told["levels"]) or "longest" not in told:
+            return
+        begin, lasts = told["longest_from"][place], told["longest"][place]
+        since = f"from {human(begin, 's')} after the start" if begin else "from the start"
+        share = percent_of(self.seconds_above, told["span"])
+        yield (
+            f"Demand stays above {self.gpus:,} GPUs for {human(lasts, 's')} on end, {since}; "
+            f"in all {share} of the time until the last job would end."
+        )
+
     def _largest_share(self) -> str:
         """Which size of job takes most of the GPU time."""
         told = self.told
         most = max(range(len(told["gangs"])), key=lambda place: told["work_by_gang"][place])
-        gang = told["gangs"][most]
         return (
-            f"Jobs of {gang} GPU{'' if gang == 1 else 's'} are "
+            f"Jobs of {name_size(told['gangs'][most])} are "
             f"{percent_of(told['jobs_by_gang'][most], told['jobs'])} of all and take "
             f"{percent_of(told['work_by_gang'][most], told['gpu_seconds'])} of the GPU time."
         )

@@ -20,6 +20,9 @@ from webapp.presentation import figure
 
 JCT, MAKESPAN, UNFINISHED = "avg_jct", "makespan", "unfinished_jobs"
 RANKED_BY = JCT
+RATE = "option.rate"
+#: With these a run had other jobs, or others at a time, than the trace tells.
+CHANGED = (RATE, "option.limit", "option.window")
 
 
 def ranking(case: Case) -> list[Entry]:
@@ -31,7 +34,47 @@ def _count_unfinished(entry: Entry) -> float:
     return value(entry, UNFINISHED) if UNFINISHED in entry.estimates else 0.0
 
 
+def rates(case: Case) -> list[float]:
+    """The rates of arrivals that were asked for, ascending; fewer than two are no axis."""
+    asked = (entry.parameters.get(RATE) for entry in case.comparison.entries)
+    return sorted({float(rate) for rate in asked if rate is not None})
+
+
+def at_most_load(case: Case) -> tuple[list[Entry], str]:
+    """The ranking at the highest of several rates, and words that say so; of one rate all of it."""
+    asked = rates(case)
+    if len(asked) < 2:
+        return ranking(case), ""
+    entries = [entry for entry in ranking(case) if float(entry.parameters.get(RATE) or 0) == asked[-1]]
+    return entries, f", at {significant(asked[-1])} jobs a second"
+
+
+def _by_rate(case: Case) -> SafeString:
+    """Who leads at the lowest and at the highest rate, or at all of them."""
+    led = {rate: _leader(case, rate) for rate in rates(case)}
+    found = {rate: entry for rate, entry in led.items() if entry is not None}
+    if not found:
+        return say_none(case, "schedulers", f"finishes every job of {case.workload}")
+    first, last = found[min(found)], found[max(found)]
+    at = [
+        format_html("{} at {} jobs a second", amount(found[rate], JCT), significant(rate))
+        for rate in sorted(found)
+    ]
+    if len({entry.name for entry in found.values()}) == 1:
+        start = format_html("{} finishes the average job soonest at every rate", link(first, case.project))
+        return format_html("{}: in {} and {}.", start, at[0], at[-1])
+    leads = format_html("{} finishes the average job soonest, in {}", link(first, case.project), at[0])
+    return format_html("{}; {} does, in {}.", leads, link(last, case.project), at[-1])
+
+
+def _leader(case: Case, rate: float) -> Entry | None:
+    asked = (entry for entry in ranking(case) if entry.parameters.get(RATE) is not None)
+    return next((entry for entry in asked if float(entry.parameters[RATE]) == rate), None)
+
+
 def headline(case: Case) -> SafeString:
+    if len(rates(case)) > 1:
+        return _by_rate(case)
     ranked = ranking(case)
     if not ranked:
         return say_none(case, "schedulers", f"finishes every job of {case.workload}")
@@ -74,7 +117,11 @@ def _tell_uninformed(case: Case, ranked: list[Entry]) -> Iterator[SafeString]:
 
 
 def _demand(case: Case) -> Iterator[SafeString]:
-    """What the trace asks of the cluster, whatever the scheduler, with the way to its curve."""
+    """What the trace asks of the cluster, whatever the scheduler, with the way to its curve; nothing where
+    the runs had other jobs than it tells.
+    """
+    if any(entry.parameters.get(name) is not None for entry in case.comparison.entries for name in CHANGED):
+        return
     run, devices = case.comparison.entries[0].run, devices_of(case.comparison.entries[0])
     demand = demand_of(run.artifact, {"gpus": str(devices)}) if run.artifact and devices else None
     if demand is None:
@@ -83,9 +130,21 @@ def _demand(case: Case) -> Iterator[SafeString]:
     yield format_html('{} <a href="{}">{}</a>', demand.headline, url, demand.finding)
 
 
+def _tell_close(case: Case) -> Iterator[SafeString]:
+    """At how many rates repeats do not tell the first two apart."""
+    asked = [] if case.waiting else rates(case)
+    ranked = [
+        [one for one in ranking(case) if float(one.parameters.get(RATE) or 0) == rate] for rate in asked
+    ]
+    close = sum(len(row) > 1 and _touch(row[0].estimates[JCT], row[1].estimates[JCT]) for row in ranked)
+    if close:
+        yield format_html("At {} of {} rates the first two are within their intervals.", close, len(asked))
+
+
 def sentences(case: Case) -> Iterator[SafeString]:
     yield from _demand(case)
-    if case.waiting:
+    if case.waiting or len(rates(case)) > 1:
+        yield from _tell_close(case)
         return
     spans = [value(entry, MAKESPAN) for entry in case.having(MAKESPAN)]
     if len(spans) > 1 and min(spans) > 0:

@@ -10,6 +10,7 @@ from webapp.accounts.models import Project
 from webapp.compare import plots
 from webapp.compare.answer import Answer
 from webapp.compare.answers.case import Case
+from webapp.compare.answers.cluster import rates
 from webapp.compare.choice import Choice
 from webapp.compare.comparison import Comparison
 from webapp.compare.figures.coordinates import coordinates
@@ -17,15 +18,24 @@ from webapp.compare.figures.curves import attainment, distribution
 from webapp.compare.figures.front import front
 from webapp.compare.figures.parts import parts
 from webapp.compare.figures.ratios import ratios
+from webapp.compare.figures.schedulers import by_fairness, by_load, by_size, by_utilization
 from webapp.hosts.evidence import SimulatorErrors
 
 Build = Callable[[Case], dict[str, Any] | None]
+#: The figure that is there only where several rates of arrivals were asked for.
+LOAD = "load"
 #: Figures of an answer by family, the first shown first: key, what its button says, what draws it.
 OF_FAMILIES: dict[str, tuple[tuple[str, str, Build], ...]] = {
     "memory": (("front", "time and memory", front),),
     "parallel": (("front", "time and memory", front), ("parts", "where the step goes", parts)),
     "compilation": (("ratios", "speed-up", ratios),),
-    "cluster": (("distribution", "done by then", distribution),),
+    "cluster": (
+        (LOAD, "by load", by_load),
+        ("distribution", "done by then", distribution),
+        ("sizes", "by size of jobs", by_size),
+        ("utilization", "utilization", by_utilization),
+        ("fairness", "makespan and fairness", by_fairness),
+    ),
     "serving": (("attainment", "by rate", attainment), ("distribution", "answered by then", distribution)),
 }
 #: Figures of every comparison.
@@ -50,7 +60,8 @@ def draw_chosen(
     comparison: Comparison, answer: Answer | None, choice: Choice, project: Project, errors: SimulatorErrors
 ) -> Drawn | None:
     """``None`` where no run has a figure yet."""
-    own = OF_FAMILIES[comparison.family] if answer else ()
+    every = OF_FAMILIES[comparison.family] if answer else ()
+    own = [row for row in every if answer and _applies(row[0], answer.case)]
     choices = (*((key, label) for key, label, _ in own), *OF_ALL)
     builders = {key: build for key, _, build in own}
 
@@ -67,6 +78,10 @@ def draw_chosen(
     keys = [key for key, _ in choices]
     wanted = [choice.figure, *keys] if choice.figure in keys else keys
     return next(filter(None, map(draw, wanted)), None)
+
+
+def _applies(key: str, case: Case) -> bool:
+    return key != LOAD or len(rates(case)) > 1
 
 
 def _built(build: Build, answer: Answer | None) -> dict[str, Any] | None:

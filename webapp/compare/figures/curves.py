@@ -36,12 +36,15 @@ DISTRIBUTIONS = {
 def distribution(case: Case) -> dict[str, Any] | None:
     """One curve for each line, of repeats that of the first run; the further left the better."""
     name, title, across, up = DISTRIBUTIONS[case.comparison.family]
-    entries = (cluster if case.comparison.family == "cluster" else serving).ranking(case)
+    is_cluster = case.comparison.family == "cluster"
+    entries, load = cluster.at_most_load(case) if is_cluster else (serving.ranking(case), "")
     series = list(_curves(entries, name, case))
     if not series:
         return None
     ticks = duration_ticks([x for line in series for x in line["x"]])
-    return figure_json(title, "line", (across, "s"), (up, ""), log="x", series=series, x_ticks=ticks)
+    return figure_json(
+        f"{title}{load}", "line", (across, "s"), (up, ""), log="x", series=series, x_ticks=ticks
+    )
 
 
 def duration_ticks(seconds: Sequence[float]) -> dict[str, list[Any]]:
@@ -51,24 +54,26 @@ def duration_ticks(seconds: Sequence[float]) -> dict[str, list[Any]]:
 
 
 def _curves(entries: Sequence[Entry], name: str, case: Case) -> Iterator[dict[str, Any]]:
-    found = _tell(name, entries)
+    found = read_curves(name, entries)
     for entry in entries:
         curve = found.get(entry.run.pk) or {}
         points = [(x, y) for x, y in zip(curve.get("x") or (), curve.get("y") or (), strict=True) if x > 0]
         if not points:
             continue
+        said = entry.name if case.comparison.family == "cluster" else _name(entry)
         yield {
-            "name": _name(entry),
+            "name": said,
             **curve_look(entries.index(entry)),
             "x": [x for x, _ in points],
             "y": [y for _, y in points],
-            "hover": [f"{_name(entry)}: {100 * y:.0f} % by {human(x, 's')}" for x, y in points],
+            "hover": [f"{said}: {100 * y:.0f} % by {human(x, 's')}" for x, y in points],
             "hover_only": True,
             "href": [project_url(case.project, "runs:run", run=entry.run.pk)] * len(points),
         }
 
 
-def _tell(name: str, entries: Sequence[Entry]) -> dict[UUID, Any]:
+def read_curves(name: str, entries: Sequence[Entry]) -> dict[UUID, Any]:
+    """A curve of the outcomes by run."""
     rows = RunDocument.objects.filter(run__in=[entry.run.pk for entry in entries])
     return dict(rows.values_list("run", F(f"outcome__series__{name}")))
 

@@ -5,6 +5,7 @@ tasks         rounds of gradient tasks on devices of different speed: Hare
 table         steps by number of GPUs: ElasticFlow's throughput tables
 oracle        measured speeds by device type, on one node or several, alone or in pairs
 goodput       steps by placement and batch, and what they are worth by epoch: Pollux' measurements
+sensitivity   speeds by processors and host memory: Synergy
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from experiments.cluster.interface import Machines, Performance
 from experiments.cluster.planning.performance.fixed import FixedSpeed
 from experiments.cluster.planning.performance.goodput import GoodputSpeed
 from experiments.cluster.planning.performance.oracle import DeviceTypeSpeed
+from experiments.cluster.planning.performance.sensitivity import ResourceSpeed, sensitivity_of
 from experiments.cluster.planning.performance.table import TableSpeed, table_of
 from experiments.cluster.planning.performance.tasks import TaskSpeed
 from experiments.workloads.jobs import JobTrace
 from experiments.workloads.profiles.device_speeds import DeviceSpeeds
 from experiments.workloads.profiles.gradient_tasks import GradientTasks
+from experiments.workloads.profiles.resource_speeds import ResourceSpeeds
 from experiments.workloads.profiles.throughput_table import ThroughputTables
 from experiments.workloads.profiles.training_runs import TrainingRuns
 
@@ -33,6 +36,7 @@ __all__ = [
     "TableSpeed",
     "TaskSpeed",
     "performance_of",
+    "sensitivity_of",
     "table_of",
     "timed_by",
 ]
@@ -43,6 +47,7 @@ MODELS: Mapping[type, Callable[[JobTrace, Machines, Any], Performance]] = {
     ThroughputTables: TableSpeed,
     DeviceSpeeds: DeviceTypeSpeed,
     TrainingRuns: GoodputSpeed,
+    ResourceSpeeds: ResourceSpeed,
 }
 
 

@@ -44,6 +44,7 @@ class Optimus(ClusterPolicy):
 
     name: ClassVar[str] = "optimus"
     mechanism: ClassVar[str] = "resize to the best use"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     sees: ClassVar[frozenset[str]] = frozenset({"throughput", "model", "losses"})
     models: ClassVar[tuple[str, ...]] = ("goodput", "table")
     rigid: ClassVar[bool] = False

@@ -57,6 +57,7 @@ class Tiresias(ClusterPolicy):
 
     name: ClassVar[str] = "tiresias"
     mechanism: ClassVar[str] = "least service first"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     sees: ClassVar[frozenset[str]] = frozenset({"model"})
     late_demotion: ClassVar[bool] = False
     quick: ClassVar[Mapping[str, Any]] = {"limit_1": 30.0, "limit_2": 60.0, "promote": 3.0}
@@ -119,6 +120,7 @@ class TiresiasArtifact(Tiresias):
 
     name: ClassVar[str] = "tiresias-artifact"
     mechanism: ClassVar[str] = "least service first"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     late_demotion: ClassVar[bool] = True
 
 

@@ -70,7 +70,7 @@ class ThreadLanes:
         with one_core():
             self._lanes = [ThreadPoolExecutor(1, f"lane{number}") for number in range(count)]
             for lane in self._lanes:
-                lane.submit(torch.set_num_threads, 1).result()
+                lane.submit(keep_to_one_core).result()
 
     def run(self, group: Group, compute: Compute, ran: list[RanBlocks] | None = None) -> None:
         latches = {operator.name: Latch(len(operator.lanes)) for operator in group}
@@ -78,6 +78,15 @@ class ThreadLanes:
         work_off = functools.partial(_work_off, group=group, latches=latches, compute=compute, ran=ran)
         for future in [self._lanes[lane].submit(work_off, lane) for lane in sorted(busy)]:
             future.result()
+
+
+def keep_to_one_core() -> None:
+    """Let torch compute on one core in this thread from now on.
+
+    What a thread asks first sets its number to the process's at that time, so that is asked before.
+    """
+    torch.get_num_threads()
+    torch.set_num_threads(1)
 
 
 @contextmanager

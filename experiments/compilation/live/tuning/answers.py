@@ -8,8 +8,12 @@ import json
 import select
 import signal
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import IO, Any
+
+#: A child has so long to start and to make a task's operands.
+START_SECONDS = 120.0
 
 
 class NoAnswer(Exception):
@@ -26,6 +30,7 @@ class Child:
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._command, self._environment = list(command), dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
+        self._said: IO[bytes] | None = None
         self._greeting: Mapping[str, Any] | None = None
 
     def greet(self, greeting: Mapping[str, Any], seconds: float) -> None:
@@ -42,7 +47,7 @@ class Child:
         Either way the next child is a new one.
         """
         if self._process is None:
-            self._start(60.0)
+            self._start(START_SECONDS)
         return self._exchange(question, seconds)
 
     def close(self) -> None:
@@ -51,13 +56,17 @@ class Child:
             self._process.kill()
             self._process.communicate()
             self._process = None
+        if self._said is not None:
+            self._said.close()
+            self._said = None
 
     def _start(self, seconds: float) -> None:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._said,
             env=self._environment,
             bufsize=0,
         )
@@ -85,9 +94,16 @@ class Child:
     def _report_death(self) -> NoAnswer:
         assert self._process is not None
         code = self._process.wait()
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}{self._last_words()}"
         self.close()
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return NoAnswer("device", f"the schedule's process ended with {how}")
+
+    def _last_words(self) -> str:
+        """Return the last line that the child wrote to its standard error, after a colon."""
+        assert self._said is not None
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").split("\n")
+        return next((f": {line.strip():.200}" for line in reversed(lines) if line.strip()), "")
 
 
 class TimedTasks:
@@ -118,7 +134,7 @@ class TimedTasks:
         ``NoAnswer`` says why there are none within ``seconds``.
         """
         if task != self._task:
-            self._child.greet({"task": self._greeting(task)}, seconds)
+            self._child.greet({"task": self._greeting(task)}, START_SECONDS)
             self._task = task
         answer = self._child.ask(question, seconds)
         if "wrong" in answer:

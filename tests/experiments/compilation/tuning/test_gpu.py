@@ -1,5 +1,5 @@
-"""Triton schedules of a product, in their child process, under Triton's interpreter (its times
-say nothing).
+"""Triton schedules of a product, in their child process; under Triton's interpreter (its times say nothing)
+where there is no GPU.
 """
 
 from contextlib import closing
@@ -12,6 +12,7 @@ from experiments.compilation.live.tuning.operators import matmul
 from experiments.compilation.live.tuning.triton_schedules import gpu_task
 
 pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
 pytest.importorskip("triton", reason="Triton is not installed; CUDA builds of torch bring it")
 
 
@@ -22,7 +23,8 @@ def test_a_schedule_of_uneven_sides_is_right_and_timed(monkeypatch: pytest.Monke
     operator = ModelOperator(matmul(40, 24, 33), "float32", calls=2)
     task = gpu_task(operator)
     config = {"m": 32, "n": 16, "k": 32, "group": 4, "warps": 2, "stages": 3}
-    with closing(gpu.GpuBench([task], [operator], 0, {"TRITON_INTERPRET": "1"})) as bench:
+    environment = {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}
+    with closing(gpu.GpuBench([task], [operator], 0, environment)) as bench:
         (trial,) = bench.measure([TuningProposal(0, task.space.index(config))])
         assert (trial.error, trial.detail) == ("", "")
         assert len(trial.repeats) == 3

@@ -1,0 +1,64 @@
+"""Job traces that runs draw from a seed, as artifacts of a project: no file, described by an example."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.core import knobs
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import Workload
+from experiments.hardware import Hardware
+from experiments.sources import GENERATED, SPEEDS_OF_GENERATED, jobs_of
+from experiments.summaries import summary
+from experiments.workloads import generated_jobs
+from experiments.workloads.profiles.device_speeds import DeviceSpeeds
+from webapp.artifacts.models import Artifact
+
+#: Every such source, with what it is.
+TRACES: Mapping[str, str] = {
+    f"{GENERATED}gavel": "jobs of one GPU, as Gavel draws them",
+    f"{GENERATED}philly": "jobs of 1 to 8 GPUs, as in Microsoft's Philly cluster",
+}
+#: The first device that the usual table of speeds was measured on, by its sheet.
+USUAL_DEVICE = "v100-16g"
+
+
+def describe(name: str) -> dict[str, Any]:
+    """The columns of an artifact that is drawn, with an example: the usual rate and jobs, of seed 0."""
+    trace, loaded = jobs_of(Workload(name))
+    return {
+        "kind": loaded.kind,
+        "format": loaded.format,
+        "summary": summary(trace),
+        "assumed": [f"an example: {loaded.assumed[0]}; each run draws its own", *loaded.assumed[1:]],
+        "warnings": list(loaded.warnings),
+        "state": Artifact.State.READY,
+    }
+
+
+def settle_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """``given`` with the rate, the number of jobs and the table of speeds that they leave open."""
+    plain = {name: value for name, value in given.items() if name in ("rate", "limit", "window")}
+    rate, count = generated_jobs.settle(knobs.load(WorkloadOptions, plain, "options"))
+    usual = {"rate": rate, "limit": count, "extra": SPEEDS_OF_GENERATED}
+    return {**given, **{name: value for name, value in usual.items() if given.get(name) is None}}
+
+
+def lack_of_speeds(extra: str, hardware: Hardware) -> str:
+    """The device on which the usual table of speeds has none, in words; empty where there is none such."""
+    if extra != SPEEDS_OF_GENERATED:
+        return ""
+    speeds = _usual_speeds()
+    unknown = {node.device.name for node in hardware.nodes if speeds.kind_of(node.device.name) is None}
+    types = ", ".join(sorted(speeds.compact))
+    return (
+        f"how fast jobs run on {', '.join(sorted(unknown))} is not told, only on {types}" if unknown else ""
+    )
+
+
+@functools.cache
+def _usual_speeds() -> DeviceSpeeds:
+    found: DeviceSpeeds = jobs_of(Workload(next(iter(TRACES))))[0].profiles
+    return found

@@ -47,6 +47,7 @@ class Reader:
     - ``describe`` is one line for the formats page.
     - ``merge`` makes one reading of the files of an archive, each with its bare name; ``None``: one file at a
       time.
+    - ``join`` makes one reading of files that are tables of one whole, for formats that consist of several.
     - ``side_file`` finds the file that belongs to one at a path, where ``options.extra`` names none.
     - ``timeline`` gives all that a profiler recorded, of which the value is one step; only ``inspect`` asks.
     - ``doubts`` gives warnings that need other files next to it; only ``inspect`` asks, since reading those
@@ -60,6 +61,7 @@ class Reader:
     recognizes: Callable[[bytes, str], bool]
     read: Callable[[bytes, str, WorkloadOptions], Reading]
     merge: Callable[[Sequence[tuple[str, Reading]], str, WorkloadOptions], Reading] | None = None
+    join: Callable[[Sequence[Member], str, WorkloadOptions], Reading] | None = None
     side_file: Callable[[Path], Path | None] | None = None
     doubts: Callable[[Path, Reading], tuple[str, ...]] | None = None
     timeline: Callable[[bytes, str], Timeline] | None = None
@@ -163,6 +165,8 @@ def _read_members(
             raise BadInput(
                 f"is {other.format}, {members[0].name} is {reader.format}", member.name, "one format"
             )
+    if reader.join is not None:
+        return reader, reader.join(members, name, options)
     if reader.merge is None:
         raise BadInput(f"holds {len(members)} files of format {reader.format}", name, "one file")
     whole = replace(options, limit=None, rate=None)

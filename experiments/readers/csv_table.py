@@ -101,16 +101,22 @@ def header_of(head: bytes) -> frozenset[str]:
     return frozenset(cell.strip() for cell in next(csv.reader([text]), []))
 
 
-def read_table(data: bytes, name: str, required: Sequence[str]) -> Table:
+def read_table(data: bytes, name: str, required: Sequence[str], *, columns_are: Sequence[str] = ()) -> Table:
     """Parse ``data`` (UTF-8, with or without BOM; LF or CRLF). ``BadInput`` names the line.
 
     All rows have as many cells as the header; blank lines are skipped; ``required`` columns must be there.
+    ``columns_are`` is the header of a file that may come without one.
     """
     if len(data) > MAX_BYTES:
         raise BadInput(f"{len(data)} bytes", name, f"at most {MAX_BYTES}")
     rows, lines = _rows(_text(data, name), name)
     if not rows:
         raise BadInput("the file is empty", name, "a header line and rows")
+    if columns_are and [cell.strip() for cell in rows[0]] != [*columns_are]:
+        if len(rows[0]) != len(columns_are):
+            what, expected = f"{len(rows[0])} cells", f"{len(columns_are)}: {', '.join(columns_are)}"
+            raise BadInput(what, f"{name}, line {lines[0]}", expected)
+        rows, lines = [[*columns_are], *rows], [lines[0], *lines]
     header = _header(rows.pop(0), name, required)
     if not rows:
         raise BadInput("no rows after the header", name, "at least one row")

@@ -1,13 +1,15 @@
-"""Lists of a cluster's nodes: those of Alibaba's openb traces, and the lab's own.
+"""Lists of a cluster's nodes: those of Alibaba's openb and PAI traces, and the lab's own.
 
 A row is a node. The lab's own columns are ``name``, ``gpus`` and ``type`` (of the devices), and where they
-are known ``cpus`` (processors) and ``memory`` (bytes); openb's are ``sn cpu_milli memory_mib gpu model``.
-Types are kept as they are written. A node without devices has processors alone.
+are known ``cpus`` (processors) and ``memory`` (bytes); openb's are ``sn cpu_milli memory_mib gpu model``,
+PAI's (``pai_machine_spec``, also without a header line) ``machine gpu_type cap_cpu cap_mem cap_gpu``. Types
+are kept as they are written. A node without devices has processors alone.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,8 @@ from experiments.workloads.step import Floats
 
 OPENB = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 OWN = ("name", "gpus", "type")
+PAI = ("machine", "gpu_type", "cap_cpu", "cap_mem", "cap_gpu")
+_PAI_ROW = re.compile(rb"[^,\n]+,[^,\n]*(,\d{1,9}(\.\d{0,9})?){3}\r?(\n|$)")
 MOST_NODES, MOST_GPUS, MOST_DEVICES = 100_000, 4_096, 1_000_000
 
 
@@ -39,13 +43,15 @@ def read_node_list(path: Path) -> NodeList:
 
 def parse_node_list(data: bytes, name: str) -> NodeList:
     """The nodes in the text of a list."""
-    table = read_table(data, name, ())
+    table = read_table(data, name, (), columns_are=PAI if _PAI_ROW.match(data) else ())
     if len(table) > MOST_NODES:
         raise BadInput(f"{len(table)} nodes", name, f"at most {MOST_NODES}")
-    found = _openb(table) if set(OPENB) <= table.columns.keys() else _own(table)
+    known = {OPENB: _openb, PAI: _pai}
+    read = next((read for columns, read in known.items() if set(columns) <= table.columns.keys()), _own)
+    found = read(table)
     for row in np.flatnonzero(found.gpus > 0):
         if not found.type[row]:
-            column = "model" if "model" in table.columns else "type"
+            column = next(name for name in ("model", "gpu_type", "type") if name in table.columns)
             raise table.bad(column, int(row), "names no type of devices", "a type")
     if found.gpus.sum() > MOST_DEVICES:
         raise BadInput(f"{found.gpus.sum()} devices", name, f"at most {MOST_DEVICES}")
@@ -60,6 +66,17 @@ def _openb(table: Table) -> NodeList:
         table.columns["model"],
         table.numbers("cpu_milli", high=1e9) / 1000,
         table.numbers("memory_mib", high=1e12) * 2**20,
+    )
+
+
+def _pai(table: Table) -> NodeList:
+    return NodeList(
+        table.name,
+        table.unique("machine"),
+        table.counts("cap_gpu", low=0, high=MOST_GPUS),
+        table.columns["gpu_type"],
+        table.numbers("cap_cpu", high=1e6),
+        table.numbers("cap_mem", high=1e9) * 2**30,
     )
 
 

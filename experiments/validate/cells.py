@@ -17,7 +17,7 @@ Models = Mapping[str, Mapping[str, Any]]
 #: The share of the ideal speed is measured step by step in turn with unplanned ones: a busy host slows both.
 COMPARED = (
     *("peak_memory", "peak_memory_per_device", "step_time", "ideal_share", "latency", "roofline_latency"),
-    *("speedup", "communication_bytes"),
+    *("speedup", "communication_bytes", "avg_jct", "makespan"),
 )
 #: Sizes that fit the ten minutes on two CPU cores, and sizes that mean something on a GPU.
 SINGLE_DEVICE: dict[str, dict[str, dict[str, Any]]] = {

@@ -11,11 +11,16 @@ from typing import Any
 
 from experiments.core.progress import Progress, part
 from experiments.run import host, revision, versions
-from experiments.validate import compilation, memory, parallel
+from experiments.validate import cluster, compilation, memory, parallel
 from experiments.validate.cells import EVERYTHING, Chosen, ValidationCell, errors
 
 FORMAT = "mlsys-validation-1"
-FAMILIES: dict[str, ModuleType] = {"memory": memory, "compilation": compilation, "parallel": parallel}
+FAMILIES: dict[str, ModuleType] = {
+    "memory": memory,
+    "compilation": compilation,
+    "parallel": parallel,
+    "cluster": cluster,
+}
 
 
 def validate(

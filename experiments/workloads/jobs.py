@@ -102,10 +102,10 @@ class JobTrace:
         return any(column)
 
     def told(self) -> dict[str, Any]:
-        """What schedulers may find in it: columns, jobs of several GPUs, and whether speeds are told."""
+        """What schedulers may find in it: columns, jobs of several GPUs, and which speeds are told."""
         names = [name for name in ("deadline", "model", "tenant", *TRAITS) if self.has(name)]
         several = int((self.gpus > 1).sum())
-        return {"columns": names, "several_gpus": several, "speeds": self.profiles is not None}
+        return {"columns": names, "several_gpus": several, "speeds": getattr(self.profiles, "speeds", False)}
 
     def column(self, name: str) -> Any:
         """A column by name, of ``traits`` too."""
@@ -141,9 +141,13 @@ _WHOLE = ("name", "traits", "original", "facts", "profiles", "window")
 
 
 def _rank(job: Sequence[str]) -> Ints:
-    """The place of each id in their order: by value when all are whole numbers, else as text."""
-    numeric = all(name.isascii() and name.isdigit() for name in job)
-    keys: list[Any] = [int(name) for name in job] if numeric else list(job)
+    """The place of each id in their order.
+
+    By value when all are whole numbers, or end in ``-`` and one of their own; else as text.
+    """
+    ends = [name.rpartition("-")[2] for name in job]
+    numeric = all(end.isascii() and end.isdigit() for end in ends) and len(set(ends)) == len(ends)
+    keys: list[Any] = [int(end) for end in ends] if numeric else list(job)
     rank = np.empty(len(job), np.int64)
     rank[sorted(range(len(job)), key=keys.__getitem__)] = np.arange(len(job))
     return rank

@@ -10,7 +10,8 @@ from experiments.core.jsonio import loads
 from experiments.core.progress import silent
 from experiments.validate import compilation, memory, numerics, validate
 from experiments.validate.__main__ import main
-from experiments.validate.cells import SINGLE_DEVICE, Chosen
+from experiments.validate.cells import SINGLE_DEVICE, Chosen, ValidationCell
+from experiments.validate.cluster import order_of
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -71,3 +72,19 @@ def test_what_there_is_is_kept_after_each_cell_and_nothing_is_begun_late(monkeyp
         ("eager", "left out"),
     }
     assert list(found["options"]) == ["zoo:mlp"]
+
+
+def of_policy(name: str, guess: float, seen: float) -> ValidationCell:
+    figures: dict[str, dict[str, float | None]] = {
+        "avg_jct": {"predicted": guess, "measured": seen, "error": guess / seen - 1}
+    }
+    return ValidationCell("trace", "cluster", name, "ok", None, figures, {}, 1.0)
+
+
+def test_policies_are_in_the_measured_order_wherever_they_differ_by_more_than_the_error():
+    """Errors of 10 % in the mean: 20 against 21 s says nothing, 20 against 40 s does."""
+    near, far = of_policy("near", 21.0, 20.0), of_policy("far", 34.0, 40.0)
+    assert order_of([of_policy("first", 19.0, 21.0), near, far]).status == "ok"
+    turned = order_of([near, far, of_policy("turned", 18.0, 42.0)])
+    assert turned.status == "failed"
+    assert turned.reason == "in another order: near and turned"

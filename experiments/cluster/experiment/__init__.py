@@ -1,36 +1,37 @@
-"""Carries out one cluster run: trace, cluster and policy in; figures, curves and the allocation log out."""
+"""Carries out one cluster run: trace, cluster and policy in; figures, curves and the allocation log out.
+
+Measured runs are in ``measured``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from experiments.cluster.experiment.clusters import cluster_of, machines_of
+from experiments.cluster.experiment.document import plan_json
 from experiments.cluster.experiment.knowledge import columns_of_formats, refuse_unknown
-from experiments.cluster.interface import ClusterPlan, ClusterPolicy, Machines, violations
-from experiments.cluster.planning.performance import performance_of
-from experiments.cluster.simulator import curves, executions_of, figures, lives, occupancy, told_jobs
+from experiments.cluster.experiment.measured import measure
+from experiments.cluster.interface import ClusterPolicy, violations
+from experiments.cluster.planning.performance import performance_of, timed_by
+from experiments.cluster.simulator import curves, figures
 from experiments.cluster.simulator.releases import engine_of
 from experiments.core.errors import BadInput
 from experiments.core.policy import Policy
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
 from experiments.sources import jobs_of
-from experiments.workloads.jobs import JobTrace
 
 __all__ = ["carry_out", "machines_of", "plan_json"]
 
-#: Rejected and unfinished jobs that an outcome names.
-MAX_ROWS = 4000
-
 
 def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
-    """Simulate ``policy`` on the job trace of ``spec`` and the nodes of its hardware."""
+    """Simulate ``policy`` on the job trace of ``spec`` and the nodes of its hardware, or measure it here."""
     if not isinstance(policy, ClusterPolicy):
         raise BadInput(f"{policy.name} is not a cluster policy", "spec.policy", "a cluster policy")
+    if spec.mode == "measured":
+        return measure(spec, policy, progress)
     trace, loaded = jobs_of(spec.workload, spec.seed)
     machines, described = cluster_of(spec.hardware)
     performance = performance_of(trace, machines)
+    trace = timed_by(trace, performance)
     refuse_unknown(policy, trace, performance, columns_of_formats())
     simulate = engine_of(policy.rules)
     plan = simulate(trace, machines, policy, performance, spec.seed, part(progress, 0.05, 0.9))
@@ -56,23 +57,3 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
             },
         },
     )
-
-
-def plan_json(plan: ClusterPlan, trace: JobTrace, machines: Machines) -> Mapping[str, Any]:
-    """The allocation log as a table of executions, of a long one those of some jobs in whole, and says so.
-
-    Times are the trace's own; ``origin`` is its first submission.
-    """
-    jobs, sampling = told_jobs(plan, trace)
-    origin = float(trace.submit[0])
-    return {
-        "columns": ["job", "start", "end", "gpus", "devices_by_node", "ended", "restarting"],
-        "rows": executions_of(plan, trace, machines, jobs),
-        "executions": len(plan.executions),
-        "sampling": sampling,
-        "origin": origin,
-        "jobs": lives(plan, trace, jobs),
-        "nodes": occupancy(plan, machines, origin),
-        "rejected": [trace.job[job] for job in plan.rejected[:MAX_ROWS]],
-        "unfinished": [trace.job[job] for job in plan.unfinished[:MAX_ROWS]],
-    }

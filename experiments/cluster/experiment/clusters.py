@@ -9,7 +9,8 @@ from typing import Any
 from experiments.cluster.interface import Machine, Machines
 from experiments.core.errors import BadInput
 from experiments.hardware import Hardware, resolve
-from experiments.readers.node_list import NodeList, read_node_list
+from experiments.readers.node_list import read_node_list
+from experiments.workloads.node_list import NodeList
 
 
 def cluster_of(spec: str | Mapping[str, Any] | Sequence[Any]) -> tuple[Machines, Mapping[str, Any]]:

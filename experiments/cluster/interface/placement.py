@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -67,10 +68,23 @@ def _fullest(gpus: int, room: Sequence[int]) -> int | None:
     return min(fits, key=lambda node: room[node], default=None)
 
 
+def _least_used(pool: Pool, gpus: int, room: Sequence[int]) -> Sequence[int]:
+    """Nodes of which the least part is in use first: the mean over devices and processors."""
+
+    def used(node: int) -> float:
+        cpus, slots = pool.machines[node].cpus, pool.machines.sizes[node]
+        parts = [1 - pool.free[node] / slots] if slots else []
+        parts += [1 - pool.cpus[node] / cpus] if math.isfinite(cpus) and cpus else []
+        return sum(parts) / len(parts) if parts else 0.0
+
+    return sorted(range(len(room)), key=used)
+
+
 PLACEMENTS: dict[str, Rule] = {
     "count": _first_fit,
     "pack": _pack,
     "consolidate": _consolidate,
     "spread": _spread,
     "buddy": _buddy,
+    "least used": _least_used,
 }

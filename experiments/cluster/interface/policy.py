@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 from experiments.cluster.interface.allocation import NOTHING, Allocation, Gang
 from experiments.cluster.interface.division import Divider
+from experiments.cluster.interface.jobs import Demand
 from experiments.cluster.interface.placement import PLACEMENTS
 from experiments.cluster.interface.pool import SLACK, Pool
 from experiments.cluster.interface.view import ClusterView
@@ -46,7 +47,7 @@ class ClusterPolicy(Policy):
     """
 
     family: ClassVar[str] = "cluster"
-    workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {"simulated": ("jobs",)}
+    workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {"simulated": ("jobs",), "measured": ("jobs",)}
     sees: ClassVar[frozenset[str]] = frozenset()
     needs: ClassVar[frozenset[str]] = frozenset()
     models: ClassVar[tuple[str, ...]] = ()
@@ -94,6 +95,9 @@ class ClusterPolicy(Policy):
     oversized: str = knob(
         REFUSE, "jobs that can never fit: refuse the run, or drop and count them", choices=(REFUSE, DROP)
     )
+    slots: int | None = knob(
+        None, "cores or GPUs of this host that a measured run may use; empty: all", low=1, high=1024
+    )
 
     @classmethod
     def lacks(cls, told: Mapping[str, Any]) -> str:
@@ -103,13 +107,18 @@ class ClusterPolicy(Policy):
             return f"needs {' and '.join(columns)} of each job, which the trace does not tell"
         if cls.single_gpu and told["several_gpus"]:
             return "knows jobs of one GPU alone"
-        if cls.models and not told["speeds"]:
+        speeds = told["speeds"]  # summaries of older revisions say no more than whether there are any
+        if cls.models and not (speeds is True or speeds in cls.models):
             return f"needs a side file that tells how fast jobs run ({' or '.join(cls.models)})"
         return ""
 
     @property
     def round_seconds(self) -> float | None:
         return None
+
+    def insists_on(self, demand: Demand) -> Demand:
+        """What of a job's demand has to be there; a wish that it may do without is left out."""
+        return demand
 
     def placement_of(self, job: int, view: ClusterView) -> str:
         """The rule of ``PLACEMENTS`` by which ``fill`` finds devices for a job."""

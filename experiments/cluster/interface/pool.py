@@ -160,7 +160,7 @@ class Pool:
         if demand.gpus > self.total:
             return None
         plain = not (demand.types or demand.cpus or demand.memory)
-        room = self.free if plain else [self._room(node, demand) for node in range(len(self.free))]
+        room = self.free if plain else [self.room(node, demand) for node in range(len(self.free))]
         order = PLACEMENTS[rule](self, demand.gpus, room)
         devices = None if order is None else self._fill(order, demand.gpus, room)
         return None if devices is None else Gang(job, devices, hosts=self.hosts_of(devices, demand))
@@ -175,7 +175,7 @@ class Pool:
             for node, count in self.machines.by_node(devices)
         )
 
-    def _room(self, node: int, demand: Demand) -> int:
+    def room(self, node: int, demand: Demand) -> int:
         """How many devices of ``node`` ``demand`` may take."""
         free = self.free[node]
         if not free or (demand.types and self.machines[node].device not in demand.types):

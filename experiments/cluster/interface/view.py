@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from experiments.cluster.interface.allocation import Gang
 from experiments.cluster.interface.jobs import VisibleJobs
+from experiments.cluster.interface.machines import Machines
+from experiments.cluster.interface.measurements import Measurable, Measurement
 from experiments.cluster.interface.performance import Performance
 from experiments.cluster.interface.pool import Pool
 from experiments.core.policy import HiddenColumn
+from experiments.workloads.jobs import JobTrace
 
 
 @dataclass
@@ -67,6 +71,22 @@ class ClusterView:
     round_ended: bool = False
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     model: Performance | None = None
+    agents: Measurable | None = None
+
+    @classmethod
+    def over(
+        cls, trace: JobTrace, machines: Machines, performance: Performance, sees: frozenset[str], seed: int
+    ) -> ClusterView:
+        """The view before anything has happened, for a policy that ``sees`` so much."""
+        return cls(
+            jobs=VisibleJobs(trace, sees),
+            pool=Pool(machines),
+            attained=Attained.none_of(len(trace)),
+            works=[performance.work(job) for job in range(len(trace))],
+            rng=np.random.default_rng(seed),
+            model=performance if "throughput" in sees else None,
+            agents=performance if "gradients" in sees and isinstance(performance, Measurable) else None,
+        )
 
     @property
     def performance(self) -> Performance:
@@ -74,6 +94,24 @@ class ClusterView:
         if self.model is None:
             raise HiddenColumn("throughput is hidden: the policy does not declare it in sees")
         return self.model
+
+    def measured(self, job: int) -> Measurement | None:
+        """What the agent of a running job measures of its steps, for a policy that sees ``gradients``.
+
+        ``None`` before it has made one on its present devices.
+        """
+        if self.now <= self.attained.progress[job]:
+            return None
+        return self._agents().measure(job, self.running[job], self.done(job))
+
+    def batch_limits(self, job: int) -> Any:
+        """Between which batches the user of a job lets it train, for a policy that sees ``gradients``."""
+        return self._agents().limits(job)
+
+    def _agents(self) -> Measurable:
+        if self.agents is None:
+            raise HiddenColumn("gradients are not told: by the policy's sees, or by the performance model")
+        return self.agents
 
     @property
     def is_full(self) -> bool:

@@ -1,6 +1,8 @@
 """What at least two schedulers decide with, and what the simulator shares with them.
 
 fragments     nodes with parts of devices free, choosing one for a job, and what idle parts are of no use
+agents        what jobs that choose their batch measure and expect of themselves
+placing       devices for demands, of which unchanged ones keep theirs
 performance   how fast jobs run on what they are given: one model for each kind of knowledge
 contests       the question that a divider of time is asked, from jobs, machines and speeds
 interior_point linear programs solved from within

@@ -27,6 +27,7 @@ class BestFit(ClusterPolicy):
 
     name: ClassVar[str] = "best_fit"
     mechanism: ClassVar[str] = "against fragments"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     rules: str = rules_of("fgd")
 

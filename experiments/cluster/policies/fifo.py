@@ -36,6 +36,7 @@ class Fifo(ClusterPolicy):
 
     name: ClassVar[str] = "fifo"
     mechanism: ClassVar[str] = "in order"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     rules: str = rules_of("gavel")
     backfill: str = knob(
@@ -68,6 +69,7 @@ class FifoEasy(ClusterPolicy):
 
     name: ClassVar[str] = "fifo-easy"
     mechanism: ClassVar[str] = "in order"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     sees: ClassVar[frozenset[str]] = frozenset({"service"})
 
     def begin(self) -> Decider:

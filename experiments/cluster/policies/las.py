@@ -41,6 +41,7 @@ class Las(ClusterPolicy):
 
     name: ClassVar[str] = "las"
     mechanism: ClassVar[str] = "least service first"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     sees: ClassVar[frozenset[str]] = frozenset({"weight"})
     quick: ClassVar[Mapping[str, Any]] = {"round_length": 7.0}
 

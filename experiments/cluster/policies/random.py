@@ -22,6 +22,7 @@ class Random(ClusterPolicy):
 
     name: ClassVar[str] = "random"
     mechanism: ClassVar[str] = "in order"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
 
     rules: str = rules_of("fgd")
 

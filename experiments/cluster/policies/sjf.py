@@ -19,6 +19,7 @@ class Sjf(ClusterPolicy):
 
     name: ClassVar[str] = "sjf"
     mechanism: ClassVar[str] = "know how long jobs run"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     sees: ClassVar[frozenset[str]] = frozenset({"service"})
 
     key: str = knob("duration", "what is short: seconds, or seconds x GPUs", choices=("duration", "service"))

@@ -16,6 +16,7 @@ class Srtf(ClusterPolicy):
 
     name: ClassVar[str] = "srtf"
     mechanism: ClassVar[str] = "know how long jobs run"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     sees: ClassVar[frozenset[str]] = frozenset({"service"})
 
     key: str = knob(

@@ -1,5 +1,6 @@
 """Carries out a cluster policy's decisions and measures what came of them."""
 
+from experiments.cluster.simulator.admission import find_oversized
 from experiments.cluster.simulator.curves import curves
 from experiments.cluster.simulator.engine import ClusterSimulation, simulate
 from experiments.cluster.simulator.figures import figures
@@ -10,6 +11,7 @@ __all__ = [
     "curves",
     "executions_of",
     "figures",
+    "find_oversized",
     "lives",
     "occupancy",
     "simulate",

@@ -18,7 +18,7 @@ def find_oversized(trace: JobTrace, machines: Machines, policy: ClusterPolicy) -
     reasons: dict[Demand, str] = {}
     found: dict[int, str] = {}
     for job in range(len(trace)):
-        demand = jobs.demand(job)
+        demand = policy.insists_on(jobs.demand(job))
         if demand not in reasons:
             reasons[demand] = _lack(demand, pool, policy)
         if reasons[demand]:

@@ -12,8 +12,6 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
-
 from experiments.cluster.interface import (
     Allocation,
     ClusterPlan,
@@ -22,12 +20,9 @@ from experiments.cluster.interface import (
     Gang,
     Machines,
     Performance,
-    Pool,
-    VisibleJobs,
     gang_fault,
 )
 from experiments.cluster.interface.log import COMPLETED, CUT, LOST, MOVED, PREEMPTED
-from experiments.cluster.interface.view import Attained
 from experiments.cluster.planning.performance import FixedSpeed
 from experiments.cluster.simulator.admission import find_oversized
 from experiments.cluster.simulator.executions import Executions
@@ -84,7 +79,7 @@ class ClusterSimulation:
         self.seed = seed
         self.oversized = find_oversized(trace, machines, policy)
         self.decider = policy.begin()
-        self.view = self._view()
+        self.view = ClusterView.over(trace, machines, self.performance, policy.sees, seed)
         self.events: EventQueue[ClusterEvent] = EventQueue()
         self.executions = Executions(self.view, policy, self.performance, self._expect)
         begin = float(trace.submit[0])
@@ -99,17 +94,6 @@ class ClusterSimulation:
         self.unfinished = len(self.counted)
         self.decisions = 0
         self.done_before = (-1.0, -1)
-
-    def _view(self) -> ClusterView:
-        jobs, count = VisibleJobs(self.trace, self.policy.sees), len(self.trace)
-        return ClusterView(
-            jobs=jobs,
-            pool=Pool(self.machines),
-            attained=Attained.none_of(count),
-            works=[self.performance.work(job) for job in range(count)],
-            rng=np.random.default_rng(self.seed),
-            model=self.performance if "throughput" in self.policy.sees else None,
-        )
 
     def run(self) -> ClusterPlan:
         for job, submit in enumerate(self.view.jobs.submit):

@@ -141,9 +141,10 @@ def _interruptions(plan: ClusterPlan, outcomes: Outcomes, machines: Machines) ->
     """What was stopped, started again elsewhere or with more or less, and what that cost."""
     ending, seconds = outcomes.ending, outcomes.device_seconds
     resizes, migrations = _moves(plan, machines)
+    going_on = _going_on(plan)
     out = {
-        "preemptions": float((ending == PREEMPTED).sum() + (ending == MOVED).sum()),
-        "restarts": float(len(outcomes.job) - len(np.unique(outcomes.job))),
+        "preemptions": float((ending == PREEMPTED).sum() + (ending == MOVED).sum() - going_on),
+        "restarts": float(len(outcomes.job) - len(np.unique(outcomes.job)) - going_on),
         "resizes": float(resizes),
         "migrations": float(migrations),
         "lost_gpu_seconds": seconds["lost"],
@@ -153,6 +154,19 @@ def _interruptions(plan: ClusterPlan, outcomes: Outcomes, machines: Machines) ->
     if plan.down or (ending == LOST).any():
         out["node_failures"] = float(sum(until > since for _, since, until in plan.down))
     return out
+
+
+def _going_on(plan: ClusterPlan) -> int:
+    """Executions that only go on with another batch or share: at once, on the same devices, at no cost."""
+    log, numbers = plan.executions, plan.executions.numbers
+    order = np.lexsort((numbers["start"], log.job))
+    shape, before = log.shape[order][1:], log.shape[order][:-1]
+    same = (log.job[order][1:] == log.job[order][:-1]) & (shape != before)
+    same &= (numbers["start"][order][1:] == numbers["end"][order][:-1]) & (
+        numbers["restarting"][order][1:] == 0
+    )
+    places = np.flatnonzero(same)
+    return sum(log.shapes[shape[row]].devices == log.shapes[before[row]].devices for row in places)
 
 
 def _moves(plan: ClusterPlan, machines: Machines) -> tuple[int, int]:

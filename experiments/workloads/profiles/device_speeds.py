@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 #: A model as it is trained on so many devices.
 Variant = tuple[str, int]
@@ -29,6 +30,8 @@ class DeviceSpeeds:
     ``compact`` by device type, on devices of one node; ``spread`` the same over several nodes, where it was
     measured.
     """
+
+    speeds: ClassVar[str] = "oracle"
 
     name: str
     compact: Mapping[str, SpeedsOfType]

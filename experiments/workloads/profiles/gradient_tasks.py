@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class TaskTimes:
 @dataclass(frozen=True)
 class GradientTasks:
     """The task times of each model of a side file."""
+
+    speeds: ClassVar[str] = "tasks"
 
     name: str
     models: Mapping[str, TaskTimes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 #: GPUs and steps per second on them, GPUs ascending.
 Levels = tuple[tuple[int, float], ...]
@@ -16,6 +17,8 @@ class ThroughputTables:
     ``rows``      by model, by samples of a step over all GPUs: the numbers of GPUs on which it ran.
     ``left_out``  cells of the files without a throughput (empty, nan or 0): the model does not run there.
     """
+
+    speeds: ClassVar[str] = "table"
 
     name: str
     rows: Mapping[str, Mapping[int, Levels]]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from experiments.workloads.step import Floats
 
@@ -60,6 +61,8 @@ class TrainingRun:
 @dataclass(frozen=True)
 class TrainingRuns:
     """The measurements of each application of a side file."""
+
+    speeds: ClassVar[str] = "goodput"
 
     name: str
     applications: Mapping[str, TrainingRun]

@@ -55,7 +55,20 @@ ELASTIC = """job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,dura
 2,6,50,bert,400,64,1,50
 """
 THROUGHPUTS = "global_batch_size,1,2,4\n64,1.0,1.5,2.0\n"
+SPEEDS = "model,cpus,memory,steps_per_second\nbert,1,1e9,1.0\nbert,4,1e9,2.0\n"
 TASKS = "model,tasks_per_round,sync_seconds,v100\nbert,3,0.5,2\n"
+TRAINED = """name,time,application,num_replicas,batch_size
+ncf-0,0,ncf,1,64
+ncf-1,5,ncf,2,64
+ncf-2,6,ncf,1,64
+"""
+#: Pollux' measurements of an application.
+TRACES = {
+    "placements": "placement,local_bsz,step_time,sync_time\n1,32,.5,0\n1,64,.9,0\n2,32,.6,.1\n2,64,1,.1\n",
+    "scalability": "num_nodes,num_replicas,local_bsz,step_time,sync_time\n2,8,32,.9,.4\n",
+    "validation-64": "progress,iteration,metric,grad_sqr,grad_var\n40,40,.5,2,1\n90,90,.6,1,2\n",
+    "validation-256": "progress,iteration,metric,grad_sqr,grad_var\n40,20,.5,2,1\n90,40,.6,1,2\n",
+}
 OPERATORS = "M1 matmul m=128 n=1000 k=64\n"
 
 
@@ -78,12 +91,16 @@ def files(folder: Path) -> dict[str, str]:
         "elastic.csv": ELASTIC,
         "bert.csv": THROUGHPUTS,
         "tasks.csv": TASKS,
+        "trained.csv": TRAINED,
+        "speeds.csv": SPEEDS,
         "operators.txt": OPERATORS,
         "log.json": "\n".join(log_line(tile) for tile in (1, 2, 4)),
     }
+    texts |= {f"traces/ncf/{name}.csv": text for name, text in TRACES.items()}
     for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    return {name.partition(".")[0]: str(folder / name) for name in texts}
+    return {"traces": str(folder / "traces")} | {name.partition(".")[0]: str(folder / name) for name in texts}
 
 
 def workloads(family: str, folder: Path) -> list[dict[str, Any]]:
@@ -107,6 +124,8 @@ def workloads(family: str, folder: Path) -> list[dict[str, Any]]:
             ({"source": held["told"]}, TWO_NODES),
             ({"source": held["elastic"], "options": {"extra": held["bert"]}}, TWO_NODES),
             ({"source": held["elastic"], "options": {"extra": held["tasks"]}}, TWO_NODES),
+            ({"source": held["trained"], "options": {"extra": held["traces"]}}, TWO_NODES),
+            ({"source": held["elastic"], "options": {"extra": held["speeds"]}}, TWO_NODES),
         ],
         "serving": [({"source": held["requests"], "options": {"model": "llama2-7b"}}, "a100-80g")],
     }

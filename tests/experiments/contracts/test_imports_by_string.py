@@ -120,6 +120,7 @@ ALLOWED = (
     Allowed("experiments.compilation.live.backends.torchao", "{chosen.module}", OPTIONAL, ("torchao",)),
     Allowed("experiments.compilation.planning.tuning.trees", "lightgbm", OPTIONAL),
     Allowed("experiments.cluster.policies.qssf.history", "lightgbm", OPTIONAL),
+    Allowed("experiments.cluster.policies.liquid.forest", "lightgbm", OPTIONAL),
 )
 
 

@@ -57,6 +57,15 @@ class TestPods:
             opened(tmp_path, PODS + row + "\n")
 
 
+def test_machines_of_the_pai_trace_have_no_header_line() -> None:
+    rows = "82e5,T4,96,512,2\nf00d,CPU,64,256.0,0\n"
+    for text in (rows, "machine,gpu_type,cap_cpu,cap_mem,cap_gpu\n" + rows):
+        found = parsed(text)
+        assert (found.name, found.type) == (("82e5", "f00d"), ("T4", "CPU"))
+        assert (found.gpus.tolist(), found.cpus.tolist()) == ([2, 0], [96, 64])
+        assert found.memory.tolist() == [512 * 2**30, 256 * 2**30]
+
+
 def parsed(text: str) -> NodeList:
     return parse_node_list(text.encode(), "nodes.csv")
 

@@ -28,6 +28,7 @@ class Edf(ClusterPolicy):
 
     name: ClassVar[str] = "edf"
     mechanism: ClassVar[str] = "deadlines"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     sees: ClassVar[frozenset[str]] = frozenset({"deadline", "batch", "throughput"})
     needs: ClassVar[frozenset[str]] = frozenset({"deadline"})
 

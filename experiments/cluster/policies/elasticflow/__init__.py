@@ -42,6 +42,7 @@ class ElasticFlow(ClusterPolicy):
 
     name: ClassVar[str] = "elasticflow"
     mechanism: ClassVar[str] = "deadlines"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     sees: ClassVar[frozenset[str]] = frozenset({"deadline", "throughput"})
     needs: ClassVar[frozenset[str]] = frozenset({"deadline"})
     models: ClassVar[tuple[str, ...]] = ("table",)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from experiments.cluster.interface import Allocation, ClusterView
+from experiments.cluster.interface import Allocation, ClusterView, Demand
 from experiments.cluster.interface.shares import PlannedShare, SharePlan
 from experiments.cluster.planning.performance import table_of
+from experiments.cluster.planning.placing import gangs_for
 from experiments.cluster.policies.elasticflow.admission import (
     MISSES,
     Guarantees,
@@ -16,7 +17,6 @@ from experiments.cluster.policies.elasticflow.admission import (
     next_change,
     steps_left,
 )
-from experiments.cluster.policies.elasticflow.placing import gangs_for
 from experiments.cluster.policies.elasticflow.spare import give_spare
 
 Refused = tuple[tuple[int, str], ...]
@@ -36,7 +36,7 @@ class AtEvents:
         self.guarantees.replan(view)
         wanted = all_shares(self.guarantees, view)
         return Allocation(
-            start=tuple(gangs_for(wanted, view, self.placement)),
+            start=tuple(gangs_for({job: Demand(gpus) for job, gpus in wanted.items()}, view, self.placement)),
             preempt=tuple(job for job in view.running if not wanted.get(job)),
             reject=refused,
             wake_at=next_change(self.guarantees.shares, view.now),

@@ -30,6 +30,7 @@ class Gandiva(ClusterPolicy):
 
     name: ClassVar[str] = "gandiva"
     mechanism: ClassVar[str] = "share devices"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     effort: ClassVar[str] = SECONDS
     sees: ClassVar[frozenset[str]] = frozenset({"utilization", "group", "losses"})
     rejects: ClassVar[bool] = True

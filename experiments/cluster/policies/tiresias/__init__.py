@@ -15,7 +15,9 @@ third is ``growth`` times the one before. ``placement: skew`` consolidates only 
 figures: the next demotion is awaited at ``ceil((limit - executed) / GPUs)`` from now (the whole difference
 divided, too late for a job that ran before), and a job falls by one queue at a time. Under the former
 its Gittins index too is as it computes it, from jobs that have ended instead of its file of samples.
-ElasticFlow's simulator has both habits; there jobs are demoted in its own order.
+ElasticFlow's simulator has both habits; there jobs are demoted in its own order. Pollux' simulator has
+neither, one limit of 16 GPU hours, and queues that keep their order whoever runs; a job is placed on the
+nodes with most free devices.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from experiments.cluster.policies.tiresias.skew import placement_for
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 
-RELEASE, ELASTICFLOW = "tiresias", "elasticflow"
+RELEASE, ELASTICFLOW, POLLUX = "tiresias", "elasticflow", "pollux"
 #: Releases with the authors' habits.
 LATE = (RELEASE, ELASTICFLOW)
 LAS, GITTINS, SKEW = "las", "gittins", "skew"
@@ -43,6 +45,7 @@ USUAL: Mapping[str, tuple[int, float]] = {
     OWN: (3, 3250.0),
     RELEASE: (3, 3250.0),
     ELASTICFLOW: (3, 3250.0),
+    POLLUX: (2, 57600.0),
 }
 #: Service within this of a limit has reached it: sums of floating-point times are not exact.
 SLACK = 1e-6
@@ -54,11 +57,12 @@ class Tiresias(ClusterPolicy):
 
     name: ClassVar[str] = "tiresias"
     mechanism: ClassVar[str] = "least service first"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     sees: ClassVar[frozenset[str]] = frozenset({"model"})
     late_demotion: ClassVar[bool] = False
     quick: ClassVar[Mapping[str, Any]] = {"limit_1": 30.0, "limit_2": 60.0, "promote": 3.0}
 
-    rules: str = rules_of(*LATE)
+    rules: str = rules_of(*LATE, POLLUX)
     index: str = knob(LAS, "order inside a queue: as jobs came, or by Gittins index", choices=(LAS, GITTINS))
     queues: int | None = knob(
         None, "number of queues, the last without a limit; empty: as the rules have it", low=1, high=16
@@ -102,6 +106,8 @@ class Tiresias(ClusterPolicy):
         return (*(first, self.limit_2, self.limit_3, *further)[: queues - 1], math.inf)
 
     def placement_of(self, job: int, view: ClusterView) -> str:
+        if self.rules == POLLUX:
+            return "spread"
         return placement_for(view.jobs.model[job], self.skew) if self.placement == SKEW else self.placement
 
     def begin(self) -> Decider:
@@ -114,6 +120,7 @@ class TiresiasArtifact(Tiresias):
 
     name: ClassVar[str] = "tiresias-artifact"
     mechanism: ClassVar[str] = "least service first"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     late_demotion: ClassVar[bool] = True
 
 
@@ -148,7 +155,7 @@ class _Queues:
             self.queues[self.counters.pop(job).queue].remove(job)
         for job in view.arrived:
             self._enter(job, view)
-        for job in sorted(view.running) if self.policy.rules == OWN else list(view.running):
+        for job in list(view.running) if self.policy.rules in LATE else sorted(view.running):
             self._demote(job, view)
         if self.policy.promote is not None:
             self._promote(view)
@@ -157,7 +164,7 @@ class _Queues:
             self._order_by_index(view)
         decision = self.policy.run_first((job for queue in self.queues for job in queue), view)
         running = (set(view.running) - set(decision.preempt)) | {gang.job for gang in decision.start}
-        for queue in self.queues:
+        for queue in self.queues if self.policy.rules != POLLUX else ():
             queue.sort(key=lambda job: job not in running)
         return Allocation(decision.start, decision.preempt, wake_at=self._wake_at(running, view))
 

@@ -5,8 +5,6 @@ Shared by Tiresias' simulator and by ElasticFlow's, which was made from it.
 
 from __future__ import annotations
 
-import numpy as np
-
 from experiments.cluster.interface import (
     ClusterPlan,
     ClusterPolicy,
@@ -16,11 +14,8 @@ from experiments.cluster.interface import (
     Gang,
     Machines,
     Performance,
-    Pool,
-    VisibleJobs,
 )
 from experiments.cluster.interface.log import COMPLETED, CUT
-from experiments.cluster.interface.view import Attained
 from experiments.core.progress import Progress
 from experiments.workloads.jobs import JobTrace
 
@@ -44,14 +39,7 @@ class Ledger:
         self.performance, self.progress = performance, progress
         count = len(trace)
         self.log = ExecutionLog()
-        self.view = ClusterView(
-            jobs=VisibleJobs(trace, policy.sees),
-            pool=Pool(machines),
-            attained=Attained.none_of(count),
-            works=[performance.work(job) for job in range(count)],
-            rng=np.random.default_rng(seed),
-            model=performance if "throughput" in policy.sees else None,
-        )
+        self.view = ClusterView.over(trace, machines, performance, policy.sees, seed)
         self.started: dict[int, float] = {}
         self.before: dict[int, float] = {}
         self.restarting = [0.0] * count

@@ -1,0 +1,167 @@
+"""Carries out one cluster run for real: jobs train on this host, next to what the simulator says of them.
+
+The simulator knows what a calibration found before the run (seconds of a step, of a start, of a checkpoint)
+and nothing of the run itself.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from experiments.cluster import live
+from experiments.cluster.experiment.document import plan_json
+from experiments.cluster.experiment.knowledge import columns_of_formats, refuse_unknown
+from experiments.cluster.interface import ClusterPolicy, Machines, Performance, violations
+from experiments.cluster.interface.policy import OWN
+from experiments.cluster.planning.performance import TableSpeed
+from experiments.cluster.simulator import curves, figures, find_oversized, simulate
+from experiments.core.errors import BadInput
+from experiments.core.progress import Progress, part
+from experiments.core.spec import Result, RunSpec
+from experiments.hardware.local import this_host
+from experiments.sources import Loaded, jobs_of
+from experiments.workloads.jobs import JobTrace
+from experiments.workloads.profiles.throughput_table import ThroughputTables
+
+#: A run in real time ends before its trial's time is up; longer traces are cut by a window or a limit.
+MOST_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class LiveHost:
+    """The slots of this host, and what a calibration found of them."""
+
+    slots: live.Slots
+    calibration: live.Calibration
+
+
+def measure(spec: RunSpec, policy: ClusterPolicy, progress: Progress) -> Result:
+    """Train the jobs of the trace on this host's slots as ``policy`` decides."""
+    trace, loaded = jobs_of(spec.workload, spec.seed)
+    with tempfile.TemporaryDirectory(prefix="lab-cluster-") as folder:
+        host = calibrated(trace, policy, spec.seed, Path(folder) / "calibration", part(progress, 0.0, 0.2))
+        return measure_on(host, trace, loaded, spec, policy, Path(folder), part(progress, 0.2, 1.0))
+
+
+def calibrated(
+    trace: JobTrace, policy: ClusterPolicy, seed: int, folder: Path, progress: Progress
+) -> LiveHost:
+    """This host with the times of what ``policy`` may ask of it for the jobs of ``trace``."""
+    if policy.rules != OWN:
+        raise BadInput(f"rules {policy.rules}", "knobs.rules", f"{OWN}: a measured run has no other engine")
+    _refuse_untimed(trace)
+    slots = live.slots_here(policy.slots)
+    machines = slots.machines()
+    find_oversized(trace, machines, policy)
+    wanted = _sizes(trace, machines, policy)
+    return LiveHost(slots, live.calibrate(wanted, slots, folder, seed, progress))
+
+
+def measure_on(
+    host: LiveHost,
+    trace: JobTrace,
+    loaded: Loaded,
+    spec: RunSpec,
+    policy: ClusterPolicy,
+    folder: Path,
+    progress: Progress,
+) -> Result:
+    """Simulate the run by what ``host`` was calibrated to, then let it happen."""
+    slots, machines = host.slots, host.slots.machines()
+    jobs = live.training_jobs(trace, lambda model, gpus: host.calibration.step_seconds[model, gpus])
+    speed = _speed(host, jobs, policy, machines)
+    refuse_unknown(policy, jobs.trace, speed, columns_of_formats())
+    predicted = simulate(jobs.trace, machines, _with_costs(policy, host.calibration), speed, spec.seed)
+    expected = figures(predicted, jobs.trace, machines)
+    _refuse_long(expected)
+    oversized = find_oversized(trace, machines, policy)
+    plan = live.LiveCluster(jobs, slots, policy, speed, folder, spec.seed, oversized, progress).run()
+    document = plan_json(plan, jobs.trace, machines)
+    if faults := violations(plan, jobs.trace, machines, speed, rigid=policy.rigid):
+        return Result.from_violations(faults, document, loaded.sha256)
+    seen = figures(plan, jobs.trace, machines)
+    return Result(
+        metrics=seen | _errors(expected, seen),
+        series=curves(plan, jobs.trace, machines),
+        plan=document,
+        workload_sha256=loaded.sha256,
+        notes={
+            "mode": "measured",
+            "hardware": this_host().to_json(),
+            "cluster": {"nodes": len(machines), "devices": machines.devices},
+            "performance": {
+                "model": speed.name,
+                "unit": speed.unit,
+                **speed.describe(),
+                **host.calibration.describe(),
+            },
+            "predicted": {name: expected[name] for name in seen if name in expected},
+            "engine": {"rules": policy.rules, **plan.facts},
+            "trace": {
+                "format": loaded.format,
+                "jobs": len(trace),
+                "assumed": [*loaded.assumed, *jobs.assumed],
+                "warnings": list(loaded.warnings),
+                "steps": dict(zip(trace.job, jobs.steps, strict=True)),
+            },
+        },
+    )
+
+
+def _speed(host: LiveHost, jobs: live.TrainingJobs, policy: ClusterPolicy, machines: Machines) -> Performance:
+    """What the calibration says of the jobs' speeds: as a table where the policy asks for one."""
+    if TableSpeed.name not in policy.models:
+        return live.MeasuredSpeed(jobs, host.calibration)
+    timed = sorted(host.calibration.step_seconds.items())
+    rows = {
+        model: {0: tuple((size, 1 / took) for (name, size), took in timed if name == model)}
+        for model in jobs.models
+    }
+    traits = {"iterations": np.array(jobs.steps, np.float64)}
+    trace = replace(jobs.trace, model=jobs.models, traits=traits)
+    return TableSpeed(trace, machines, ThroughputTables("this host", rows))
+
+
+def _refuse_untimed(trace: JobTrace) -> None:
+    steps = trace.traits.get("iterations", np.full(len(trace), np.nan))
+    unknown = int((np.isnan(trace.service) & np.isnan(steps)).sum())
+    if unknown:
+        what = f"{unknown} of {len(trace)} jobs have neither a duration nor steps"
+        raise BadInput(what, trace.name, "service seconds, or iterations (steps)")
+
+
+def _sizes(trace: JobTrace, machines: Machines, policy: ClusterPolicy) -> set[tuple[str, int]]:
+    """The models of the trace on the numbers of slots that their jobs may get."""
+    models = live.models_of(trace)
+    wanted = {
+        (model, int(gpus)) for model, gpus in zip(models, trace.gpus, strict=True) if gpus <= machines.devices
+    }
+    if policy.rigid:
+        return wanted
+    return wanted | {(model, size) for model, _ in wanted for size in range(1, machines.devices + 1)}
+
+
+def _with_costs(policy: ClusterPolicy, calibration: live.Calibration) -> ClusterPolicy:
+    """The policy with what starts and checkpoints take here; the next job waits for both."""
+    again = calibration.start + calibration.save
+    return replace(policy, start_cost=calibration.start, restart_cost=again)
+
+
+def _refuse_long(expected: Mapping[str, float]) -> None:
+    seconds = expected.get("makespan", 0.0)
+    if seconds > MOST_SECONDS:
+        what = f"these jobs would train for {seconds:,.0f} s on this host, in real time"
+        raise BadInput(
+            what, "workload.options", f"a limit or a window of jobs that end within {MOST_SECONDS:g} s"
+        )
+
+
+def _errors(expected: Mapping[str, float], seen: Mapping[str, float]) -> dict[str, float]:
+    """How far the simulator is off, as ``core.metrics`` defines it."""
+    pairs = {"jct_error_mean": "avg_jct", "makespan_error": "makespan"}
+    return {name: expected[of] / seen[of] - 1 for name, of in pairs.items() if of in expected and of in seen}

@@ -1,0 +1,108 @@
+"""What jobs take on this host, measured before the run with jobs that are none of it: seconds of a step by
+model and number of slots, of a start, and of a checkpoint.
+
+As in the run, the other slots are busy meanwhile: with copies of the same.
+"""
+
+from __future__ import annotations
+
+import selectors
+import statistics
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from experiments.cluster.live.gang_process import GangProcess, start
+from experiments.cluster.live.slots import Slots
+from experiments.core.errors import LabError
+from experiments.core.progress import Progress
+
+#: Seconds for which a model's steps are counted, and for which a process may take to begin or to stop.
+SECONDS, PATIENCE = 2.0, 120.0
+ENDLESS = 10**12
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """``step_seconds`` by model and slots; ``start`` until the first step, ``save`` until one has stopped."""
+
+    step_seconds: Mapping[tuple[str, int], float]
+    start: float
+    save: float
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def describe(self) -> Mapping[str, Any]:
+        return {
+            "step_seconds": {f"{model} on {k}": took for (model, k), took in self.step_seconds.items()},
+            "start_seconds": self.start,
+            "checkpoint_seconds": self.save,
+            **self.facts,
+        }
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One gang's seconds: until its first step, of a step, and from the word to stop until it had exited."""
+
+    start: float
+    step: float
+    stop: float
+
+
+def calibrate(
+    wanted: Iterable[tuple[str, int]], slots: Slots, folder: Path, seed: int, progress: Progress
+) -> Calibration:
+    """Time each model on each number of slots in ``wanted``, with all slots at work."""
+    pairs = sorted(set(wanted))
+    steps: dict[tuple[str, int], float] = {}
+    timed: list[Timed] = []
+    for done, (model, size) in enumerate(pairs):
+        progress(done / len(pairs), f"timing {model} on {size} {'slot' if size == 1 else 'slots'}")
+        found = _time_together(model, size, slots, folder / f"{model}-{size}", seed)
+        steps[model, size] = statistics.fmean(one.step for one in found)
+        timed += found
+    progress(1.0, "timed")
+    starts, stops = [one.start for one in timed], [one.stop for one in timed]
+    facts = {"gangs_timed": len(timed), "seconds_each": SECONDS}
+    return Calibration(steps, statistics.median(starts), statistics.median(stops), facts)
+
+
+def _time_together(model: str, size: int, slots: Slots, folder: Path, seed: int) -> list[Timed]:
+    """As many gangs as there is room for, at once."""
+    gangs, began = [], time.monotonic()
+    try:
+        for place in range(max(1, len(slots) // size)):
+            devices = range(place * size, (place + 1) * size)
+            training = {"model": model, "seed": seed, "steps": ENDLESS, "checkpoint_every": None}
+            cores, gpus = [slots.core(d) for d in devices], [slots.gpu(d) for d in devices]
+            gangs.append(start(folder / str(place), 0, training, cores, gpus))
+        starts = [_hear(gang, "begun")[0] - began for gang in gangs]
+        time.sleep(SECONDS)
+        asked = time.monotonic()
+        for gang in gangs:
+            gang.tell("stop")
+        found = []
+        for gang, took in zip(gangs, starts, strict=True):
+            at, said = _hear(gang, "stopped")
+            found.append(Timed(took, said["seconds"] / max(1, said["steps"]), at - asked))
+        return found
+    finally:
+        for gang in gangs:
+            gang.end()
+
+
+def _hear(gang: GangProcess, awaited: str) -> tuple[float, dict[str, Any]]:
+    """Wait until a gang says ``awaited``: when, and what."""
+    until = time.monotonic() + PATIENCE
+    with selectors.DefaultSelector() as selector:
+        selector.register(gang.output, selectors.EVENT_READ)
+        while time.monotonic() < until:
+            selector.select(until - time.monotonic())
+            for said in gang.hear():
+                if said["said"] == awaited:
+                    return time.monotonic(), said
+                if said["said"] == "gone":
+                    raise LabError(f"a training process ended: {gang.last_words()}")
+    raise LabError(f"a training process was not {awaited} within {PATIENCE:.0f} s")

@@ -1,0 +1,340 @@
+"""The live cluster: arrivals by the clock, processes instead of numbers, and the simulator's view of it all.
+
+Times are the trace's: its first submission is the moment at which the run begins. A decision is carried out
+before the next one is asked for: what it stops has saved and exited before what it starts is started.
+"""
+
+from __future__ import annotations
+
+import math
+import selectors
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from experiments.cluster.interface import (
+    Allocation,
+    ClusterPlan,
+    ClusterPolicy,
+    ClusterView,
+    ExecutionLog,
+    Gang,
+    Performance,
+    Pool,
+    VisibleJobs,
+    gang_fault,
+)
+from experiments.cluster.interface.log import COMPLETED, CUT, LOST, MOVED, PREEMPTED
+from experiments.cluster.interface.view import Attained
+from experiments.cluster.live.gang_process import GangProcess, start
+from experiments.cluster.live.slots import Slots
+from experiments.cluster.live.stays import PAUSE, RUN, STOP, Stay
+from experiments.cluster.live.training_jobs import TrainingJobs
+from experiments.core.errors import ImpossiblePlan, LabError
+from experiments.core.progress import Progress, silent
+
+#: Seconds between two looks for dead processes, and for which a process may take to stop.
+POLL, PATIENCE = 0.25, 120.0
+#: A job whose processes die so often without a step in between has a fault of its own.
+MOST_LOSSES = 3
+#: Seconds between checkpoints where the policy's knob leaves them out: what a killed process may lose.
+CHECKPOINT_EVERY = 10.0
+
+
+class LiveCluster:
+    """One run. ``oversized`` are the jobs that never fit, with the reasons."""
+
+    def __init__(
+        self,
+        jobs: TrainingJobs,
+        slots: Slots,
+        policy: ClusterPolicy,
+        performance: Performance,
+        folder: Path,
+        seed: int = 0,
+        oversized: Mapping[int, str] | None = None,
+        progress: Progress = silent,
+    ) -> None:
+        self.jobs, self.slots, self.policy, self.performance = jobs, slots, policy, performance
+        self.folder, self.seed, self.progress = folder, seed, progress
+        self.rejected: dict[int, str] = dict(oversized or {})
+        self.decider = policy.begin()
+        self.view = self._view()
+        self.log = ExecutionLog()
+        self.stays: dict[int, Stay] = {}
+        self.paused: dict[int, tuple[Gang, GangProcess]] = {}
+        self.losses = dict.fromkeys(range(len(jobs.trace)), 0)
+        self.final_loss: dict[int, float] = {}
+        self.ended: list[int] = []
+        self.stopped: list[int] = []
+        self.next_job, self.decisions, self.wake = 0, 0, math.inf
+        self.unfinished = len(jobs.trace) - len(self.rejected)
+        self.origin = time.monotonic()
+        self.selector = selectors.DefaultSelector()
+
+    def _view(self) -> ClusterView:
+        trace, count = self.jobs.trace, len(self.jobs.trace)
+        sees = self.policy.sees
+        return ClusterView(
+            jobs=VisibleJobs(trace, sees),
+            pool=Pool(self.slots.machines()),
+            attained=Attained.none_of(count),
+            works=[self.performance.work(job) for job in range(count)],
+            rng=np.random.default_rng(self.seed),
+            model=self.performance if "throughput" in sees else None,
+        )
+
+    @property
+    def now(self) -> float:
+        """The trace's time."""
+        return float(self.jobs.trace.submit[0]) + time.monotonic() - self.origin
+
+    def run(self) -> ClusterPlan:
+        """Run all jobs. No process outlives this call, whatever happens in it."""
+        self.origin = time.monotonic()
+        try:
+            while self.unfinished:
+                self._listen()
+                self._decide()
+            return self._plan()
+        finally:
+            for process in self._processes():
+                process.end()
+            self.selector.close()
+
+    def _processes(self) -> list[GangProcess]:
+        return [stay.process for stay in self.stays.values()] + [
+            process for _, process in self.paused.values()
+        ]
+
+    def _plan(self) -> ClusterPlan:
+        for job in list(self.stays):
+            self._end(job, CUT)
+        waiting = tuple(sorted(self.view.waiting))
+        facts = {"decisions": self.decisions, "losses": sum(self.losses.values())}
+        told = {self.jobs.trace.job[job]: loss for job, loss in sorted(self.final_loss.items())}
+        return ClusterPlan(
+            self.log, tuple(self.rejected), waiting, self.rejected, facts={**facts, "training_losses": told}
+        )
+
+    # --- what happens ---------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        """Return when there is something to decide about: a job came, ended or was lost, or it is time to."""
+        submit = self.jobs.trace.submit
+        while not self.ended and not self.stopped:
+            comes = float(submit[self.next_job]) if self.next_job < len(submit) else math.inf
+            left = min(comes, self.wake) - self.now
+            if left <= 0:
+                return
+            self._hear(min(left, POLL))
+
+    def _hear(self, seconds: float) -> None:
+        """Take in what processes say within ``seconds``, and note those that have died."""
+        for key, _ in self.selector.select(max(0.0, seconds)):
+            job, process = key.data
+            for said in process.hear():
+                self._heed(job, process, said)
+        for job, stay in list(self.stays.items()):
+            if stay.process.has_lost_one():
+                self._lose(job)
+        done = sum(stay.step for stay in self.stays.values()) + self._settled_steps()
+        ended = len(self.jobs.trace) - self.unfinished
+        share = done / max(1, sum(self.jobs.steps))
+        self.progress(min(1.0, share), f"{ended} of {len(self.jobs.trace)} jobs, {len(self.stays)} running")
+
+    def _settled_steps(self) -> float:
+        done = self.view.attained.done
+        return sum(done[job] for job in range(len(done)) if job not in self.stays)
+
+    def _heed(self, job: int, process: GangProcess, said: dict[str, object]) -> None:
+        stay = self.stays.get(job)
+        if stay is None or stay.process is not process:
+            return
+        what, step = said["said"], int(str(said.get("step", stay.step)))
+        if what == "begun":
+            stay.begin(self.now, step)
+        elif what == "step":
+            stay.tell(self.now, step)
+        elif what == "saved":
+            stay.keep(self.now, step)
+        elif what == "paused":
+            stay.tell(self.now, step)
+            self.paused[job] = (stay.gang, process)
+            self._end(job, PREEMPTED)
+        elif what in ("done", "stopped"):
+            stay.keep(self.now, step)
+            stay.computing = float(str(said["computing"]))
+            self.final_loss[job] = float(str(said["loss"]))
+            stopped = MOVED if stay.moves else PREEMPTED
+            self._end(job, COMPLETED if what == "done" and stay.ordered == RUN else stopped)
+        elif what == "gone":
+            self._lose(job)
+
+    def _lose(self, job: int) -> None:
+        """A job's process died: it waits, with the steps of its last checkpoint."""
+        stay = self.stays[job]
+        self.losses[job] = self.losses[job] + 1 if stay.step == stay.before else 1
+        if self.losses[job] > MOST_LOSSES:
+            name = self.jobs.trace.job[job]
+            raise LabError(
+                f"job {name} died {self.losses[job]} times without a step: {stay.process.last_words()}"
+            )
+        self._end(job, LOST)
+        if stay.ordered == RUN:
+            self.stopped.append(job)
+
+    def _end(self, job: int, how: str) -> None:
+        """Take a job's slots away and write its record."""
+        stay, view, attained, now = self.stays.pop(job), self.view, self.view.attained, self.now
+        self.selector.unregister(stay.process.output)
+        if job not in self.paused:
+            stay.process.end()
+        lost = 0.0
+        if how == LOST:
+            lost = max(0.0, now - stay.kept_at) * stay.gang.size
+            stay.step = stay.kept
+        self.log.append(stay.ended(now, how, lost))
+        attained.done[job] = float(stay.step)
+        attained.seconds[job] += now - stay.start
+        attained.service[job] += (now - stay.start) * stay.gang.size * stay.gang.share
+        view.pool.give_back(stay.gang)
+        del view.running[job]
+        if how == COMPLETED:
+            self.ended.append(job)
+            self.unfinished -= 1
+        elif how != CUT:
+            view.waiting[job] = None
+
+    # --- what is decided ------------------------------------------------------------------------------------
+
+    def _decide(self) -> None:
+        view, submit = self.view, self.jobs.trace.submit
+        view.now, arrived = self.now, []
+        while self.next_job < len(submit) and submit[self.next_job] <= view.now:
+            if self.next_job not in self.rejected:
+                view.waiting[self.next_job] = None
+                arrived.append(self.next_job)
+            self.next_job += 1
+        view.arrived, view.ended, view.stopped = tuple(arrived), tuple(self.ended), tuple(self.stopped)
+        self.ended, self.stopped = [], []
+        length = self.policy.round_seconds
+        view.round_ended = length is not None and view.now >= self.wake
+        self._settle()
+        self.decisions += 1
+        decision = self.decider.allocate(view)
+        self._carry_out(decision)
+        self.wake = self._next_decision(decision.wake_at, length)
+
+    def _settle(self) -> None:
+        """What the scheduler has seen of running jobs is what they told."""
+        attained = self.view.attained
+        for job, stay in self.stays.items():
+            attained.done[job], attained.started[job] = float(stay.step), stay.start
+            begun = math.isfinite(stay.begun)
+            attained.progress[job] = self.view.now if begun else math.inf
+            expected = self.performance.rate(job, stay.gang).speed if begun else 0.0
+            attained.speed[job] = stay.speed() or expected
+
+    def _next_decision(self, asked: float | None, length: float | None) -> float:
+        """The policy's wake-up or the end of the round."""
+        times = [] if asked is None else [asked]
+        if length is not None and self.view.running:
+            first = float(self.jobs.trace.submit[0])
+            times.append(first + (math.floor((self.view.now - first) / length + 1e-9) + 1) * length)
+        return min(times, default=math.inf)
+
+    def _carry_out(self, decision: Allocation) -> None:
+        stopping = {*decision.preempt, *decision.suspend}
+        staying = {g.job for g in decision.start if g.job not in stopping and self._stays_put(g)}
+        moving = {gang.job for gang in decision.start if gang.job in self.stays} - staying
+        for jobs, word in (((*decision.preempt, *moving), STOP), (decision.suspend, PAUSE)):
+            for job in jobs:
+                if job in self.stays:
+                    self.stays[job].ordered, self.stays[job].moves = word, job in moving
+                    self.stays[job].process.tell(word)
+        self._await({*stopping, *moving})
+        for gang in sorted(decision.start, key=lambda gang: gang.job not in staying):
+            if gang.job in self.stays:
+                self._call_anew(gang)
+            elif gang.job not in self.ended:
+                self._start(gang)
+        for job, reason in decision.reject:
+            del self.view.waiting[job]
+            self.rejected[job] = reason
+            self.unfinished -= 1
+
+    def _stays_put(self, gang: Gang) -> bool:
+        """Whether only the share of its devices changes, which stops nothing."""
+        stay = self.stays.get(gang.job)
+        return stay is not None and stay.gang.devices == gang.devices and math.isfinite(stay.begun)
+
+    def _call_anew(self, gang: Gang) -> None:
+        """Another share of the same devices: another record, the same processes."""
+        old, view, now = self.stays[gang.job], self.view, self.now
+        self.log.append(old.ended(now, MOVED, 0.0))
+        view.pool.give_back(old.gang)
+        view.pool.take(gang)
+        view.running[gang.job] = gang
+        attained, held = view.attained, now - old.start
+        attained.done[gang.job] = float(old.step)
+        attained.seconds[gang.job] += held
+        attained.service[gang.job] += held * old.gang.size * old.gang.share
+        attained.executions[gang.job] += 1
+        new = Stay(gang, old.process, now, old.step, old.step, old.kept)
+        new.begin(now, old.step)
+        new.kept, new.kept_at = old.kept, old.kept_at
+        self.stays[gang.job] = new
+
+    def _await(self, jobs: set[int]) -> None:
+        until = time.monotonic() + PATIENCE
+        while jobs & self.stays.keys():
+            if time.monotonic() > until:
+                raise LabError(f"a job did not stop within {PATIENCE:.0f} s of being told")
+            self._hear(POLL)
+
+    def _start(self, gang: Gang) -> None:
+        job, view = gang.job, self.view
+        fault = "" if job in view.waiting else "is started but does not wait"
+        wanted = view.jobs.gpus[job]
+        fault = fault or gang_fault(gang, wanted, rigid=self.policy.rigid) or view.pool.lack(gang)
+        if fault:
+            raise ImpossiblePlan([f"job {self.jobs.trace.job[job]} at t={view.now:g} s: {fault}"])
+        process = self._process(gang)
+        view.pool.take(gang)
+        del view.waiting[job]
+        view.running[job] = gang
+        view.attained.executions[job] += 1
+        done = int(view.attained.done[job])
+        self.stays[job] = Stay(gang, process, self.now, done, done, done)
+        self.selector.register(process.output, selectors.EVENT_READ, (job, process))
+
+    def _process(self, gang: Gang) -> GangProcess:
+        """The processes of a gang: those that wait in memory on its slots, or new ones."""
+        job = gang.job
+        if job in self.paused:
+            before, process = self.paused.pop(job)
+            if before.devices == gang.devices:
+                process.tell("go")
+                return process
+            self._save_paused(process)
+        training = {
+            "model": self.jobs.models[job],
+            "seed": self.seed + job,
+            "steps": self.jobs.steps[job],
+            "checkpoint_every": self.policy.checkpoint_every or CHECKPOINT_EVERY,
+        }
+        cores = [self.slots.core(device) for device in gang.devices]
+        gpus = [self.slots.gpu(device) for device in gang.devices]
+        number = self.view.attained.executions[job]
+        return start(self.folder / f"job-{job}", number, training, cores, gpus)
+
+    def _save_paused(self, process: GangProcess) -> None:
+        """What waits in memory goes on elsewhere, through its checkpoint."""
+        process.tell(STOP)
+        until = time.monotonic() + PATIENCE
+        while process.ranks[0].poll() is None and time.monotonic() < until:
+            time.sleep(0.01)
+        process.end()

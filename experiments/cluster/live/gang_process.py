@@ -1,0 +1,107 @@
+"""A job's processes on its slots, one for each device of its gang: started, told, listened to, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+ROOT = Path(__file__).resolve().parents[3]
+RANK = "experiments.cluster.live.rank"
+
+
+class GangProcess:
+    """The processes of one execution. Rank 0 hears commands and says what happens."""
+
+    def __init__(self, folder: Path, ranks: Sequence[subprocess.Popen[bytes]], log: Path) -> None:
+        self.folder, self.ranks, self.log = folder, list(ranks), log
+        self._rest = b""
+        os.set_blocking(self.output.fileno(), False)
+
+    @property
+    def output(self) -> IO[bytes]:
+        """What rank 0 says, for a selector."""
+        output = self.ranks[0].stdout
+        assert output is not None
+        return output
+
+    def tell(self, command: str) -> None:
+        """Give rank 0 a command; one that has ended hears nothing."""
+        entry = self.ranks[0].stdin
+        assert entry is not None
+        with contextlib.suppress(BrokenPipeError):
+            entry.write(command.encode() + b"\n")
+            entry.flush()
+
+    def hear(self) -> Iterator[dict[str, Any]]:
+        """What was said since; ``{"said": "gone"}`` at the end of all."""
+        read = self.output.read()
+        if read is None:
+            return
+        *lines, self._rest = (self._rest + read).split(b"\n")
+        for line in lines:
+            yield json.loads(line)
+        if not read:
+            yield {"said": "gone"}
+
+    def has_lost_one(self) -> bool:
+        """Whether a process has died."""
+        return any(process.poll() not in (None, 0) for process in self.ranks)
+
+    def last_words(self) -> str:
+        """The last line that a process wrote to its log."""
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        return lines[-1][:200] if lines else "no output"
+
+    def end(self) -> None:
+        """No process of the gang is left."""
+        for process in self.ranks:
+            process.kill()
+        for process in self.ranks:
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        pipe.close()
+
+
+def start(
+    folder: Path,
+    number: int,
+    training: dict[str, Any],
+    cores: Sequence[int | None],
+    gpus: Sequence[str | None],
+) -> GangProcess:
+    """Start the ``number``-th execution of a job whose state lies in ``folder``.
+
+    ``training`` says what it trains: model, seed, steps, seconds between checkpoints.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    meeting, log = folder / f"meeting-{number}", folder / f"log-{number}.txt"
+    shared = {**training, "folder": str(folder), "meeting": str(meeting), "ranks": len(cores)}
+    started: list[subprocess.Popen[bytes]] = []
+    with log.open("wb") as errors:
+        for rank, (core, gpu) in enumerate(zip(cores, gpus, strict=True)):
+            asked = {**shared, "rank": rank, "core": core, "gpu": gpu}
+            started.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", RANK, json.dumps(asked)],
+                    env=_environment(gpu),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
+                    stderr=errors,
+                )
+            )
+    return GangProcess(folder, started, log)
+
+
+def _environment(gpu: str | None) -> dict[str, str]:
+    """One thread; gloo would look the host's name up, which a sandbox without network does not know."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    chosen = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    return {**os.environ, **chosen, "CUDA_VISIBLE_DEVICES": gpu or ""}

@@ -104,7 +104,7 @@ def _told(table: Table, column: str, most: float) -> Floats:
 
 def _recognizes(head: bytes, name: str) -> bool:
     header = header_of(head)
-    return header.issuperset(OPENB) or header.issuperset(OWN)
+    return any(header.issuperset(columns) for columns in (OPENB, OWN, PAI)) or bool(_PAI_ROW.match(head))
 
 
 def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
@@ -121,8 +121,8 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
 READER = Reader(
     "node-list",
     "nodes",
-    "nodes of a cluster: name, gpus, type and, optionally, cpus and memory; or openb's sn, cpu_milli, "
-    "memory_mib, gpu, model (CSV)",
+    "nodes of a cluster: name, gpus, type and, optionally, cpus and memory; or those of openb's "
+    "and PAI's traces (CSV)",
     _recognizes,
     _read,
 )

@@ -114,14 +114,14 @@ def test_a_load_sweep_is_put_together_by_keyboard(settings: Any, monkeypatch: py
         page.goto(address + cast.url("experiments/new"))
         page.get_by_role("button", name=NAME).press("Enter")
         page.locator("#asked", has_text=NAME).wait_for()
+        assert serious(page) == []
+        page.emulate_media(color_scheme="light")
         page.get_by_role("button", name="none", exact=True).first.press("Enter")
         page.locator('[id="policy-cluster/fifo"]').press("Space")
         page.get_by_label("rate (arrivals/s)", exact=True).fill("0.0001, 0.0004")
         page.get_by_label("limit", exact=True).fill("30")
         page.get_by_label("Seeds").fill("0-2")
         page.get_by_text("Launch 6 runs").wait_for()
-        assert serious(page) == []
-        page.emulate_media(color_scheme="light")
         page.locator("#launch").press("Enter")
         page.wait_for_url("**/experiments/*-*/")
     specs = [one.spec for one in Run.objects.all()]

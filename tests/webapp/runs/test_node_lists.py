@@ -57,6 +57,8 @@ def test_a_list_tells_its_devices_and_what_it_leaves_open(cast: Cast, tmp_path: 
     openb = b"sn,cpu_milli,memory_mib,gpu,model\nx,64000,262144,2,T4\ny,96000,786432,0,\n"
     theirs = listed(cast, tmp_path, gzip.compress(openb), "openb_nodes.csv.gz")
     assert theirs.summary["node_list"] == {"nodes": 2, "devices": [("T4", 2)]}
+    pai = listed(cast, tmp_path, b"a1,V100,96,512,8\nb2,T4,96,512,2\n", "pai_machine_spec.csv")
+    assert pai.summary["node_list"] == {"nodes": 2, "devices": [("V100", 8), ("T4", 2)]}
     ours = listed(cast, tmp_path)
     assert ours.summary["node_list"] == {"nodes": 3, "devices": [("v100", 6), ("p100", 2)]}
     assert ours.assumed[0] == "the processors of hosts are not told: as much as any job asks for"

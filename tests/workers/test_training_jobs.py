@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from django.core.files.base import ContentFile
+from django.test import Client
 
 from tests.webapp.cast import Cast, make_cast
 from webapp.artifacts.services import store_upload
@@ -29,7 +30,7 @@ def cast(settings, tmp_path: Path) -> Cast:  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a gang of two needs two cores")
-def test_the_jobs_of_an_uploaded_trace_train_confined(cast: Cast) -> None:
+def test_the_jobs_of_an_uploaded_trace_train_confined(cast: Cast, client: Client) -> None:
     trace = store_upload(cast.project, cast.max, "jobs.csv", ContentFile(TRACE))
     spec = {
         "family": "cluster",
@@ -51,3 +52,7 @@ def test_the_jobs_of_an_uploaded_trace_train_confined(cast: Cast) -> None:
     assert {row[5] for row in outcome["plan"]["rows"]} == {"completed"}
     assert outcome["provenance"]["performance"]["step_seconds"]["mlp on 2"] > 0
     assert "makespan_error" in outcome["metrics"]
+    client.force_login(cast.max)
+    page = client.get(cast.url(f"runs/{run.pk}/"))
+    assert page.status_code == 200
+    assert b"measured" in page.content and b'id="nodes"' in page.content

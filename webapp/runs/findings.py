@@ -122,6 +122,12 @@ def _cluster(told: Told) -> Iterator[SafeString]:
         yield format_html("One of a hundred takes over {}.", told.figure("p99_jct"))
     if told.has("utilization"):
         yield format_html("{} of the devices' time is used.", told.figure("utilization"))
+    if told.has("jct_error_mean"):
+        error = told.values["jct_error_mean"]
+        side = "more" if error > 0 else "less"
+        yield format_html(
+            "The simulator, calibrated before, had said {} {}.", f"{100 * abs(error):.1f} %", side
+        )
     if told.values.get("unfinished_jobs"):
         yield format_html("{} are left.", told.figure("unfinished_jobs"))
 

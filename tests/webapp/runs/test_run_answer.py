@@ -52,6 +52,9 @@ def test_each_family_says_in_a_sentence_what_came_out(cast: Cast) -> None:
         ("cluster", {"avg_jct": 7200.0, "jobs": 3.0, "utilization": 0.5},
          f"<b>one completes 3 jobs of {name} in 2 h each on average, on a100-40g. "
          "50 % of the devices' time is used."),
+        ("cluster", {"avg_jct": 20.0, "jobs": 3.0, "jct_error_mean": -0.031},
+         f"<b>one completes 3 jobs of {name} in 20 s each on average, on a100-40g. "
+         "The simulator, calibrated before, had said 3.1 % less."),
         ("serving", {"ttft_p50": 0.5, "requests": 9.0, "throughput": 2.0},
          f"<b>one answers half of 9 requests of {name} with a first token within 500 ms, on a100-40g. "
          "It completes 2 requests a second."),

@@ -25,7 +25,7 @@ from experiments.workloads.step import Floats
 OPENB = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 OWN = ("name", "gpus", "type")
 PAI = ("machine", "gpu_type", "cap_cpu", "cap_mem", "cap_gpu")
-_PAI_ROW = re.compile(rb"[^,\n]+,[^,\n]*(,\d{1,9}(\.\d{0,9})?){3}\r?(\n|$)")
+_PAI_ROW = re.compile(rb"[^,\n]*[A-Za-z][^,\n]*,[^,\n]*(,\d{1,9}(\.\d{0,9})?){3}\r?(\n|$)")
 MOST_NODES, MOST_GPUS, MOST_DEVICES = 100_000, 4_096, 1_000_000
 
 

@@ -64,7 +64,8 @@ def test_a_run_leaves_a_trace_for_perfetto(jobs: Path, tmp_path: Path) -> None:
         ({"knobs": {"speed": 9}}, "unknown field 'speed' = 9"),
         ({"hardware": "b300"}, "b300"),
         ({"workload": {"source": "absent.csv"}}, "absent.csv: No such file"),
-        ({"mode": "measured"}, "cannot be measured"),
+        ({"mode": "measured"}, "mode measured on hardware"),
+        ({"mode": "measured", "policy": "gavel"}, "cannot be measured"),
         ({"surprise": 1}, "unknown field 'surprise'"),
     ],
 )

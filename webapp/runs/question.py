@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
+from experiments.core.options import WorkloadOptions
 from webapp.presentation import pretty
 from webapp.runs.models import Run
 
 #: Options that the sentence says in its own words.
 SPOKEN = ("batch", "sequence", "image", "training", "dtype", "precision", "optimizer")
+
+#: What options are where nobody names them.
+USUAL: Mapping[str, Any] = asdict(WorkloadOptions())
 
 #: What is computed, by the option ``training``; a whole step otherwise.
 PASSES = {False: "a forward pass", "gradients": "a forward and backward pass"}
@@ -23,11 +28,18 @@ def question_of(run: Run) -> str:
     if run.kind != Run.Kind.POLICY:
         return ""
     options = {name: value for name, value in step_options(run.spec).items() if value is not None}
-    further = {name.replace("_", " "): value for name, value in options.items() if name not in SPOKEN}
-    others = [f"{name} {pretty(value)}" for name, value in further.items()]
+    further = {
+        name: value for name, value in options.items() if name not in SPOKEN and not _is_usual(name, value)
+    }
+    others = [f"{name.replace('_', ' ')} {pretty(value)}" for name, value in further.items()]
     what = step_in_words(options) or "The workload as it was read"
     seed = [f"seed {run.seed}"] if run.seed else []
     return ", ".join([what, *others, f"on {_where(run)}", *seed])
+
+
+def _is_usual(name: str, value: Any) -> bool:
+    """Whether an option is what a workload has where nobody says anything."""
+    return name in USUAL and value == USUAL[name]
 
 
 def step_options(spec: Mapping[str, Any]) -> dict[str, Any]:

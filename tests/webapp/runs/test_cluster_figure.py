@@ -14,6 +14,7 @@ from tests.webapp.browser import browser_page, enter, ink, serious, serving
 from tests.webapp.cast import Cast, experiment_with, make_cast, ready
 from webapp.runs.cluster_figure import MOST_LIVES, ORDERS, cluster_view
 from webapp.runs.models import Run, RunDocument
+from webapp.runs.question import question_of
 
 HARDWARE = {"cluster": {"nodes": 4, "devices_per_node": 4, "device": "v100-32g"}}
 
@@ -67,6 +68,14 @@ def test_what_is_no_cluster_run_or_an_old_one_has_no_such_figures() -> None:
     assert cluster_view({}, {}) is None
 
 
+@pytest.mark.django_db
+def test_what_was_run_is_said_without_what_is_usual() -> None:
+    """The spec of an outcome spells out every option of a workload, those of models too."""
+    made = finished_run(make_cast())
+    assert "adapter" in made.spec["workload"]["options"]
+    assert question_of(made) == "The workload as it was read, on 4x4 v100-32g"
+
+
 @pytest.mark.browser
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("width", [1440, 390])
@@ -107,4 +116,5 @@ def finished_run(cast: Cast) -> Run:
     Run.objects.filter(pk=made.pk).update(
         family="cluster", policy="tiresias", spec=spec, hardware="4x4 v100-32g"
     )
+    made.refresh_from_db()
     return made

@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     keep = functools.partial(write_json, path=chosen.out)
-    evidence = validate(chosen.device, progress_of(chosen), chosen.family, cells_chosen(chosen), keep)
+    evidence = validate(chosen.device, progress_of(chosen), chosen.family, choose_cells(chosen), keep)
     keep(evidence)
     print(table(("model", "policy", "status", "metric", "predicted", "measured", "error"), rows(evidence)))
     for name, summary in evidence["errors"].items():
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def cells_chosen(chosen: argparse.Namespace) -> Chosen:
+def choose_cells(chosen: argparse.Namespace) -> Chosen:
     models, policies = (frozenset(names) if names else None for names in (chosen.models, chosen.policies))
     return Chosen(models, policies, time.perf_counter() + chosen.seconds)
 

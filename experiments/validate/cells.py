@@ -95,6 +95,11 @@ class ValidationCell:
         return dict(vars(self))
 
 
+def left_out(model: str, family: str, policy: str, why: str = OUT_OF_TIME) -> ValidationCell:
+    """A cell that was not begun."""
+    return ValidationCell(model, family, policy, "left out", why, {}, {}, 0.0)
+
+
 def standing(status: str, reason: str | None) -> str:
     """A cell's state: what this host cannot do is no failure."""
     return UNSUPPORTED if status == "infeasible" and UNSUPPORTED in (reason or "") else status

@@ -14,7 +14,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from experiments.cluster.experiment.measured import LiveHost, calibrated, measure_on
+from experiments.cluster.experiment.measured import LiveHost, calibrate_host, measure_on
 from experiments.cluster.interface import ClusterPolicy
 from experiments.core.completion import complete
 from experiments.core.errors import LabError
@@ -22,12 +22,12 @@ from experiments.core.progress import Progress, part
 from experiments.sources import jobs_of
 from experiments.validate.cells import (
     EVERYTHING,
-    OUT_OF_TIME,
     Chosen,
     Models,
     ValidationCell,
     cell_spec,
     compare,
+    left_out,
 )
 
 #: Policies with knobs that make them decide on jobs of seconds.
@@ -62,13 +62,13 @@ def cells(device: str, progress: Progress, chosen: Chosen = EVERYTHING) -> Itera
     with tempfile.TemporaryDirectory(prefix="lab-cluster-") as name:
         progress(0.0, "timing the models of the jobs")
         # One that may resize jobs has them timed on any number of slots.
-        spec, policy = min((_completed(plan) for plan in plans), key=lambda made: made[1].rigid)
+        spec, policy = min((_complete(plan) for plan in plans), key=lambda made: made[1].rigid)
         trace, _ = jobs_of(spec.workload)
-        host = calibrated(trace, policy, 0, Path(name) / "calibration", part(progress, 0.0, 0.1))
+        host = calibrate_host(trace, policy, 0, Path(name) / "calibration", part(progress, 0.0, 0.1))
         for done, plan in enumerate(plans):
             here = part(progress, 0.1 + 0.9 * done / len(plans), 0.1 + 0.9 * (done + 1) / len(plans))
             if chosen.out_of_time:
-                cell = ValidationCell(TRACE, "cluster", plan[0], "left out", OUT_OF_TIME, {}, {}, 0.0)
+                cell = left_out(TRACE, "cluster", plan[0])
             else:
                 cell = _cell(host, plan, Path(name) / plan[0], here)
             found.append(cell)
@@ -76,7 +76,7 @@ def cells(device: str, progress: Progress, chosen: Chosen = EVERYTHING) -> Itera
     yield order_of([cell for cell in found if cell.status == "ok"])
 
 
-def _completed(plan: Plan) -> tuple[Any, ClusterPolicy]:
+def _complete(plan: Plan) -> tuple[Any, ClusterPolicy]:
     policy, knobs = plan
     spec, made = complete(cell_spec(TRACE, {}, "cluster", policy, knobs={**knobs, "oversized": "drop"}))
     assert isinstance(made, ClusterPolicy)
@@ -84,7 +84,7 @@ def _completed(plan: Plan) -> tuple[Any, ClusterPolicy]:
 
 
 def _cell(host: LiveHost, plan: Plan, folder: Path, progress: Progress) -> ValidationCell:
-    clock, (spec, policy) = time.perf_counter(), _completed(plan)
+    clock, (spec, policy) = time.perf_counter(), _complete(plan)
     trace, loaded = jobs_of(spec.workload)
     try:
         result = measure_on(host, trace, loaded, spec, policy, folder, progress)

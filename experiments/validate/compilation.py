@@ -27,13 +27,13 @@ from experiments.validate import numerics
 from experiments.validate.cells import (
     CRASHES,
     EVERYTHING,
-    OUT_OF_TIME,
     SINGLE_DEVICE,
     Chosen,
     Models,
     ValidationCell,
     cell_spec,
     compare,
+    left_out,
     line_of,
     standing,
 )
@@ -72,21 +72,22 @@ def models(device: str) -> Models:
 
 def cells(device: str, progress: Progress, chosen: Chosen = EVERYTHING) -> Iterator[ValidationCell]:
     room, began = Room(device), processor_seconds()
-    grid = planned(device, chosen)
+    grid = grid_of(device, chosen)
     for done, (model, options, plan) in enumerate(grid):
         name = plan[0] + plan[3]
         progress(done / len(grid), f"{model} {name}, {len(grid) - done} left")
-        spent = f"the {BUDGET[device]:.0f} processor seconds of this room were used up"
-        why = OUT_OF_TIME if chosen.out_of_time else spent
-        if chosen.out_of_time or processor_seconds() - began > BUDGET[device]:
-            yield ValidationCell(model, "compilation", name, "left out", why, {}, {}, 0.0)
+        if chosen.out_of_time:
+            yield left_out(model, "compilation", name)
+        elif processor_seconds() - began > BUDGET[device]:
+            spent = f"the {BUDGET[device]:.0f} processor seconds of this room were used up"
+            yield left_out(model, "compilation", name, spent)
         else:
             yield room.cell(model, options, plan, part(progress, done / len(grid), (done + 1) / len(grid)))
     if chosen.has("triton") and chosen.of({"matmul": {}}):
         yield from numerics.cells(progress, chosen)
 
 
-def planned(device: str, chosen: Chosen) -> list[tuple[str, Mapping[str, Any], Plan]]:
+def grid_of(device: str, chosen: Chosen) -> list[tuple[str, Mapping[str, Any], Plan]]:
     """Models, their options and plans: numbers in fewer bits first, then every policy on every model."""
     name, options = numerics.MODELS[device]
     grid = [(name, options, plan) for plan in numerics.plans(device) if chosen.of({name: options})]

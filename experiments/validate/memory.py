@@ -19,13 +19,13 @@ from experiments.sources import load
 from experiments.validate.cells import (
     CRASHES,
     EVERYTHING,
-    OUT_OF_TIME,
     SINGLE_DEVICE,
     Chosen,
     Models,
     ValidationCell,
     cell_spec,
     compare,
+    left_out,
     line_of,
 )
 from experiments.workloads.step import Step
@@ -48,13 +48,9 @@ def cells(device: str, progress: Progress, chosen: Chosen = EVERYTHING) -> Itera
     for done, (model, options) in enumerate(grid.items()):
         here = part(progress, done / len(grid), (done + 1) / len(grid))
         if chosen.out_of_time:
-            yield from (_left_out(model, policy) for policy in policies)
+            yield from (left_out(model, "memory", policy) for policy in policies)
         elif policies:
             yield from _of_model(model, options, policies, chosen, here)
-
-
-def _left_out(model: str, policy: str) -> ValidationCell:
-    return ValidationCell(model, "memory", policy, "left out", OUT_OF_TIME, {}, {}, 0.0)
 
 
 def _of_model(
@@ -69,8 +65,10 @@ def _of_model(
     for place, policy in enumerate(policies, 1):
         progress(place * share, f"{model} {policy}")
         below = part(progress, place * share, (place + 1) * share)
-        late = chosen.out_of_time
-        yield _left_out(model, policy) if late else _cell(session, model, options, policy, below)
+        if chosen.out_of_time:
+            yield left_out(model, "memory", policy)
+        else:
+            yield _cell(session, model, options, policy, below)
 
 
 def _cell(

@@ -13,11 +13,11 @@ from experiments.core.errors import Infeasible
 from experiments.core.progress import Progress
 from experiments.validate.cells import (
     EVERYTHING,
-    OUT_OF_TIME,
     UNSUPPORTED,
     Chosen,
     ValidationCell,
     compare,
+    left_out,
 )
 
 #: Square products that are timed beside cuBLAS: size and type. The goal is 70 % of its speed.
@@ -76,7 +76,7 @@ def cells(progress: Progress, chosen: Chosen = EVERYTHING) -> Iterator[Validatio
         model = f"matmul {size} {dtype}"
         progress(1.0, model)
         if chosen.out_of_time:
-            yield ValidationCell(model, "compilation", TITLE, "left out", OUT_OF_TIME, {}, {}, 0.0)
+            yield left_out(model, "compilation", TITLE)
         else:
             yield _matmul_cell(model, size, dtype)
 

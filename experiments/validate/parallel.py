@@ -12,12 +12,12 @@ from experiments.core.progress import Progress, part
 from experiments.run import run
 from experiments.validate.cells import (
     EVERYTHING,
-    OUT_OF_TIME,
     Chosen,
     Models,
     ValidationCell,
     cell_spec,
     compare,
+    left_out,
 )
 
 #: A policy, its knobs, and what tells them apart from its other plans.
@@ -47,8 +47,7 @@ def cells(device: str, progress: Progress, chosen: Chosen = EVERYTHING) -> Itera
     grid = [(model, options, plan) for model, options in chosen.of(models(device)).items() for plan in plans]
     for done, (model, options, plan) in enumerate(grid):
         if chosen.out_of_time:
-            left_out = ("parallel", plan[0] + plan[2], "left out", OUT_OF_TIME)
-            yield ValidationCell(model, *left_out, {}, {}, 0.0)
+            yield left_out(model, "parallel", plan[0] + plan[2])
             continue
         progress(done / len(grid), f"{model} {plan[0]}{plan[2]}")
         yield _cell(model, options, plan, part(progress, done / len(grid), (done + 1) / len(grid)))

@@ -44,11 +44,13 @@ def measure(spec: RunSpec, policy: ClusterPolicy, progress: Progress) -> Result:
     """Train the jobs of the trace on this host's slots as ``policy`` decides."""
     trace, loaded = jobs_of(spec.workload, spec.seed)
     with tempfile.TemporaryDirectory(prefix="lab-cluster-") as folder:
-        host = calibrated(trace, policy, spec.seed, Path(folder) / "calibration", part(progress, 0.0, 0.2))
+        host = calibrate_host(
+            trace, policy, spec.seed, Path(folder) / "calibration", part(progress, 0.0, 0.2)
+        )
         return measure_on(host, trace, loaded, spec, policy, Path(folder), part(progress, 0.2, 1.0))
 
 
-def calibrated(
+def calibrate_host(
     trace: JobTrace, policy: ClusterPolicy, seed: int, folder: Path, progress: Progress
 ) -> LiveHost:
     """This host with the times of what ``policy`` may ask of it for the jobs of ``trace``."""
@@ -74,7 +76,7 @@ def measure_on(
     """Simulate the run by what ``host`` was calibrated to, then let it happen."""
     slots, machines = host.slots, host.slots.machines()
     jobs = live.training_jobs(trace, lambda model, gpus: host.calibration.step_seconds[model, gpus])
-    speed = _speed(host, jobs, policy, machines)
+    speed = _speed_model(host, jobs, policy, machines)
     refuse_unknown(policy, jobs.trace, speed, columns_of_formats())
     predicted = simulate(jobs.trace, machines, _with_costs(policy, host.calibration), speed, spec.seed)
     expected = figures(predicted, jobs.trace, machines)
@@ -113,7 +115,9 @@ def measure_on(
     )
 
 
-def _speed(host: LiveHost, jobs: live.TrainingJobs, policy: ClusterPolicy, machines: Machines) -> Performance:
+def _speed_model(
+    host: LiveHost, jobs: live.TrainingJobs, policy: ClusterPolicy, machines: Machines
+) -> Performance:
     """What the calibration says of the jobs' speeds: as a table where the policy asks for one."""
     if TableSpeed.name not in policy.models:
         return live.MeasuredSpeed(jobs, host.calibration)

@@ -12,8 +12,6 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
 from experiments.cluster.interface import (
     Allocation,
     ClusterPlan,
@@ -22,12 +20,9 @@ from experiments.cluster.interface import (
     ExecutionLog,
     Gang,
     Performance,
-    Pool,
-    VisibleJobs,
     gang_fault,
 )
 from experiments.cluster.interface.log import COMPLETED, CUT, LOST, MOVED, PREEMPTED
-from experiments.cluster.interface.view import Attained
 from experiments.cluster.live.gang_process import GangProcess, start
 from experiments.cluster.live.slots import Slots
 from experiments.cluster.live.stays import PAUSE, RUN, STOP, Stay
@@ -61,30 +56,19 @@ class LiveCluster:
         self.folder, self.seed, self.progress = folder, seed, progress
         self.rejected: dict[int, str] = dict(oversized or {})
         self.decider = policy.begin()
-        self.view = self._view()
+        self.view = ClusterView.over(jobs.trace, slots.machines(), performance, policy.sees, seed)
         self.log = ExecutionLog()
         self.stays: dict[int, Stay] = {}
-        self.paused: dict[int, tuple[Gang, GangProcess]] = {}
+        self.paused: dict[int, Stay] = {}
         self.losses = dict.fromkeys(range(len(jobs.trace)), 0)
         self.final_loss: dict[int, float] = {}
         self.ended: list[int] = []
         self.stopped: list[int] = []
-        self.next_job, self.decisions, self.wake = 0, 0, math.inf
+        self.next_job, self.decisions = 0, 0
+        self.wake = self.round_end = math.inf
         self.unfinished = len(jobs.trace) - len(self.rejected)
         self.origin = time.monotonic()
         self.selector = selectors.DefaultSelector()
-
-    def _view(self) -> ClusterView:
-        trace, count = self.jobs.trace, len(self.jobs.trace)
-        sees = self.policy.sees
-        return ClusterView(
-            jobs=VisibleJobs(trace, sees),
-            pool=Pool(self.slots.machines()),
-            attained=Attained.none_of(count),
-            works=[self.performance.work(job) for job in range(count)],
-            rng=np.random.default_rng(self.seed),
-            model=self.performance if "throughput" in sees else None,
-        )
 
     @property
     def now(self) -> float:
@@ -95,7 +79,7 @@ class LiveCluster:
         """Run all jobs. No process outlives this call, whatever happens in it."""
         self.origin = time.monotonic()
         try:
-            while self.unfinished:
+            while self.unfinished and self._goes_on():
                 self._listen()
                 self._decide()
             return self._plan()
@@ -105,9 +89,7 @@ class LiveCluster:
             self.selector.close()
 
     def _processes(self) -> list[GangProcess]:
-        return [stay.process for stay in self.stays.values()] + [
-            process for _, process in self.paused.values()
-        ]
+        return [stay.process for stay in (*self.stays.values(), *self.paused.values())]
 
     def _plan(self) -> ClusterPlan:
         for job in list(self.stays):
@@ -121,12 +103,20 @@ class LiveCluster:
 
     # --- what happens ---------------------------------------------------------------------------------------
 
+    def _goes_on(self) -> bool:
+        """Whether anything can happen still: what waits although nothing runs may never be started."""
+        return bool(self.stays or self.ended or self.stopped) or math.isfinite(self._next_time())
+
+    def _next_time(self) -> float:
+        """When something has to be decided, whatever happens until then."""
+        submit = self.jobs.trace.submit
+        comes = float(submit[self.next_job]) if self.next_job < len(submit) else math.inf
+        return min(comes, self.wake, self.round_end)
+
     def _listen(self) -> None:
         """Return when there is something to decide about: a job came, ended or was lost, or it is time to."""
-        submit = self.jobs.trace.submit
         while not self.ended and not self.stopped:
-            comes = float(submit[self.next_job]) if self.next_job < len(submit) else math.inf
-            left = min(comes, self.wake) - self.now
+            left = self._next_time() - self.now
             if left <= 0:
                 return
             self._hear(min(left, POLL))
@@ -156,13 +146,15 @@ class LiveCluster:
         what, step = said["said"], int(str(said.get("step", stay.step)))
         if what == "begun":
             stay.begin(self.now, step)
+            if not stay.resumed:
+                stay.keep(self.now, step)
         elif what == "step":
             stay.tell(self.now, step)
         elif what == "saved":
             stay.keep(self.now, step)
         elif what == "paused":
             stay.tell(self.now, step)
-            self.paused[job] = (stay.gang, process)
+            self.paused[job] = stay
             self._end(job, PREEMPTED)
         elif what in ("done", "stopped"):
             stay.keep(self.now, step)
@@ -196,7 +188,7 @@ class LiveCluster:
         if how == LOST:
             lost = max(0.0, now - stay.kept_at) * stay.gang.size
             stay.step = stay.kept
-        self.log.append(stay.ended(now, how, lost))
+        self.log.append(stay.record(now, how, lost))
         attained.done[job] = float(stay.step)
         attained.seconds[job] += now - stay.start
         attained.service[job] += (now - stay.start) * stay.gang.size * stay.gang.share
@@ -220,13 +212,13 @@ class LiveCluster:
             self.next_job += 1
         view.arrived, view.ended, view.stopped = tuple(arrived), tuple(self.ended), tuple(self.stopped)
         self.ended, self.stopped = [], []
-        length = self.policy.round_seconds
-        view.round_ended = length is not None and view.now >= self.wake
+        view.round_ended = view.now >= self.round_end
         self._settle()
         self.decisions += 1
         decision = self.decider.allocate(view)
         self._carry_out(decision)
-        self.wake = self._next_decision(decision.wake_at, length)
+        self.wake = math.inf if decision.wake_at is None else decision.wake_at
+        self.round_end = self._end_of_round()
 
     def _settle(self) -> None:
         """What the scheduler has seen of running jobs is what they told."""
@@ -238,13 +230,12 @@ class LiveCluster:
             expected = self.performance.rate(job, stay.gang).speed if begun else 0.0
             attained.speed[job] = stay.speed() or expected
 
-    def _next_decision(self, asked: float | None, length: float | None) -> float:
-        """The policy's wake-up or the end of the round."""
-        times = [] if asked is None else [asked]
-        if length is not None and self.view.running:
-            first = float(self.jobs.trace.submit[0])
-            times.append(first + (math.floor((self.view.now - first) / length + 1e-9) + 1) * length)
-        return min(times, default=math.inf)
+    def _end_of_round(self) -> float:
+        """When the present round ends; there are none while nothing runs."""
+        length, first = self.policy.round_seconds, float(self.jobs.trace.submit[0])
+        if length is None or not self.view.running:
+            return math.inf
+        return first + (math.floor((self.view.now - first) / length + 1e-9) + 1) * length
 
     def _carry_out(self, decision: Allocation) -> None:
         stopping = {*decision.preempt, *decision.suspend}
@@ -274,7 +265,7 @@ class LiveCluster:
     def _call_anew(self, gang: Gang) -> None:
         """Another share of the same devices: another record, the same processes."""
         old, view, now = self.stays[gang.job], self.view, self.now
-        self.log.append(old.ended(now, MOVED, 0.0))
+        self.log.append(old.record(now, MOVED, 0.0))
         view.pool.give_back(old.gang)
         view.pool.take(gang)
         view.running[gang.job] = gang
@@ -285,7 +276,7 @@ class LiveCluster:
         attained.executions[gang.job] += 1
         new = Stay(gang, old.process, now, old.step, old.step, old.kept)
         new.begin(now, old.step)
-        new.kept, new.kept_at = old.kept, old.kept_at
+        new.kept_at = old.kept_at
         self.stays[gang.job] = new
 
     def _await(self, jobs: set[int]) -> None:
@@ -302,24 +293,28 @@ class LiveCluster:
         fault = fault or gang_fault(gang, wanted, rigid=self.policy.rigid) or view.pool.lack(gang)
         if fault:
             raise ImpossiblePlan([f"job {self.jobs.trace.job[job]} at t={view.now:g} s: {fault}"])
-        process = self._process(gang)
+        stay = self._resume(gang) or self._start_anew(gang)
         view.pool.take(gang)
         del view.waiting[job]
         view.running[job] = gang
         view.attained.executions[job] += 1
-        done = int(view.attained.done[job])
-        self.stays[job] = Stay(gang, process, self.now, done, done, done)
-        self.selector.register(process.output, selectors.EVENT_READ, (job, process))
+        self.stays[job] = stay
+        self.selector.register(stay.process.output, selectors.EVENT_READ, (job, stay.process))
 
-    def _process(self, gang: Gang) -> GangProcess:
-        """The processes of a gang: those that wait in memory on its slots, or new ones."""
+    def _resume(self, gang: Gang) -> Stay | None:
+        """Let the processes go on that wait in memory on a gang's slots; ``None`` where there are none."""
+        old = self.paused.pop(gang.job, None)
+        if old is None:
+            return None
+        if old.gang.devices != gang.devices:
+            self._save_paused(old.process)
+            return None
+        old.process.tell("go")
+        return Stay(gang, old.process, self.now, old.step, old.step, old.kept, resumed=True)
+
+    def _start_anew(self, gang: Gang) -> Stay:
+        """New processes, from the job's last checkpoint on."""
         job = gang.job
-        if job in self.paused:
-            before, process = self.paused.pop(job)
-            if before.devices == gang.devices:
-                process.tell("go")
-                return process
-            self._save_paused(process)
         training = {
             "model": self.jobs.models[job],
             "seed": self.seed + job,
@@ -329,7 +324,9 @@ class LiveCluster:
         cores = [self.slots.core(device) for device in gang.devices]
         gpus = [self.slots.gpu(device) for device in gang.devices]
         number = self.view.attained.executions[job]
-        return start(self.folder / f"job-{job}", number, training, cores, gpus)
+        process = start(self.folder / f"job-{job}", number, training, cores, gpus)
+        done = int(self.view.attained.done[job])
+        return Stay(gang, process, self.now, done, done, done)
 
     def _save_paused(self, process: GangProcess) -> None:
         """What waits in memory goes on elsewhere, through its checkpoint."""

@@ -18,8 +18,8 @@ RANK = "experiments.cluster.live.rank"
 class GangProcess:
     """The processes of one execution. Rank 0 hears commands and says what happens."""
 
-    def __init__(self, folder: Path, ranks: Sequence[subprocess.Popen[bytes]], log: Path) -> None:
-        self.folder, self.ranks, self.log = folder, list(ranks), log
+    def __init__(self, ranks: Sequence[subprocess.Popen[bytes]], log: Path) -> None:
+        self.ranks, self.log = list(ranks), log
         self._rest = b""
         os.set_blocking(self.output.fileno(), False)
 
@@ -97,7 +97,7 @@ def start(
                     stderr=errors,
                 )
             )
-    return GangProcess(folder, started, log)
+    return GangProcess(started, log)
 
 
 def _environment(gpu: str | None) -> dict[str, str]:

@@ -24,6 +24,7 @@ class Stay:
     - ``kept`` and ``kept_at``: the step of its last checkpoint, and when that was written.
     - ``computing``: processor seconds of rank 0 as it told at the end.
     - ``ordered``: what it was told, and whether so that it ``moves``.
+    - ``resumed``: it went on in memory, beyond its last checkpoint.
     """
 
     gang: Gang
@@ -39,11 +40,12 @@ class Stay:
     computing: float = math.nan
     ordered: str = RUN
     moves: bool = False
+    resumed: bool = False
 
     def begin(self, now: float, step: int) -> None:
-        """Its first step begins, at what its last checkpoint has."""
+        """Its first step begins."""
         self.begun = self.told = self.kept_at = now
-        self.first = self.step = self.kept = step
+        self.first = self.step = step
 
     def tell(self, now: float, step: int) -> None:
         """It has done so many steps."""
@@ -59,7 +61,7 @@ class Stay:
         self.tell(now, step)
         self.kept, self.kept_at = step, now
 
-    def ended(self, now: float, how: str, lost: float) -> Execution:
+    def record(self, now: float, how: str, lost: float) -> Execution:
         """Return its record."""
         held = now - self.start
         restarting = min(held, self.begun - self.start)

@@ -49,11 +49,11 @@ def training_jobs(trace: JobTrace, step_seconds: Callable[[str, int], float]) ->
         steps.append(count)
         service[job] = count * each
     made = replace(trace, service=service, profiles=None)
-    assumed = _assumed(trace, models, bool(np.isnan(told).any()))
+    assumed = _assumptions(trace, models, bool(np.isnan(told).any()))
     return TrainingJobs(made, models, tuple(steps), tuple(assumed))
 
 
-def _assumed(trace: JobTrace, models: tuple[str, ...], filled: bool) -> list[str]:
+def _assumptions(trace: JobTrace, models: tuple[str, ...], filled: bool) -> list[str]:
     found: Mapping[str, str] = {
         name: model for name, model in zip(trace.model, models, strict=True) if name != model
     }

@@ -16,7 +16,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from experiments.cluster.interface import ClusterPlan, ClusterPolicy, violations  # noqa: E402
+from experiments.cluster.interface import (  # noqa: E402
+    Allocation,
+    ClusterPlan,
+    ClusterPolicy,
+    ClusterView,
+    violations,
+)
 from experiments.cluster.interface.log import COMPLETED, LOST, PREEMPTED  # noqa: E402
 from experiments.cluster.live import (  # noqa: E402
     Calibration,
@@ -117,12 +123,10 @@ def test_a_job_that_waits_in_memory_goes_on_where_it_was(
     hear(gang, "begun")
     gang.tell("pause")
     at = hear(gang, "paused")["step"]
-    before = time.process_time_ns()
     time.sleep(0.3)
     gang.tell("go")
     assert hear(gang, "begun")["step"] == at
     hear(gang, "done")
-    assert before
     assert largest_difference(state(tmp_path), state(undisturbed)) == 0.0
 
 
@@ -150,6 +154,13 @@ def test_a_process_ends_with_whoever_started_it(tmp_path: Path, gangs: list[Gang
     assert entry is not None
     entry.close()
     assert gang.ranks[0].wait(30) == 1
+
+
+class Idle:
+    """Starts nothing."""
+
+    def allocate(self, view: ClusterView) -> Allocation:
+        return Allocation()
 
 
 def trace_of(*rows: tuple[float, int, float]) -> JobTrace:
@@ -220,6 +231,37 @@ def test_a_killed_job_starts_again_from_its_last_checkpoint(tmp_path: Path) -> N
     assert lost.work >= 20
     assert lost.work + again.work == live.jobs.steps[0]
     assert plan.facts["losses"] == 1
+
+
+def test_a_job_that_went_on_in_memory_falls_back_to_the_checkpoint_that_there_is(tmp_path: Path) -> None:
+    """It was suspended beyond its only checkpoint, went on and was killed: the steps since are lost."""
+    live, speed = cluster(tmp_path, trace_of((0, 1, 20)), "fifo")
+
+    def disturb() -> None:
+        while 0 not in live.stays or live.stays[0].step < 30:
+            time.sleep(0.01)
+        live.stays[0].ordered = "pause"
+        live.stays[0].process.tell("pause")
+        while 0 not in live.stays or not live.stays[0].resumed or live.stays[0].step < 60:
+            live.stopped += [0] if 0 in live.paused and not live.stopped else []
+            time.sleep(0.01)
+        os.kill(live.stays[0].process.ranks[0].pid, signal.SIGKILL)
+
+    hand = threading.Thread(target=disturb)
+    hand.start()
+    plan = live.run()
+    hand.join()
+    assert checked(live, speed, plan) == [(0, PREEMPTED), (0, LOST), (0, COMPLETED)]
+    paused, lost, again = plan.executions
+    assert paused.work >= 30
+    assert lost.work == -paused.work
+    assert again.work == live.jobs.steps[0]
+
+
+def test_a_job_that_is_never_started_is_told_as_unfinished(tmp_path: Path) -> None:
+    live, _ = cluster(tmp_path, trace_of((0, 1, 1)), "fifo")
+    live.decider = Idle()
+    assert live.run().unfinished == (0,)
 
 
 def test_cancelling_leaves_no_process_behind(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from experiments.core import registry
 from experiments.core.options import WorkloadOptions
 from experiments.core.spec import RunSpec, Workload
 from experiments.readers.base import open_file
-from experiments.serving.experiment import deploy
+from experiments.serving.experiment.batching import deploy
 from experiments.serving.interface import CostModel, Load, ServingPolicy
 from experiments.serving.simulator import figures, simulate
 from experiments.workloads.requests import RequestTrace

@@ -35,7 +35,10 @@ MECHANISMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             *("deadlines", "fair division", "resize to the best use", "share devices", "guarantees"),
             "against fragments",
         ),
-        "serving": ("whole batches", "every iteration"),
+        "serving": (
+            *("whole batches", "every iteration", "prompts apart from answers", "draft and verify"),
+            *("place models", "share a device", "divide a model"),
+        ),
     }
 )
 #: What contract tests ask of every policy of every family: its plan is legal, the same each time and survives

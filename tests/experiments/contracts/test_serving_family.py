@@ -10,7 +10,7 @@ import math
 import pytest
 
 from experiments.core import jsonio, registry
-from experiments.serving.experiment import plan_json
+from experiments.serving.experiment.batching import plan_json
 from experiments.serving.interface import Engine, ServingPlan, ServingPolicy, violations
 from experiments.serving.simulator import simulate
 from experiments.workloads.requests import RequestTrace

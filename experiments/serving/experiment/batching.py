@@ -1,5 +1,5 @@
-"""Carries out one serving run: trace, model, hardware and policy in; figures, curves and what became of
-requests out.
+"""Carries out a run of a policy that chooses batches: trace, model, hardware in; figures, curves and what
+became of requests out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 
 from experiments.core.errors import BadInput, Infeasible
 from experiments.core.options import WorkloadOptions
-from experiments.core.policy import Policy
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec, Workload
 from experiments.core.units import DTYPE_BYTES, human
@@ -31,13 +30,11 @@ MAX_ROWS = 4000
 USABLE_MEMORY = 0.9
 
 
-def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
+def serve_trace(spec: RunSpec, policy: ServingPolicy, progress: Progress) -> Result:
     """Simulate ``policy`` on the request trace of ``spec``.
 
     Nodes are pipeline stages, devices of a node share a layer.
     """
-    if not isinstance(policy, ServingPolicy):
-        raise BadInput(f"{policy.name} is not a serving policy", "spec.policy", "a serving policy")
     trace, loaded = requests_of(spec.workload)
     deployment = deploy(spec, trace, policy.split_cost)
     plan = simulate(trace, deployment.engine, policy, part(progress, 0.05, 0.9))

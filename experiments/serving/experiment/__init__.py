@@ -1,0 +1,28 @@
+"""Carries out one serving run.
+
+The questions that policies are asked, and what each answer goes through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from experiments.core.policy import Policy
+from experiments.core.progress import Progress
+from experiments.core.spec import Result, RunSpec
+from experiments.serving.experiment import batching
+from experiments.serving.interface import ServingPolicy
+
+Way = Callable[[RunSpec, Any, Progress], Result]
+
+#: By question and mode what carries an answer out.
+QUESTIONS: Mapping[type[Policy], Mapping[str, Way]] = {
+    ServingPolicy: {"simulated": batching.serve_trace},
+}
+
+
+def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
+    """Carry out the policy's answer to the question that its class is asked."""
+    way = next(QUESTIONS[kind][spec.mode] for kind in type(policy).__mro__ if kind in QUESTIONS)
+    return way(spec, policy, progress)

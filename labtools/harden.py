@@ -87,6 +87,11 @@ CHECKS = {
         ("tests/experiments/compilation/test_planted.py",),
         {"LAB_PLANTED": "500"},
     ),
+    "schedulers": Check(
+        "FGD, best fit and random over ten seeds within half a point, Pollux at full load within 5 %",
+        ("tests/experiments/cluster", "-k", "default_trace_over_seeds or pollux_is_ahead"),
+        {"LAB_SCHEDULERS": "10"},
+    ),
 }
 
 

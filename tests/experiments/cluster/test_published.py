@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from experiments.readers.job_profiles import open_profiles
 from experiments.workloads.jobs import JobTrace
 from tests.experiments.cluster.open_cases import open_cases
 from tests.experiments.cluster.traces import faults
+from tests.figures import tell
 
 SIXTY = "cluster/tiresias/60_job.csv"
 ITP01 = "cluster/tiresias/itp01_job_converted_from_elasticflow_raw_cluster01.csv"
@@ -147,12 +149,19 @@ def test_other_workloads_and_loads_of_pollux(shared_data: Path, policy: str, fil
     assert found["avg_jct"] == pytest.approx(mean, abs=1e-3)
 
 
-def test_pollux_is_ahead_of_tiresias_and_that_of_optimus(shared_data: Path) -> None:
-    """Its search is random: the authors' mean of workload 6 comes out within 5 %."""
-    workload = "cluster/pollux/workloads/workload-6.csv"
-    found = {name: in_pollux_setting(shared_data, workload, name) for name in ("pollux", *OF_POLLUX)}
-    assert found["pollux"]["avg_jct"] == pytest.approx(2446.131, rel=0.05)
-    assert found["pollux"]["avg_jct"] < found["tiresias"]["avg_jct"] < found["optimus"]["avg_jct"]
+#: Mean completion times of the authors' Pollux; the long version has the full load too.
+AHEAD = {"workloads-0.5/workload-6": 1287.825, "workloads/workload-6": 2446.131}
+
+
+@pytest.mark.parametrize("file", list(AHEAD)[: 2 if "LAB_SCHEDULERS" in os.environ else 1])
+def test_pollux_is_ahead_of_tiresias_and_that_of_optimus(shared_data: Path, file: str) -> None:
+    """Its search is random: the authors' mean comes out within 5 %."""
+    policies = ("pollux", *OF_POLLUX)
+    found = {name: in_pollux_setting(shared_data, f"cluster/pollux/{file}.csv", name) for name in policies}
+    means = [found[name]["avg_jct"] for name in policies]
+    tell(workload=file, avg_jct=dict(zip(policies, means, strict=True)))
+    assert means[0] == pytest.approx(AHEAD[file], rel=0.05)
+    assert means[0] < means[1] < means[2]
 
 
 def test_sia_on_one_type_of_device_is_within_a_tenth_of_pollux(shared_data: Path) -> None:

@@ -9,9 +9,8 @@ from typing import Any
 from experiments.core.units import human
 from webapp.compare.figures.curves import duration_ticks
 from webapp.runs.figures import plot_of
+from webapp.runs.lives import MOST_LIVES, WAITING, Bar, Life, curve_of, lives_plot, records
 
-#: Jobs whose lives are drawn at once.
-MOST_LIVES = 30
 #: Which lives are drawn, by what an address asks for.
 ORDERS: Mapping[str, str] = {
     "slowest": "the slowest",
@@ -32,19 +31,9 @@ DRAWN = (
     "queue_length",
     "jobs_in_system",
 )
-WAITING = "waiting"
 RESTARTING = "starting or restoring"
 
 Curves = Mapping[str, Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class Life:
-    """A job: what it asked for and when it was there, and every execution with how it ended."""
-
-    job: str
-    facts: tuple[tuple[str, str], ...]
-    stages: tuple[Mapping[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -69,8 +58,8 @@ def cluster_view(outcome: Mapping[str, Any], asked: Mapping[str, str]) -> Cluste
     if not {"jobs", "nodes", "rows"} <= set(plan):
         return None
     series: Curves = outcome.get("series") or {}
-    jobs = _records(plan["jobs"])
-    executions = _by_job(_records(plan))
+    jobs = records(plan["jobs"])
+    executions = _by_job(records(plan))
     order = asked.get("jobs", "")
     job = asked.get("job", "").strip()
     found = [one for one in jobs if str(one["job"]) == job]
@@ -85,10 +74,6 @@ def cluster_view(outcome: Mapping[str, Any], asked: Mapping[str, str]) -> Cluste
         str(plan["sampling"]),
         int(plan["executions"]),
     )
-
-
-def _records(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
 
 
 def _by_job(executions: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -134,17 +119,13 @@ def _lives(
     jobs: Sequence[Mapping[str, Any]], executions: Mapping[str, list[dict[str, Any]]], origin: float
 ) -> dict[str, Any] | None:
     """Each job a lane: waiting, starting, running on so many GPUs."""
-    bars: dict[str, list[tuple[str, float, float, str]]] = {WAITING: [], RESTARTING: []}
+    bars: dict[str, list[Bar]] = {WAITING: [], RESTARTING: []}
     for job in jobs:
         for kind, start, end, words in _bars(job, executions.get(job["job"], [])):
-            if end > start:
-                lane = f"job {job['job']}"
-                bars.setdefault(kind, []).append((lane, start - origin, end - origin, f"{lane}: {words}"))
-    series = [_bar_series(kind, rows) for kind, rows in bars.items() if rows]
-    if not series:
-        return None
-    plot = plot_of("Lives of jobs", "lanes", ("time", "s"), ("", ""), series)
-    return plot | {"lanes": [f"job {job['job']}" for job in jobs]}
+            lane = f"job {job['job']}"
+            bars.setdefault(kind, []).append((lane, start - origin, end - origin, f"{lane}: {words}"))
+    colors = {WAITING: "rule", RESTARTING: "plot-2"}
+    return lives_plot("Lives of jobs", [f"job {job['job']}" for job in jobs], bars, colors)
 
 
 def _bars(
@@ -159,12 +140,6 @@ def _bars(
         yield RESTARTING, start, ready, f"{RESTARTING}, {human(ready - start, 's')}"
         yield gpus, ready, end, f"{gpus} for {human(end - ready, 's')}, then {one['ended']}"
         since = end
-
-
-def _bar_series(kind: str, rows: Sequence[tuple[str, float, float, str]]) -> dict[str, Any]:
-    colors = {WAITING: {"color": "rule"}, RESTARTING: {"color": "plot-2"}}
-    lanes, starts, ends, words = (list(column) for column in zip(*rows, strict=True))
-    return {"name": kind, "x": starts, "to": ends, "y": lanes, "text": words, **colors.get(kind, {})}
 
 
 def _life(job: Mapping[str, Any], executions: Sequence[Mapping[str, Any]], origin: float) -> Life:
@@ -200,7 +175,7 @@ def _plots(series: Curves, outcome: Mapping[str, Any]) -> Iterator[dict[str, Any
     """Completion times, fairness, GPUs over time, the queue, deadlines: those that the outcome has."""
     times = [("all jobs", series.get("jct_distribution"))]
     times += [(words, series.get(f"jct_distribution.{name}")) for name, words in SIZES.items()]
-    if curves := [_curve(name, curve, positive=True) for name, curve in times if curve and curve["x"]]:
+    if curves := [curve_of(name, curve, positive=True) for name, curve in times if curve and curve["x"]]:
         plot = plot_of(
             "Jobs done by then", "line", ("job completion time", "s"), ("share of jobs", ""), curves
         )
@@ -209,7 +184,7 @@ def _plots(series: Curves, outcome: Mapping[str, Any]) -> Iterator[dict[str, Any
     fairness = series.get("fairness_distribution")
     if fairness and fairness["x"]:
         title, across = "Finish-time fairness", "JCT over its time on an equal share (rho)"
-        curve = _curve("all jobs", fairness, positive=True)
+        curve = curve_of("all jobs", fairness, positive=True)
         plot = plot_of(title, "line", (across, ""), ("share of jobs", ""), [curve])
         yield plot | {"log": "x", "limit": {"x": 1.0, "text": "fair", "is_capacity": False, "beyond": ""}}
     met = series.get("deadlines_met")
@@ -225,18 +200,14 @@ def _over_time(series: Curves, outcome: Mapping[str, Any]) -> Iterator[dict[str,
     if held and wanted and devices:
         last = max(held["x"][-1], wanted["x"][-1])
         lines = [
-            {**_curve("asked for by jobs that are there", wanted), "shape": "hv"},
-            {**_curve("held", held), "y": [share * devices for share in held["y"]], "shape": "hv"},
+            {**curve_of("asked for by jobs that are there", wanted), "shape": "hv"},
+            {**curve_of("held", held), "y": [share * devices for share in held["y"]], "shape": "hv"},
             {"name": "all there are", "x": [0.0, last], "y": [devices] * 2, "dash": "dash", "color": "ink"},
         ]
         yield plot_of("GPUs over time", "line", ("time", "s"), ("GPUs", ""), lines)
     counts = {"there": series.get("jobs_in_system"), "waiting": series.get("queue_length")}
-    lines = [{**_curve(name, curve), "shape": "hv"} for name, curve in counts.items() if curve and curve["x"]]
+    lines = [
+        {**curve_of(name, curve), "shape": "hv"} for name, curve in counts.items() if curve and curve["x"]
+    ]
     if lines:
         yield plot_of("Jobs over time", "line", ("time", "s"), ("jobs", ""), lines)
-
-
-def _curve(name: str, curve: Mapping[str, Any], positive: bool = False) -> dict[str, Any]:
-    """A curve; on a logarithmic axis without what has no place there."""
-    points = [(x, y) for x, y in zip(curve["x"], curve["y"], strict=True) if x > 0 or not positive]
-    return {"name": name, "x": [x for x, _ in points], "y": [y for _, y in points]}

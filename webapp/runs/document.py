@@ -36,6 +36,8 @@ from webapp.runs.plan_words import line_of, words_of
 from webapp.runs.planner_notes import Notes, notes_of
 from webapp.runs.provenance import Provenance, ended_for_time, provenance_of
 from webapp.runs.record_words import in_record_words
+from webapp.runs.serving_figure import DRAWN as DRAWN_OF_SERVING
+from webapp.runs.serving_figure import ServingView, serving_view
 from webapp.runs.waterfall import Waterfall, waterfall_of
 
 #: Model FLOPs utilization above which a figure is doubted.
@@ -57,6 +59,7 @@ TOLD_ABOVE = ("notes", "mesh", ENDED_AT)
 #: A compiled graph's plan: both graphs op by op, and what its own sections show.
 WHOLE_GRAPHS = ("before", "after")
 TOLD_BY_CLUSTER = ("jobs", "nodes", "origin", "executions", "sampling")
+TOLD_BY_SERVING = ("sampling",)
 TOLD_BY_GRAPH = ("refused", "report", "search", "op_seconds", "exactness", ENDED_AT)
 #: Curves of a memory step, which stand in one figure.
 DRAWN_TOGETHER = ("device_bytes", "capacity", "channel.")
@@ -88,6 +91,7 @@ class RunView:
     mesh: str
     compilation: CompilationView | None
     cluster: ClusterView | None
+    serving: ServingView | None
     kernels: KernelsView | None
     topology: Topology | None
     notes: Notes | None
@@ -107,7 +111,7 @@ class RunView:
     @property
     def folded_tables(self) -> tuple[str, ...]:
         """Tables that are shown on request: the page compares them already."""
-        executions = ("rows",) if self.cluster else ()
+        executions = ("rows",) if self.cluster or self.serving else ()
         return (*(WHOLE_GRAPHS if self.compilation else ()), *(SHOWN if self.kernels else ()), *executions)
 
     def plan_table(self, name: str) -> PlanTable:
@@ -119,16 +123,21 @@ class RunView:
 
 
 def view_of(run: Run, asked: Mapping[str, str] = MappingProxyType({})) -> RunView:
-    """``asked`` says which jobs of a cluster run are looked at (``jobs``, ``job``)."""
+    """``asked`` says whose lives are looked at: ``jobs`` or one ``job`` of a cluster run, ``requests`` or one
+    ``request`` of a serving run.
+    """
     outcome = outcome_of(run)
     plan: Mapping[str, Any] = outcome.get("plan") or {}
     provenance: Mapping[str, Any] = outcome.get("provenance") or {}
     memory, parallel = memory_view(outcome), parallel_view(outcome)
     compilation, cluster = compilation_view(outcome), cluster_view(outcome, asked)
+    serving = serving_view(outcome, asked)
     elsewhere: tuple[str, ...] = TOLD_BY_WORKER if parallel else TOLD_BY_GRAPH if compilation else TOLD_ABOVE
     drawn: tuple[str, ...] = DRAWN_TOGETHER if memory else (MEMORY, "bubble_by_device") if parallel else ()
     if cluster:
         elsewhere, drawn = TOLD_BY_CLUSTER, DRAWN_OF_CLUSTERS
+    if serving:
+        elsewhere, drawn = TOLD_BY_SERVING, DRAWN_OF_SERVING
     values = {row.name: row.value for row in run.metrics.all()}
     shown, large = tuple(shown_metrics(values, provenance)), leading_figures(run.family, values)
     return RunView(
@@ -143,6 +152,7 @@ def view_of(run: Run, asked: Mapping[str, str] = MappingProxyType({})) -> RunVie
         mesh=mesh_in_words(plan) if parallel else "",
         compilation=compilation,
         cluster=cluster,
+        serving=serving,
         kernels=kernels_view(outcome),
         topology=topology_of(outcome),
         notes=notes_of(plan) if run.family == "parallel" else None,

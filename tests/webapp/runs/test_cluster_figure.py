@@ -11,9 +11,9 @@ import pytest
 from experiments.core.spec import load_spec
 from experiments.run import run
 from tests.webapp.browser import browser_page, enter, ink, serious, serving
-from tests.webapp.cast import Cast, experiment_with, make_cast, ready
-from webapp.runs.cluster_figure import MOST_LIVES, ORDERS, cluster_view
-from webapp.runs.models import Run, RunDocument
+from tests.webapp.cast import finished_run, make_cast
+from webapp.runs.cluster_figure import ORDERS, cluster_view
+from webapp.runs.lives import MOST_LIVES
 from webapp.runs.question import question_of
 
 HARDWARE = {"cluster": {"nodes": 4, "devices_per_node": 4, "device": "v100-32g"}}
@@ -71,7 +71,7 @@ def test_what_is_no_cluster_run_or_an_old_one_has_no_such_figures() -> None:
 @pytest.mark.django_db
 def test_what_was_run_is_said_without_what_is_usual() -> None:
     """The spec of an outcome spells out every option of a workload, those of models too."""
-    made = finished_run(make_cast())
+    made = finished_run(make_cast(), outcome(), "4x4 v100-32g")
     assert "adapter" in made.spec["workload"]["options"]
     assert question_of(made) == "The workload as it was read, on 4x4 v100-32g"
 
@@ -85,7 +85,7 @@ def test_the_page_draws_them_and_one_click_shows_a_jobs_life(
     settings.WHITENOISE_USE_FINDERS = settings.WHITENOISE_AUTOREFRESH = True
     monkeypatch.setitem(os.environ, "DJANGO_ALLOW_ASYNC_UNSAFE", "true")
     cast = make_cast()
-    made = finished_run(cast)
+    made = finished_run(cast, outcome(), "4x4 v100-32g")
     with serving() as address, browser_page(width=width) as page:
         enter(page, address, cast.vera)
         page.goto(address + cast.url(f"runs/{made.pk}/"))
@@ -102,19 +102,3 @@ def test_the_page_draws_them_and_one_click_shows_a_jobs_life(
         page.get_by_label("or one job").press("Enter")
         page.get_by_role("heading", name="Job 7", exact=True).wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-def finished_run(cast: Cast) -> Run:
-    """The run of the page, with all that a worker would have left."""
-    experiment = experiment_with(cast.project, ready(cast.project), succeeded=1)
-    made = experiment.runs.get()
-    told = outcome()
-    RunDocument.objects.create(run=made, outcome=told)
-    for name, row in told["metrics"].items():
-        made.metrics.create(name=name, value=row["value"])
-    spec = told["spec"]
-    Run.objects.filter(pk=made.pk).update(
-        family="cluster", policy="tiresias", spec=spec, hardware="4x4 v100-32g"
-    )
-    made.refresh_from_db()
-    return made

@@ -10,8 +10,9 @@ from webapp.compare.answer import answer_of
 from webapp.compare.answers.case import Case
 from webapp.compare.choice import Choice
 from webapp.compare.comparison import compare
+from webapp.compare.figures import servers
 from webapp.compare.figures.chosen import draw_chosen
-from webapp.compare.figures.curves import attainment, distribution
+from webapp.compare.figures.curves import distribution
 from webapp.compare.figures.front import front
 from webapp.compare.figures.parts import parts
 from webapp.compare.figures.ratios import ratios
@@ -166,11 +167,32 @@ def test_attainment_is_drawn_against_the_rate(ada: Place) -> None:
     for rate, share in ((4.0, 0.5), (1.0, 1.0)):
         values = {"slo_attainment": share, "latency_mean": 1.0}
         cast.run(made, "orca", values, family="serving", options={"rate": rate})
-    found = attainment(case(made))
+    found = servers.attainment(case(made))
     assert found is not None
     line, kept = found["series"]
     assert (line["x"], line["y"], line["name"]) == ([1.0, 4.0], [1.0, 0.5], "orca")
     assert (kept["name"], kept["y"]) == ("90 % of requests", [0.9, 0.9])
+
+
+def test_goodput_latency_and_tokens_of_servers(ada: Place) -> None:
+    """By rate one line for each policy; first against later tokens at the highest, the front among them."""
+    made = cast.experiment(ada.project)
+    for rate in (2.0, 1.0):
+        for name, slow in (("orca", 1.0), ("static_batching", 4.0)):
+            values = {"latency_mean": slow, "goodput": rate / slow, "normalized_latency_p50": slow * rate}
+            values |= {"ttft_p99": slow * rate, "tpot_p99": slow / 100}
+            cast.run(made, name, values, family="serving", options={"rate": rate})
+    kept, median, tokens = (draw(case(made)) for draw in (servers.goodput, servers.latency, servers.tokens))
+    assert kept is not None and median is not None and tokens is not None
+    assert {line["name"]: line["y"] for line in kept["series"]} == {
+        "orca": [1.0, 2.0],
+        "static_batching": [0.25, 0.5],
+        "every one": [1.0, 2.0],
+    }
+    assert median["series"][1]["y"] == [4.0, 8.0] and median["log"] == "y"
+    assert tokens["title"].endswith("at 2 requests a second")
+    marks = {line["name"]: (line["x"], line["size"]) for line in tokens["series"]}
+    assert marks == {"every iteration": ([2.0], [12]), "whole batches": ([8.0], [8])}
 
 
 def test_the_address_chooses_the_figure_and_what_cannot_be_drawn_gives_way(memory: Experiment) -> None:

@@ -13,8 +13,9 @@ from webapp.compare.answers.case import Case
 from webapp.compare.answers.cluster import rates
 from webapp.compare.choice import Choice
 from webapp.compare.comparison import Comparison
+from webapp.compare.figures import servers
 from webapp.compare.figures.coordinates import coordinates
-from webapp.compare.figures.curves import attainment, distribution
+from webapp.compare.figures.curves import distribution
 from webapp.compare.figures.front import front
 from webapp.compare.figures.parts import parts
 from webapp.compare.figures.ratios import ratios
@@ -22,8 +23,9 @@ from webapp.compare.figures.schedulers import by_fairness, by_load, by_size, by_
 from webapp.hosts.evidence import SimulatorErrors
 
 Build = Callable[[Case], dict[str, Any] | None]
-#: The figure that is there only where several rates of arrivals were asked for.
+#: Figures that are there only where several rates of arrivals were asked for.
 LOAD = "load"
+BY_RATE = (LOAD, "attainment", "goodput", "latency")
 #: Figures of an answer by family, the first shown first: key, what its button says, what draws it.
 OF_FAMILIES: dict[str, tuple[tuple[str, str, Build], ...]] = {
     "memory": (("front", "time and memory", front),),
@@ -36,7 +38,13 @@ OF_FAMILIES: dict[str, tuple[tuple[str, str, Build], ...]] = {
         ("utilization", "utilization", by_utilization),
         ("fairness", "makespan and fairness", by_fairness),
     ),
-    "serving": (("attainment", "by rate", attainment), ("distribution", "answered by then", distribution)),
+    "serving": (
+        ("attainment", "objective by rate", servers.attainment),
+        ("goodput", "goodput by rate", servers.goodput),
+        ("latency", "latency by rate", servers.latency),
+        ("distribution", "answered by then", distribution),
+        ("tokens", "first and later tokens", servers.tokens),
+    ),
 }
 #: Figures of every comparison.
 OF_ALL = (("scatter", "scatter"), ("bars", "bars"), ("coordinates", "parallel coordinates"))
@@ -81,7 +89,7 @@ def draw_chosen(
 
 
 def _applies(key: str, case: Case) -> bool:
-    return key != LOAD or len(rates(case)) > 1
+    return key not in BY_RATE or len(rates(case)) > 1
 
 
 def _built(build: Build, answer: Answer | None) -> dict[str, Any] | None:

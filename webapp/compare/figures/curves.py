@@ -10,9 +10,9 @@ from django.db.models import F
 
 from experiments.core.units import human
 from webapp.compare.answers import cluster, serving
-from webapp.compare.answers.case import Case, value
+from webapp.compare.answers.case import Case
 from webapp.compare.comparison import Entry
-from webapp.compare.figures.marks import addresses, curve_look, figure_json
+from webapp.compare.figures.marks import curve_look, figure_json
 from webapp.navigation import project_url
 from webapp.runs.models import RunDocument
 
@@ -81,36 +81,3 @@ def read_curves(name: str, entries: Sequence[Entry]) -> dict[UUID, Any]:
 def _name(entry: Entry) -> str:
     rate = entry.parameters.get(serving.RATE)
     return entry.name if rate is None else f"{entry.name} at {rate:g}/s"
-
-
-def attainment(case: Case) -> dict[str, Any] | None:
-    """The share of requests within their objective against the rate, one line for each policy."""
-    having = [entry for entry in case.having(serving.ATTAINED) if serving.RATE in entry.parameters]
-    if len(serving.rates(case)) < 2 or not having:
-        return None
-    names = list(dict.fromkeys(entry.name for entry in having))
-    series = [_line(index, [e for e in having if e.name == name], case) for index, name in enumerate(names)]
-    kept = f"{100 * serving.KEPT:.0f} % of requests"
-    rates = serving.rates(case)
-    series.append(
-        {"name": kept, "mode": "lines", "dash": "dot", "color": "ink-soft", "x": [rates[0], rates[-1]],
-         "y": [serving.KEPT] * 2, "hover": [kept] * 2, "hover_only": True}
-    )  # fmt: skip
-    axes = (("requests a second", ""), ("share of requests within their objective", ""))
-    return figure_json("Objective kept, by rate", "scatter", *axes, series=series, y_range=[0, 1.05])
-
-
-def _line(index: int, entries: list[Entry], case: Case) -> dict[str, Any]:
-    ordered = sorted(entries, key=lambda entry: float(entry.parameters[serving.RATE]))
-    x = [float(entry.parameters[serving.RATE]) for entry in ordered]
-    y = [value(entry, serving.ATTAINED) for entry in ordered]
-    hover = [f"{_name(entry)}: {100 * share:.3g} %" for entry, share in zip(ordered, y, strict=True)]
-    look = {"mode": "lines+markers", **curve_look(index), "hover_only": True}
-    return {
-        "name": ordered[0].name,
-        **look,
-        "x": x,
-        "y": y,
-        "hover": hover,
-        "href": addresses(ordered, case.project),
-    }

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from experiments.core.units import human, significant
-from webapp.compare import labels
 from webapp.compare.answers import cluster
 from webapp.compare.answers.case import Case, value
 from webapp.compare.answers.cluster import JCT, MAKESPAN, RATE
 from webapp.compare.comparison import Entry
 from webapp.compare.figures.curves import duration_ticks, read_curves
-from webapp.compare.figures.marks import (
-    DASHES,
-    addresses,
-    by_mechanism,
-    curve_look,
-    figure_json,
-    look_of,
-    mechanism_of,
-)
-from webapp.compare.statistics import pareto_front
+from webapp.compare.figures.marks import addresses, figure_json
+from webapp.compare.figures.pairs import Pair, is_wide
+from webapp.compare.figures.rates import rate_line
 
 UTILIZATION = "utilization"
 #: How unfair the worst jobs are treated, of which the first that runs report is drawn.
 FAIRNESS = ("finish_time_fairness_p99", "finish_time_fairness_max")
 #: Classes of sizes as outcomes name their curves.
 SIZES = {"1_gpu": "1 GPU", "2_to_8_gpus": "2 to 8 GPUs", "over_8_gpus": "over 8 GPUs"}
-#: Values that reach over more than this are drawn on a logarithmic axis; ticks in words are so many or more.
-LOGARITHMIC, FEWEST_TICKS = 3.0, 3
+#: Ticks in words are so many or more.
+FEWEST_TICKS = 3
 #: Schedulers that are drawn as bars, the soonest first.
 MOST = 14
 
@@ -43,39 +34,15 @@ def by_load(case: Case) -> dict[str, Any] | None:
     by_name: dict[str, dict[float, Entry]] = {}
     for entry in entries:  # the soonest of those with other knobs
         by_name.setdefault(entry.name, {}).setdefault(float(entry.parameters[RATE]), entry)
-    series = [_load_line(index, found, case) for index, found in enumerate(by_name.values())]
+    series = [rate_line(index, [*found.values()], JCT, case) for index, found in enumerate(by_name.values())]
     times = [seconds for line in series for seconds in line["y"]]
-    log = "".join(axis for axis, values in (("x", cluster.rates(case)), ("y", times)) if _is_wide(values))
+    log = "".join(axis for axis, values in (("x", cluster.rates(case)), ("y", times)) if is_wide(values))
     axes = (("jobs submitted a second", ""), ("average job completion time", "s"))
     ticks: dict[str, Any] = {"x_ticks": _rate_ticks(cluster.rates(case))}
     durations = duration_ticks(times)
     if len(durations["values"]) >= FEWEST_TICKS:
         ticks["y_ticks"] = durations
     return figure_json("Completion time by load", "scatter", *axes, log=log, series=series, **ticks)
-
-
-def _is_wide(values: Sequence[float]) -> bool:
-    return max(values) > LOGARITHMIC * min(values) > 0
-
-
-def _load_line(index: int, by_rate: Mapping[float, Entry], case: Case) -> dict[str, Any]:
-    ordered = [by_rate[rate] for rate in sorted(by_rate)]
-    return {
-        "name": ordered[0].name,
-        "mode": "lines+markers",
-        **curve_look(index),
-        "hover_only": True,
-        "x": sorted(by_rate),
-        "y": [value(entry, JCT) for entry in ordered],
-        "hover": [_describe_load(entry) for entry in ordered],
-        "href": addresses(ordered, case.project),
-    }
-
-
-def _describe_load(entry: Entry) -> str:
-    found, rate = entry.estimates[JCT], significant(float(entry.parameters[RATE]))
-    spread = f" ± {human(found.half_width, 's')}" if found.half_width is not None else ""
-    return f"{entry.name} at {rate}/s: {human(found.value, 's')}{spread}"
 
 
 def _rate_ticks(rates: Sequence[float]) -> dict[str, list[Any]]:
@@ -127,54 +94,8 @@ def by_fairness(case: Case) -> dict[str, Any] | None:
     """Makespan against finish-time fairness; those on the front are beaten by no other in both."""
     ranked, load = cluster.at_most_load(case)
     metric = next((name for name in FAIRNESS if case.having(MAKESPAN, name)), None)
-    entries = [entry for entry in ranked if metric and {MAKESPAN, metric} <= set(entry.estimates)]
-    if metric is None or not entries:
+    if metric is None:
         return None
-    points = [(value(entry, MAKESPAN), value(entry, metric)) for entry in entries]
-    best = [entries[place] for place in pareto_front(points, (True, True))]
-    series = [*_fair_marks(entries, points, best, case), *_staircase(best, metric)]
     worst = "99th percentile" if metric == FAIRNESS[0] else "worst"
-    axes = (("makespan", "s"), (f"{worst} of JCT over its time on an equal share", ""))
-    title = f"Makespan against finish-time fairness{load}"
-    log = "y" if _is_wide([y for _, y in points]) else ""
-    return figure_json(title, "scatter", *axes, log=log, series=series)
-
-
-def _fair_marks(
-    entries: Sequence[Entry], points: Sequence[tuple[float, float]], best: Sequence[Entry], case: Case
-) -> Iterator[dict[str, Any]]:
-    """A series for each mechanism; names stand where they cover no other, those of the front first."""
-    family, place = case.comparison.family, {id(entry): index for index, entry in enumerate(entries)}
-    scale = math.log10 if _is_wide([y for _, y in points]) else float
-    first = [place[id(entry)] for entry in best]
-    shown = [(x, scale(y)) for x, y in points]
-    names = labels.place_labels(shown, [entry.name for entry in entries], first=first)
-    for mechanism, members in by_mechanism(entries, family).items():
-        places = [place[id(entry)] for entry in members]
-        yield {
-            "name": mechanism,
-            **look_of(mechanism, family),
-            "mode": "markers+text",
-            "always": True,
-            "hover_only": True,
-            "x": [points[index][0] for index in places],
-            "y": [points[index][1] for index in places],
-            "size": [12 if entry in best else 8 for entry in members],
-            "text": [names[index][0] for index in places],
-            "textposition": [names[index][1] for index in places],
-            "hover": [_describe_fair(entry, points[place[id(entry)]]) for entry in members],
-            "href": addresses(members, case.project),
-        }
-
-
-def _describe_fair(entry: Entry, point: tuple[float, float]) -> str:
-    ends, rho = human(point[0], "s"), significant(point[1])
-    return f"{entry.name}, {mechanism_of(entry)}<br>last job after {ends}, fairness {rho}"
-
-
-def _staircase(best: Sequence[Entry], metric: str) -> Iterator[dict[str, Any]]:
-    points = sorted((value(entry, MAKESPAN), value(entry, metric)) for entry in best)
-    if len(points) > 1:
-        line = {"mode": "lines", "shape": "hv", "color": "ink-soft", "dash": DASHES[2], "always": True}
-        x, y = [x for x, _ in points], [y for _, y in points]
-        yield {"name": "Pareto front", **line, "x": x, "y": y, "hover": ["Pareto front"] * len(points)}
+    pair = Pair(MAKESPAN, metric, ("makespan", "s"), (f"{worst} of JCT over its time on an equal share", ""))
+    return pair.draw(case, ranked, f"Makespan against finish-time fairness{load}")

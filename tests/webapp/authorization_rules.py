@@ -62,6 +62,9 @@ OTHER_RULES = {
     "account_inactive": Rule(EVERYBODY),
     "account_logout": Rule(EVERYBODY),
     "mfa_authenticate": Rule(EVERYBODY),
+    "socialaccount_login_cancelled": Rule(EVERYBODY),
+    "openid_connect_login": Rule(NONE_OF_THEM),
+    "openid_connect_callback": Rule(NONE_OF_THEM),
 }
 #: Pages of one's own account, all of allauth's.
 OWN_ACCOUNT = ("account_reauthenticate", "account_change_password", "mfa_")

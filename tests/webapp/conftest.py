@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.core.cache import cache
 
 from tests.webapp.cast import Cast, make_cast
 
@@ -20,6 +21,12 @@ def files_of_its_own(request, settings, tmp_path) -> None:  # type: ignore[no-un
     """Uploads of a test land in its own folder; those of a populated lab stay in that one's."""
     if "lab" not in request.fixturenames:
         settings.MEDIA_ROOT = tmp_path / "files"
+
+
+@pytest.fixture(autouse=True)
+def counts_of_its_own() -> None:
+    """Sign-ups and second factors are counted by address in the cache: another test's are not this one's."""
+    cache.clear()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,8 @@ class AccountsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from webapp.accounts import audit, invitations
+        from webapp.accounts import audit, identity, invitations
 
         audit.register()
         invitations.connect()
+        identity.connect()

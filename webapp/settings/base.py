@@ -13,6 +13,8 @@ from django.core.exceptions import ImproperlyConfigured
 from kombu.common import Broadcast
 from kombu.entity import Exchange, Queue
 
+from webapp.settings.identity import forms_may_lead_to, identity_provider
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 VAR = Path(os.environ.get("LAB_VAR") or ROOT / "var")
 
@@ -74,6 +76,8 @@ INSTALLED_APPS = [
     "allauth",
     "allauth.account",
     "allauth.mfa",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
     "auditlog",
     "axes",
     "csp",
@@ -120,6 +124,11 @@ ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_ADAPTER = "webapp.accounts.adapter.InvitedOnly"
+SOCIALACCOUNT_ADAPTER = "webapp.accounts.identity.FromProvider"
+#: The identity provider of a company or university (OIDC_ISSUER ...), empty without one.
+IDENTITY_PROVIDER = identity_provider(os.environ)
+SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [IDENTITY_PROVIDER] if IDENTITY_PROVIDER else []}}
+SOCIALACCOUNT_STORE_TOKENS = False
 # Wrong passwords are counted once, by django-axes in the database, for an account at an address: allauth's
 # own counts would lock out everybody at an address, or an account from anywhere. Its others stay.
 ACCOUNT_RATE_LIMITS = {"login": None}
@@ -208,7 +217,7 @@ CONTENT_SECURITY_POLICY = {
         "script-src": [SELF],
         "frame-ancestors": ["'none'"],
         "base-uri": [SELF],
-        "form-action": [SELF],
+        "form-action": [SELF, *forms_may_lead_to(os.environ)],
         "object-src": ["'none'"],
     }
 }

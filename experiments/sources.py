@@ -1,4 +1,4 @@
-"""From a spec's workload to what a family asks for: a Step, a LayerGraph, a JobTrace or a RequestTrace."""
+"""From a spec's workload to what a family asks for: a Step, a LayerGraph, jobs, requests or a Scenario."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from experiments.workloads.profiles.device_speeds import DeviceSpeeds
 from experiments.workloads.published import OF_PUBLISHED, PUBLISHED
 from experiments.workloads.requests import RequestTrace
 from experiments.workloads.samples import check_documents, refuse_images
+from experiments.workloads.scenario import Scenario
 from experiments.workloads.step import Step
 from experiments.workloads.transformer import from_config, has_closed_form
 from experiments.workloads.transformer_layers import (
@@ -267,7 +268,21 @@ def jobs_of(workload: Workload, seed: int = 0) -> tuple[JobTrace, Loaded]:
 
 
 def requests_of(workload: Workload) -> tuple[RequestTrace, Loaded]:
+    """The workload as the requests of one language model; ``BadInput`` for anything else."""
     loaded = load(workload)
+    if isinstance(loaded.value, Scenario):
+        raise BadInput(
+            "is a scenario of several models", workload.source, "requests with prompts and outputs"
+        )
     if not isinstance(loaded.value, RequestTrace):
         raise refusal(loaded.kind, ("requests",), workload.source)
+    return loaded.value, loaded
+
+
+def scenario_of(workload: Workload) -> tuple[Scenario, Loaded]:
+    """The workload as models that are served together; ``BadInput`` for anything else."""
+    loaded = load(workload)
+    if not isinstance(loaded.value, Scenario):
+        what = "is a trace of one model's requests" if isinstance(loaded.value, RequestTrace) else "is none"
+        raise BadInput(what, workload.source, "a serving-scenario: models with load, objective and cost")
     return loaded.value, loaded

@@ -37,6 +37,11 @@ def events(*rows: Any, **header: Any) -> bytes:
     return json.dumps({"schemaVersion": 1, "deviceProperties": [], **header, "traceEvents": [*rows]}).encode()
 
 
+def scenario(**model: Any) -> bytes:
+    row = {"name": "a", "rate": 1, "latency": 0.1, **model}
+    return json.dumps({"duration": 5, "models": [row]}).encode()
+
+
 def nested_calls() -> bytes:
     return trace([call("aten::add", index, 10_000 - 2 * index) for index in range(1000)])
 
@@ -78,6 +83,10 @@ LOG = b"""{"INSTRUCTION":"CALL","NAME":"f","ARGS":[],"TIME":"5","RESULT":["a"]}
 
 #: (name, content, fragment of the refusal)
 BAD_TRACES: list[tuple[str, bytes, str]] = [
+    ("scenario-nan.json", scenario().replace(b"0.1", b"NaN"), "NaN is not a JSON number"),
+    ("scenario-path.json", scenario(latency=None, kernels="../x"), "has latency and kernels"),
+    ("scenario-batches.json", scenario(rate=1e300), "models[0].rate"),
+    ("scenario-slo.json", scenario(slo="soon"), "models[0].slo"),
     ("kineto-empty.json", events(), "no operators"),
     ("kineto-no-list.json", events()[:-3] + b"{}}", "traceEvents is not a list"),
     ("kineto-text.json", events("aten::add"), "event 0: 'aten::add' is not an object"),
@@ -167,6 +176,8 @@ BAD_TRACES: list[tuple[str, bytes, str]] = [
 
 #: (name, content, format)
 ODD_TRACES: list[tuple[str, bytes, str]] = [
+    ("scenario-without-requests.json", scenario(rate=0), "serving-scenario"),
+    ("scenario-in-bursts.json", scenario(arrivals="gamma", cv=1000), "serving-scenario"),
     ("one-forward-pass.json", on_a_cpu(), "kineto"),
     ("no-shapes.json", on_a_cpu(memory_events=False, shapes=False), "kineto"),
     ("worker.pt.trace.json.gz", gzip.compress(on_a_gpu(), mtime=0), "kineto"),

@@ -8,12 +8,12 @@ plot with ``stack`` stand on one another.
 
 from __future__ import annotations
 
-from experiments.summaries import compilation, layers, model, nodes, step, traces
+from experiments.summaries import compilation, layers, model, nodes, scenario, step, traces
 from experiments.summaries.drawing import card
 from experiments.summaries.summary import summary
 from experiments.summaries.training_memory import peak_bars
 
 #: Each adds its kinds of workload to ``summary``.
-KINDS = (compilation, layers, model, nodes, step, traces)
+KINDS = (compilation, layers, model, nodes, scenario, step, traces)
 
 __all__ = ["card", "peak_bars", "summary"]

@@ -1,0 +1,65 @@
+"""The files that a scenario names: next to it, or in the folder, archive or file of ``options.extra``."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path, PurePosixPath
+
+from experiments.core.errors import BadInput
+from experiments.readers import archive
+
+
+def side_folder(path: Path) -> Path | None:
+    """The folder that a scenario lies in, where it lies under a name of its own.
+
+    An upload lies under its hash next to those of others, which a scenario must not reach.
+    """
+    return path.parent if path.suffix else None
+
+
+class SideFiles:
+    """What is found under the names that a scenario has, with the SHA-256 of each that was read."""
+
+    def __init__(self, extra: str | None) -> None:
+        self._place = Path(extra) if extra else None
+        self._packed: dict[str, bytes] | None = None
+        self.digests: dict[str, str] = {}
+
+    def read(self, name: str, where: str) -> bytes:
+        """Return the file's bytes; ``BadInput`` says where it was looked for."""
+        found = self.find(name)
+        if found is None:
+            place = (
+                "next to the scenario, or in options.extra" if self._place is None else "of that name there"
+            )
+            raise BadInput(f"{name!r:.200} is not found", where, f"a file {place}")
+        self.digests[name] = hashlib.sha256(found).hexdigest()
+        return found
+
+    def find(self, name: str) -> bytes | None:
+        """Return the file's bytes, or ``None`` where there is none."""
+        if self._place is None:
+            return None
+        if self._place.is_dir():
+            return _bytes_of(self._place / name)
+        members = self._members(self._place)
+        return next(iter(members.values())) if len(members) == 1 else members.get(PurePosixPath(name).name)
+
+    def _members(self, place: Path) -> dict[str, bytes]:
+        """Files of an archive by their bare names."""
+        if self._packed is None:
+            raw = _bytes_of(place)
+            if raw is None:
+                raise BadInput("is no readable file", place.name, "the files that the scenario names")
+            members = archive.members(raw, place.name)
+            self._packed = {PurePosixPath(one.name.rpartition(": ")[2]).name: one.data for one in members}
+        return self._packed
+
+
+def _bytes_of(path: Path) -> bytes | None:
+    try:
+        if path.stat().st_size > archive.MAX_BYTES:
+            raise BadInput(f"{path.stat().st_size} bytes", path.name, f"at most {archive.MAX_BYTES}")
+        return path.read_bytes() if path.is_file() else None
+    except (OSError, ValueError):
+        return None

@@ -4,6 +4,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
 
 from webapp.metrics import metrics
+from webapp.nightly.change_views import atom
 from webapp.outages import readyz
 from webapp.viewer import viewer
 
@@ -22,6 +23,7 @@ urlpatterns = [
     path("readyz", readyz, name="readyz"),
     path("metrics", metrics, name="metrics"),
     path("viewer/perfetto", viewer, name="viewer"),
+    path("feeds/<str:key>/changes.atom", atom, name="feed"),
     path("hosts/", include("webapp.hosts.host_urls")),
     path("accounts/", include("webapp.accounts.sign_in_urls")),
     path("", include("webapp.api.urls")),

@@ -6,6 +6,7 @@ from django.utils import timezone
 
 from webapp.accounts.trash import apply_retention_everywhere
 from webapp.hosts import broker
+from webapp.nightly import changes, channels
 from webapp.nightly.services import tick_due
 from webapp.runs import lifecycle, queue
 from workers.app import app
@@ -28,6 +29,13 @@ def reap() -> None:
 def night() -> None:
     """Submit the suites whose slot has come."""
     tick_due(timezone.now())
+
+
+@app.task(name=queue.WATCH)  # type: ignore[untyped-decorator]
+def watch() -> None:
+    """Look for changes in nights that have ended, and tell who wants to know."""
+    changes.watch(timezone.now())
+    channels.send_due(timezone.now())
 
 
 @app.task(name=queue.ADMIT)  # type: ignore[untyped-decorator]

@@ -18,7 +18,9 @@ AUDITED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("artifacts.Artifact", ("name", "trashed_at")),
     ("runs.Experiment", ("name", "trashed_at")),
     ("runs.Preset", ("name", "address")),
-    ("nightly.Schedule", ("suite", "hour", "minute", "enabled")),
+    ("nightly.Schedule", ("suite", "days", "hour", "minute", "enabled")),
+    ("nightly.Change", ("state", "assignee")),
+    ("nightly.Channel", ("name", "kind")),
     ("api.ApiToken", ("name", "role", "revoked_at")),
 )
 

@@ -81,6 +81,6 @@ def weeks(schedule: Schedule, nights: Iterable[Night], now: datetime) -> list[li
 def _day(schedule: Schedule, day: date, by_day: Mapping[date, list[Cell]], now: datetime) -> Day:
     slot = datetime(day.year, day.month, day.day, schedule.hour, schedule.minute, tzinfo=UTC)
     found = tuple(by_day.get(day, ()))
-    was_due = schedule.created_at <= slot <= now - timedelta(hours=1)
+    was_due = schedule.created_at <= slot <= now - timedelta(hours=1) and schedule.runs_on(day.weekday())
     at_slot = any(cell.night.slot == slot for cell in found)
     return Day(day, found, was_due and not at_slot and schedule.enabled, day > now.astimezone(UTC).date())

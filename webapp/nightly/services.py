@@ -19,21 +19,29 @@ from webapp.runs.models import Preset, Run
 
 #: A slot whose message came later than this is not made up for: it would run into the working day.
 GRACE = timedelta(hours=6)
+EVERY_DAY = "0123456"
 UNFINISHED = (Run.State.QUEUED, Run.State.RUNNING)
 
 
 @transaction.atomic
 def create_schedule(
-    project: Project, user: User | None, suite: str | Preset, hour: int, minute: int
+    project: Project, user: User | None, suite: str | Preset, hour: int, minute: int, days: str = EVERY_DAY
 ) -> Schedule:
-    """Runs the suite of that name, or a preset, every day at this time (UTC), sent by beat."""
+    """Runs the suite of that name, or a preset, on these days (0 is Monday) at this time (UTC), sent by
+    beat.
+    """
     preset = suite if isinstance(suite, Preset) else None
     name = preset.name if preset else load_suite(str(suite)).name
     made = Schedule.objects.create(
-        project=project, suite=name, preset=preset, hour=hour, minute=minute, created_by=user
+        project=project, suite=name, preset=preset, days=days, hour=hour, minute=minute, created_by=user
     )
     crontab, _ = CrontabSchedule.objects.get_or_create(
-        hour=hour, minute=minute, day_of_week="*", day_of_month="*", month_of_year="*", timezone="UTC"
+        hour=hour,
+        minute=minute,
+        day_of_week=_crontab_days(days),
+        day_of_month="*",
+        month_of_year="*",
+        timezone="UTC",
     )
     made.task = PeriodicTask.objects.create(
         name=f"night {made.pk}", task=queue.NIGHT, crontab=crontab, expire_seconds=int(GRACE.total_seconds())
@@ -60,10 +68,18 @@ def remove(schedule: Schedule) -> None:
         task.delete()
 
 
+def _crontab_days(days: str) -> str:
+    """In cron's words, where Sunday is 0."""
+    return "*" if days == EVERY_DAY else ",".join(str((int(day) + 1) % 7) for day in days)
+
+
 def last_slot(schedule: Schedule, now: datetime) -> datetime:
-    """The latest time of day of the schedule that is not after ``now``."""
+    """The latest time of the schedule, on one of its days, that is not after ``now``."""
     today = now.replace(hour=schedule.hour, minute=schedule.minute, second=0, microsecond=0)
-    return today if today <= now else today - timedelta(days=1)
+    slot = today if today <= now else today - timedelta(days=1)
+    while not schedule.runs_on(slot.weekday()):
+        slot -= timedelta(days=1)
+    return slot
 
 
 def tick_due(now: datetime) -> None:

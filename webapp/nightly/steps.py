@@ -20,6 +20,8 @@ from webapp.nightly.history import History, Point
 #: A measured series that is shorter cannot tell a step from noise: of five nights with 2 % of noise every
 #: fourth series would seem to have a step, of eight one in a hundred. Simulated figures have no noise.
 FEWEST_MEASURED = 8
+#: A step of a measured figure that is smaller, as a share, is not worth anybody's morning.
+LEAST_MEASURED = 0.01
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,12 @@ class Alert:
     def better(self) -> bool | None:
         direction = METRICS[self.metric].lower_is_better
         return None if self.fraction is None else is_better(self.fraction, direction)
+
+    @property
+    def is_worth_telling(self) -> bool:
+        """Any step of a simulated figure; of a measured one those of ``LEAST_MEASURED``."""
+        is_measured = self.first_after.run.mode == "measured"
+        return not is_measured or self.fraction is None or abs(self.fraction) >= LEAST_MEASURED
 
     @property
     def suspects(self) -> str:
@@ -106,6 +114,7 @@ def alerts(found: History) -> list[Alert]:
         if METRICS[metric].lower_is_better is not None
         for title, points in found.of(metric).items()
         for alert in _alerts(found, title, metric, points)
+        if alert.is_worth_telling
     ]
     steps.sort(key=lambda step: (step.better is not False, -abs(step.fraction or 0.0)))
     return sorted(steps, key=lambda step: step.first_after.slot, reverse=True)

@@ -29,7 +29,7 @@ class ScheduleRow:
 
     @property
     def at(self) -> str:
-        return f"{self.schedule.hour:02}:{self.schedule.minute:02} UTC"
+        return f"{self.schedule.days_in_words}, {self.schedule.hour:02}:{self.schedule.minute:02} UTC"
 
     @property
     def state(self) -> str:
@@ -50,7 +50,7 @@ def schedule_rows(schedules: Iterable[Schedule], nights: int) -> list[ScheduleRo
 class ScheduleTable(Listing):
     title = "Nightly suites"
     suite = tables.Column(accessor="schedule__suite", verbose_name="Suite")
-    at = tables.Column(verbose_name="Every day at")
+    at = tables.Column(verbose_name="When")
     state = tables.Column(verbose_name="State")
     by = tables.Column(
         accessor="schedule__created_by__username", verbose_name="By", default="somebody who left"

@@ -17,9 +17,9 @@ from experiments.core.suites import load_suite
 from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare.listing import asked_export
 from webapp.navigation import project_url
-from webapp.nightly import calendar, charts, history, services, steps
+from webapp.nightly import calendar, changes, charts, history, services, steps
 from webapp.nightly.forms import ScheduleForm
-from webapp.nightly.models import Night, Schedule
+from webapp.nightly.models import Change, Night, Schedule
 from webapp.nightly.recent import trends_of
 from webapp.nightly.sample import sample_page
 from webapp.nightly.tables import AlertTable, NightTable, ScheduleTable, schedule_rows
@@ -39,11 +39,12 @@ def index(request: ProjectRequest) -> HttpResponse:
     """All schedules with their last nights; a POST makes one."""
     form = ScheduleForm(request.project, request.POST or None, initial=request.GET.dict())
     if request.method == "POST" and form.is_valid():
-        return _create(request, form.cleaned_data["suite"], form.cleaned_data["at"])
+        return _create(request, **form.cleaned_data)
     schedules = request.project.schedules.select_related("created_by").order_by("suite", "hour", "minute")
     table = ScheduleTable(schedule_rows(schedules, LAST_NIGHTS), request)
     file = asked_export(request, table) if request.method != "POST" else None
-    page: dict[str, Any] = {"table": table, "form": form}
+    open_changes = changes.of_project(request.project).filter(state=Change.State.OPEN).count()
+    page: dict[str, Any] = {"table": table, "form": form, "open_changes": open_changes}
     if not Night.objects.filter(schedule__project=request.project).exists():
         page["sample"] = sample_page(timezone.now())
     return file or render(request, "nightly/index.html", page, status=422 if form.errors else 200)
@@ -57,7 +58,7 @@ def recent(request: ProjectRequest) -> HttpResponse:
     return render(request, "nightly/recent.html", {"trends": trends, "total": total})
 
 
-def _create(request: ProjectRequest, suite: str | Preset, at: time) -> HttpResponse:
+def _create(request: ProjectRequest, suite: str | Preset, at: time, days: str) -> HttpResponse:
     """A schedule; of the same suite at the same time there is one, and another time is said to be another."""
     preset = suite if isinstance(suite, Preset) else None
     others = request.project.schedules.filter(suite=str(suite), preset=preset).order_by("pk")
@@ -67,7 +68,7 @@ def _create(request: ProjectRequest, suite: str | Preset, at: time) -> HttpRespo
             request, f"{suite} runs at {at:%H:%M} UTC already, by this schedule; none was added."
         )
         return redirect(project_url(request.project, "nightly:schedule", schedule=first.pk))
-    made = services.create_schedule(request.project, request.user, suite, at.hour, at.minute)
+    made = services.create_schedule(request.project, request.user, suite, at.hour, at.minute, days)
     if first:
         link = project_url(request.project, "nightly:schedule", schedule=first.pk)
         said = '{} runs at <a href="{}">{} UTC</a> too: it is carried out at each of these times.'

@@ -233,6 +233,11 @@ CELERY_TASK_PUBLISH_RETRY = False
 #: How long what is sent waits for a database that does not answer, before it is refused (seconds).
 OUTAGE_WAIT_SECONDS = float(os.environ.get("OUTAGE_WAIT_SECONDS", 5))
 
+#: The lab's address as people reach it, for links in messages and feeds ("": they begin at its root).
+PUBLIC_URL = os.environ.get("PUBLIC_URL", "").rstrip("/")
+#: Whether webhooks and mail servers may be inside a private network.
+NOTIFY_PRIVATE = os.environ.get("NOTIFY_PRIVATE", "") == "1"
+
 #: What Prometheus sends to read /metrics (empty: administrators alone read it).
 METRICS_TOKEN = os.environ.get("METRICS_TOKEN", "")
 

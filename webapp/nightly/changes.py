@@ -1,0 +1,158 @@
+"""Changes of nightly figures: found once a night's runs have ended, run again where they were measured, and
+decided by people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from statistics import median
+
+from django.db import transaction
+from django.db.models import Exists, OuterRef, QuerySet
+
+from webapp.accounts.models import Project, User
+from webapp.nightly import steps
+from webapp.nightly.history import history
+from webapp.nightly.models import Change, ChangeComment, Night, Schedule
+from webapp.runs.grid import Trial
+from webapp.runs.models import Run
+from webapp.runs.services import submit_experiment
+
+#: A series may place the same step a few nights off once there are more of them.
+MOVES = timedelta(days=3)
+#: A step that has held for longer when it is first found is history: nobody is sent word of it.
+NEWS = timedelta(days=7)
+#: How often a measured run is repeated before its step is told.
+REPEATS = 3
+UNENDED = (Run.State.QUEUED, Run.State.RUNNING)
+State = Change.State
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Of the changes that people decided, how many were none."""
+
+    decided: int
+    false_alarms: int
+
+    @property
+    def share(self) -> float | None:
+        return 1 - self.false_alarms / self.decided if self.decided else None
+
+
+def watch(now: datetime) -> None:
+    """Looks at every night whose runs have ended since, and at what was run again."""
+    for night in _ended_nights():
+        look(night.schedule, now)
+        Night.objects.filter(pk=night.pk).update(looked_at=now)
+    for change in Change.objects.filter(state=State.CONFIRMING).select_related("schedule__project"):
+        settle(change)
+
+
+def _ended_nights() -> QuerySet[Night]:
+    running = Run.objects.filter(experiment=OuterRef("experiment"), state__in=UNENDED)
+    found = Night.objects.filter(looked_at=None, experiment__isnull=False).exclude(Exists(running))
+    return found.select_related("schedule__project__team").order_by("slot")
+
+
+@transaction.atomic
+def look(schedule: Schedule, now: datetime) -> list[Change]:
+    """The changes that the nights show now, kept; one that they show no more is said to have vanished."""
+    found = history(schedule)
+    kept = [_keep(schedule, alert, now) for alert in steps.alerts(found)]
+    seen = {change.pk for change in kept}
+    gone = schedule.changes.filter(state__in=(State.OPEN, State.CONFIRMING)).exclude(pk__in=seen)
+    if found.slots:
+        gone.filter(slot__gt=min(found.slots)).update(state=State.VANISHED)
+    return kept
+
+
+def _keep(schedule: Schedule, alert: steps.Alert, now: datetime) -> Change:
+    """The change of that step: known already, or new and where it was measured to be confirmed."""
+    slot, run = alert.first_after.slot, alert.first_after.run
+    series = schedule.changes.filter(title=alert.title, metric=alert.metric, better=alert.better)
+    near = series.filter(slot__range=(slot - MOVES, slot + MOVES))
+    known = min(near, key=lambda change: abs(change.slot - slot), default=None)
+    if known is None:
+        known = Change(schedule=schedule, title=alert.title, metric=alert.metric, found_at=now)
+        known.silent = now - slot > NEWS
+    elif known.state == State.VANISHED:
+        known.state = State.OPEN
+    known.slot, known.before, known.after, known.better = slot, alert.before, alert.after, alert.better
+    known.suspects, known.run = alert.suspects[:300], run
+    is_new = known.pk is None
+    known.save()
+    if is_new and run.mode == "measured" and not known.silent:
+        confirm(known)
+    return known
+
+
+@transaction.atomic
+def confirm(change: Change, user: User | None = None) -> bool:
+    """Runs what stepped again; ``False`` where it cannot be (its upload is gone)."""
+    run = change.run
+    if run is None or run.artifact is None:
+        return False
+    trial = Trial(run.artifact, run.spec, run.needs)
+    change.confirmation = submit_experiment(
+        change.schedule.project,
+        user or change.schedule.created_by,  # type: ignore[arg-type]  # who made it may have left
+        name=f"Again: {change}"[:160],
+        trials=[trial] * REPEATS,
+        request={"confirms": change.pk},
+    )
+    change.state = State.CONFIRMING
+    change.save(update_fields=["confirmation", "state"])
+    return True
+
+
+def settle(change: Change) -> None:
+    """Once its repeats have ended: a change that they show too is open, one they do not show is none."""
+    experiment = change.confirmation
+    runs = Run.objects.filter(experiment=experiment) if experiment else Run.objects.none()
+    if runs.filter(state__in=UNENDED).exists():
+        return
+    answered = runs.filter(state__in=Run.ANSWERED, metrics__name=change.metric)
+    values = list(answered.values_list("metrics__value", flat=True))
+    change.again = median(values) if values else None
+    change.state = State.OPEN if _shows(change, values) else State.UNCONFIRMED
+    change.save(update_fields=["again", "state"])
+
+
+def _shows(change: Change, values: Sequence[float]) -> bool:
+    """Whether the repeats are nearer to the new level than to the old; without any it stays open."""
+    if not values:
+        return True
+    found = median(values)
+    return abs(found - change.after) < abs(found - change.before)
+
+
+@transaction.atomic
+def decide(change: Change, user: User, state: str, now: datetime) -> None:
+    change.state, change.decided_by, change.decided_at = state, user, now
+    change.save(update_fields=["state", "decided_by", "decided_at"])
+
+
+@transaction.atomic
+def assign(change: Change, assignee: User | None) -> None:
+    change.assignee = assignee
+    change.save(update_fields=["assignee"])
+
+
+def comment(change: Change, author: User, text: str) -> ChangeComment:
+    return ChangeComment.objects.create(change=change, author=author, text=text)
+
+
+def of_project(project: Project) -> QuerySet[Change]:
+    """Newest first; what is still being run again, or was not there then, too."""
+    found = Change.objects.filter(schedule__project=project)
+    return found.select_related("schedule", "assignee", "decided_by").order_by("-slot", "pk")
+
+
+def precision(found: Iterable[Change]) -> Precision:
+    """Of what people decided; what repeats did not confirm was never an alert."""
+    states = [change.state for change in found]
+    false = states.count(State.FALSE_ALARM)
+    return Precision(false + states.count(State.ACKNOWLEDGED) + states.count(State.FIXED), false)

@@ -11,6 +11,7 @@ from webapp.navigation import project_url
 from webapp.nightly import steps
 from webapp.nightly.calendar import Cell
 from webapp.nightly.history import History, Point
+from webapp.nightly.levels import Segment
 from webapp.nightly.models import Schedule
 
 #: States of a night that are marked in every chart, because they leave a gap or a half-filled night.
@@ -52,9 +53,7 @@ def _line(title: str, points: Sequence[Point], schedule: Schedule | None) -> dic
     }
 
 
-def _levels(
-    title: str, points: Sequence[Point], pieces: Sequence[steps.Segment], index: int
-) -> dict[str, Any]:
+def _levels(title: str, points: Sequence[Point], pieces: Sequence[Segment], index: int) -> dict[str, Any]:
     """The levels, a line each with a gap between, in the color of the series number ``index``."""
     x: list[str | None] = []
     y: list[float | None] = []

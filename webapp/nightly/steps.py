@@ -1,14 +1,7 @@
-"""Where a figure stepped to another level in the course of the nights: change points, found by asv's
-``step_detect``.
-
-It fits a piecewise constant function with a penalty on each piece (Potts functional, absolute deviations), so
-that noise is no step and one odd night among many is none, however large the fraction; no threshold is chosen
-by us.
-"""
+"""Where a figure stepped to another level in the course of the nights, and what is suspected of it."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,21 +9,7 @@ from dataclasses import dataclass
 from experiments.core.metrics import METRICS
 from webapp.compare.statistics import difference, is_better
 from webapp.nightly.history import History, Point
-
-#: A measured series that is shorter cannot tell a step from noise: of five nights with 2 % of noise every
-#: fourth series would seem to have a step, of eight one in a hundred. Simulated figures have no noise.
-FEWEST_MEASURED = 8
-#: A step of a measured figure that is smaller, as a share, is not worth anybody's morning.
-LEAST_MEASURED = 0.01
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Points ``first`` up to but without ``end`` lie around ``level`` (their median)."""
-
-    first: int
-    end: int
-    level: float
+from webapp.nightly.levels import FEWEST_MEASURED, LEAST_MEASURED, Segment, segments
 
 
 @dataclass(frozen=True)
@@ -77,18 +56,6 @@ class Alert:
         if before.run.host == after.run.host:
             return code
         return f"{code}; host {before.run.host or 'unknown'} before, {after.run.host or 'unknown'} after"
-
-
-@functools.lru_cache(maxsize=4096)
-def segments(values: tuple[float, ...]) -> tuple[Segment, ...]:
-    """The pieces of a series, from the oldest; one where nothing stepped."""
-    if len(set(values)) < 2:
-        return (Segment(0, len(values), values[0]),) if values else ()
-    # Costs half a second, and only the pages of nights need it. The package has no types.
-    from asv.step_detect import detect_steps  # type: ignore[import-untyped]
-
-    found = detect_steps(list(values))
-    return tuple(Segment(left, right, level) for left, right, level, _, _ in found)
 
 
 def pieces(points: Sequence[Point]) -> tuple[Segment, ...]:

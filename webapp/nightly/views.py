@@ -19,6 +19,7 @@ from webapp.compare.listing import asked_export
 from webapp.navigation import project_url
 from webapp.nightly import calendar, changes, charts, history, services, steps
 from webapp.nightly.forms import ScheduleForm
+from webapp.nightly.levels import FEWEST_MEASURED
 from webapp.nightly.models import Change, Night, Schedule
 from webapp.nightly.recent import trends_of
 from webapp.nightly.sample import sample_page
@@ -100,7 +101,7 @@ def schedule(request: ProjectRequest, schedule: int) -> HttpResponse:
         "shown": shown,
         "charts": [charts.chart(past, name, found, cells) for name in shown] if past.nights > 1 else [],
         "alerts": alerts,
-        "too_few": steps.FEWEST_MEASURED if steps.is_too_short(past) else 0,
+        "too_few": FEWEST_MEASURED if steps.is_too_short(past) else 0,
     }
     return asked_export(request, alerts, table) or render(request, "nightly/schedule.html", page)
 

@@ -14,6 +14,7 @@ from tests.webapp.cast import Place, place
 from webapp.hosts.models import Host
 from webapp.nightly import charts, history, services, steps
 from webapp.nightly.calendar import cells, count_nights
+from webapp.nightly.levels import segments
 from webapp.nightly.models import Schedule
 from webapp.runs.models import Run, RunDocument, RunMetric
 
@@ -51,7 +52,7 @@ def record(
 
 
 def levels(values: Sequence[float]) -> list[tuple[int, int, float]]:
-    return [(piece.first, piece.end, piece.level) for piece in steps.segments(tuple(values))]
+    return [(piece.first, piece.end, piece.level) for piece in segments(tuple(values))]
 
 
 def test_noise_is_no_step_and_a_step_in_noise_is_one() -> None:

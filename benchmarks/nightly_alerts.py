@@ -1,0 +1,145 @@
+"""How often a step of a nightly figure is found and how often none is told as one, beside asv and Otava.
+
+    python benchmarks/nightly_alerts.py                      # ours and asv's own rule
+    python benchmarks/nightly_alerts.py --otava PYTHON       # an interpreter that has apache-otava
+
+Series of sixty nights with noise of 1 %: Gaussian, heavy tails (Student's t with 2 degrees of freedom),
+spikes (every twentieth night up to 30 % slower), and a slow drift of 2 % in all. Of each 200 without a step,
+with one of 2 % and of 5 %, fifteen or three nights before the end. *Found*: a step told within three nights
+of the true one; *false*: a series with a step told where none is. "Run again" is the rule of the lab: what
+stepped is measured three times more, and told only where that shows it too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from asv.step_detect import detect_regressions, detect_steps
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from webapp.nightly.levels import LEAST_MEASURED, segments
+
+NIGHTS, SERIES, NOISE, NEAR = 60, 200, 0.01, 3
+#: asv's usual threshold of a regression.
+ASV_THRESHOLD = 0.05
+KINDS = ("gaussian", "heavy tail", "spikes", "drift")
+STEPS = (0.0, 0.02, 0.05)
+AFTER = (15, 3)
+OTAVA = """
+import json, sys
+from otava.analysis import compute_change_points
+out = []
+for values in json.load(sys.stdin):
+    found, _ = compute_change_points(values, window_len=30, max_pvalue=0.001, min_magnitude=0.0)
+    out.append([int(point.index) for point in found])
+print(json.dumps(out))
+"""
+Floats = np.ndarray
+Told = list[list[int]]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--otava", help="an interpreter with apache-otava")
+    parser.add_argument("--series", type=int, default=SERIES)
+    arguments = parser.parse_args()
+    rules: dict[str, Callable[[list[Floats], list[Floats]], Told]] = {"asv": asv_told, "ours": ours_told}
+    rules["run again"] = confirmed
+    if arguments.otava:
+        rules["Otava"] = lambda series, _: otava_told(arguments.otava, series)
+    print(f"{'noise':12} {'step':>5} {'after':>5}", *(f"{name:>18}" for name in rules))
+    print(" " * 24, *(f"{'found':>9}{'false':>9}" for _ in rules))
+    for kind in KINDS:
+        for step in STEPS:
+            for after in AFTER if step else AFTER[:1]:
+                print_row(kind, step, after, arguments.series, rules)
+    return 0
+
+
+def print_row(
+    kind: str,
+    step: float,
+    after: int,
+    count: int,
+    rules: dict[str, Callable[[list[Floats], list[Floats]], Told]],
+) -> None:
+    draw = np.random.default_rng([KINDS.index(kind), round(1000 * step), after])
+    series, again = map(list, zip(*(drawn(draw, kind, step, after) for _ in range(count)), strict=True))
+    shares = []
+    for rule in rules.values():
+        told = rule(series, again)
+        near = [[abs(place - (NIGHTS - after)) <= NEAR and step > 0 for place in places] for places in told]
+        found = sum(map(any, near)) / count
+        false = sum(not all(one) for one in near) / count
+        shares.append(f"{found:9.0%}{false:9.0%}" if step else f"{'-':>9}{false:9.0%}")
+    print(f"{kind:12} {step:5.0%} {after:5}", *shares, flush=True)
+
+
+def drawn(draw: np.random.Generator, kind: str, step: float, after: int) -> tuple[Floats, Floats]:
+    """A series of nights, and for each night three values that a repeat on the next day would give."""
+    level = np.ones(NIGHTS)
+    level[NIGHTS - after :] *= 1 + step
+    if kind == "drift":
+        level *= 1 + np.linspace(0, 0.02, NIGHTS)
+    return level * noise(draw, kind, (NIGHTS,)), level[:, None] * noise(draw, kind, (NIGHTS, 3))
+
+
+def noise(draw: np.random.Generator, kind: str, shape: tuple[int, ...]) -> Floats:
+    if kind == "heavy tail":
+        return np.maximum(0.5, 1 + NOISE * draw.standard_t(2, shape))
+    found = 1 + NOISE * draw.standard_normal(shape)
+    if kind == "spikes":
+        found *= 1 + np.where(draw.random(shape) < 0.05, draw.uniform(0.05, 0.3, shape), 0)
+    return np.asarray(found)
+
+
+def ours_steps(values: Floats) -> list[tuple[int, float, float]]:
+    """The steps worth telling: where, and the levels before and after."""
+    pieces = segments(tuple(values.tolist()))
+    steps = [(new.first, old.level, new.level) for old, new in pairwise(pieces)]
+    return [one for one in steps if abs(one[2] / one[1] - 1) >= LEAST_MEASURED]
+
+
+def ours_told(series: Sequence[Floats], again: Sequence[Floats]) -> Told:
+    return [[place for place, _, _ in ours_steps(values)] for values in series]
+
+
+def confirmed(series: Sequence[Floats], again: Sequence[Floats]) -> Told:
+    """Of the steps those that the repeats on the last night show too, as ``webapp.nightly.changes`` asks."""
+    out = []
+    for values, repeats in zip(series, again, strict=True):
+        kept = []
+        for place, before, after in ours_steps(values):
+            median = float(np.median(repeats[place]))
+            if abs(median - after) < abs(median - before):
+                kept.append(place)
+        out.append(kept)
+    return out
+
+
+def asv_told(series: Sequence[Floats], again: Sequence[Floats]) -> Told:
+    """asv's own page of regressions: those of five percent, upwards."""
+    out = []
+    for values in series:
+        _, _, found = detect_regressions(detect_steps(values.tolist()), threshold=ASV_THRESHOLD)
+        out.append([after for _, after, _, _ in found or ()])
+    return out
+
+
+def otava_told(python: str, series: Sequence[Floats]) -> Told:
+    rows = json.dumps([values.tolist() for values in series])
+    told = subprocess.run([python, "-c", OTAVA], input=rows, capture_output=True, text=True, check=True)
+    found: Told = json.loads(told.stdout)
+    return found
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

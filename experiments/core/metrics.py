@@ -154,19 +154,35 @@ unfinished_requests              requests   lower   unfinished requests
 iterations                       count      -       engine iterations
 ttft_mean                        s          lower   mean time to first token
 ttft_p50                         s          lower   median time to first token
+ttft_p90                         s          lower   90th percentile time to first token
+ttft_p95                         s          lower   95th percentile time to first token
 ttft_p99                         s          lower   99th percentile time to first token
 tpot_mean                        s          lower   mean time per output token
 tpot_p50                         s          lower   median time per output token
+tpot_p90                         s          lower   90th percentile time per output token
+tpot_p95                         s          lower   95th percentile time per output token
 tpot_p99                         s          lower   99th percentile time per output token
 tbt_p99                          s          lower   99th percentile time between tokens
 latency_mean                     s          lower   mean request latency
 latency_p50                      s          lower   median request latency
+latency_p90                      s          lower   90th percentile request latency
+latency_p95                      s          lower   95th percentile request latency
 latency_p99                      s          lower   99th percentile request latency
 normalized_latency_p50           s          lower   median latency per output token
 slo_attainment                   fraction   higher  requests within their objective
 goodput                          requests/s higher  requests within their objective per second
 throughput                       requests/s higher  requests completed per second
 peak_kv_tokens                   tokens     lower   most KV slots reserved at once
+kv_utilization_mean              fraction   -       KV memory used, averaged over time
+batch_size_mean                  requests   -       requests in a pass, averaged over passes
+preempted_requests               requests   lower   times that a request lost its KV memory
+recomputed_tokens                tokens     lower   tokens computed again after that
+swapped_bytes                    bytes      lower   KV bytes copied to and from the host
+prefix_hit_fraction              fraction   higher  tokens of admitted requests found in KV memory
+extrapolated_steps               count      -       passes priced beyond what was measured
+ttft_error                       fraction   -       mean time to first token over the measured one, less 1
+tpot_error                       fraction   -       mean time per output token over the measured one, less 1
+latency_error                    fraction   -       mean request latency over the measured one, less 1
 """
 
 _DIRECTION: dict[str, bool | None] = {"lower": True, "higher": False, "-": None}

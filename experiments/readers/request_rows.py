@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from experiments.core.options import WorkloadOptions
 from experiments.readers.base import Reading
 from experiments.readers.csv_table import Table
+from experiments.readers.job_profiles import open_profiles
 from experiments.workloads.ragged import Ints
 from experiments.workloads.requests import RequestTrace
 from experiments.workloads.step import Floats
@@ -52,21 +54,26 @@ def _pick(cells: Sequence[Any], order: Ints) -> tuple[Any, ...]:
 def apply_options(trace: RequestTrace, options: WorkloadOptions) -> RequestTrace:
     """The first ``limit`` requests, arriving at ``rate`` per second on average.
 
-    They keep the trace's own burstiness.
+    They keep the trace's own burstiness; at another rate what was measured tells nothing. ``extra`` is read
+    for how fast a model's layers are.
     """
+    if options.extra is not None:
+        trace = replace(trace, profiles=open_profiles(Path(options.extra)))
     if options.limit is not None:
         trace = first(trace, options.limit)
     span = float(trace.arrival[-1] - trace.arrival[0])
     if options.rate is None or span == 0:
         return trace
-    return replace(trace, arrival=trace.arrival * (len(trace) / span / options.rate))
+    slower = len(trace) / span / options.rate
+    return replace(trace, arrival=trace.arrival * slower, measured=trace.measured if slower == 1 else None)
 
 
 def first(trace: RequestTrace, count: int) -> RequestTrace:
     rows = {name: getattr(trace, name)[:count] for name in ("arrival", "prompt", "output", "model")}
     kept = {name: cells[:count] for name, cells in trace.original.items()}
     hashes = None if trace.hashes is None else trace.hashes.take(range(len(rows["arrival"])))
-    return replace(trace, **rows, original=kept, hashes=hashes)
+    measured = None if trace.measured is None else trace.measured.first(count)
+    return replace(trace, **rows, original=kept, hashes=hashes, measured=measured)
 
 
 def implausible(trace: RequestTrace) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from experiments.readers.base import Reader, Reading
 from experiments.readers.csv_table import Table
 from experiments.readers.request_rows import apply_options, request_reading
 from experiments.workloads.ragged import Ragged
-from experiments.workloads.requests import RequestTrace
+from experiments.workloads.requests import Measured, RequestTrace
 
 MOST_LINES = 2_000_000
 #: Blocks of all prompts together.
@@ -55,10 +55,12 @@ def _read(data: bytes, name: str, options: WorkloadOptions, fields: Fields) -> R
     rows = [_row(line, f"{name}, line {number}") for number, line in enumerate(lines, 1)]
     table = _table(rows, name, fields)
     arrival = table.numbers(fields.arrival) * fields.seconds
-    whole = replace(options, limit=None, rate=None)
+    whole = replace(options, limit=None, rate=None, extra=None)
     reading = request_reading(table, arrival, fields.prompt, fields.output, whole, _list_assumptions(fields))
     order = np.argsort(arrival, kind="stable").tolist()
-    trace = _with_blocks(reading.value, [rows[row] for row in order], name, fields)
+    ordered = [rows[row] for row in order]
+    trace = _with_blocks(reading.value, ordered, name, fields)
+    trace = _with_truth(trace, ordered, float(arrival.min()), name)
     return Reading(apply_options(trace, options), reading.assumed, reading.warnings)
 
 
@@ -90,9 +92,36 @@ def _with_blocks(
     if not isinstance(block, int) or isinstance(block, bool) or not 0 < block < 10**6:
         raise BadInput(f"block = {block!r:.40}", name, "tokens in a block")
     found = [_blocks(row[fields.hashes], name) for row in rows]
+    for row, (request, blocks) in enumerate(zip(rows, found, strict=True), 1):
+        if fields.block == 0 and len(blocks) > int(request[fields.prompt]) // block:
+            full = int(request[fields.prompt]) // block
+            raise BadInput(
+                f"{len(blocks)} blocks of a prompt of {request[fields.prompt]} tokens",
+                f"{name}, request {row}",
+                f"at most its {full} full blocks of {block}",
+            )
     if sum(map(len, found)) > MOST_BLOCKS:
         raise BadInput("too many blocks of prompts", name, f"at most {MOST_BLOCKS}")
     return replace(trace, hashes=Ragged.of(found), block=block)
+
+
+def _with_truth(
+    trace: RequestTrace, rows: Sequence[Mapping[str, Any]], zero: float, name: str
+) -> RequestTrace:
+    """The trace with the times that a real server took, where every line tells them."""
+    if any(not {"first_token", "last_token"} <= set(row) for row in rows):
+        return trace
+    times = {
+        column: np.array([_moment(row[column], column, name) for row in rows]) - zero
+        for column in ("first_token", "last_token")
+    }
+    return replace(trace, measured=Measured(times["first_token"], times["last_token"]))
+
+
+def _moment(told: Any, column: str, name: str) -> float:
+    if isinstance(told, int | float) and not isinstance(told, bool) and 0 <= told < 1e15:
+        return float(told)
+    raise BadInput(f"{column} = {told!r:.40}", name, "seconds")
 
 
 def _blocks(told: Any, name: str) -> list[int]:
@@ -113,7 +142,7 @@ READER = (
     Reader(
         "requests-jsonl",
         "requests",
-        "request traces as JSON lines: arrival (s), prompt, output; optional block and hashes of prompts",
+        "request traces as JSON lines: arrival (s), prompt, output; optional block, hashes, first_token ...",
         lambda head, name: _recognizes(head, OWN),
         lambda data, name, options: _read(data, name, options, OWN),
     ),

@@ -14,13 +14,25 @@ from experiments.workloads.step import Floats
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What a real server did with each request, in seconds on the trace's clock."""
+
+    first_token: Floats
+    last_token: Floats
+
+    def first(self, count: int) -> Measured:
+        return Measured(self.first_token[:count], self.last_token[:count])
+
+
+@dataclass(frozen=True)
 class RequestTrace:
     """Columns over requests, sorted by arrival (ties in file order).
 
     ``arrival`` seconds from the first request, ``prompt`` and ``output`` tokens (at least one each),
     ``model`` name ("" when the file has none). ``original`` keeps the file's own columns in the same order.
     ``hashes`` numbers the full blocks of ``block`` tokens of each prompt, where the file tells them: equal
-    numbers mean equal prefixes up to and with that block.
+    numbers mean equal prefixes up to and with that block. ``measured`` is the truth that a recorded run has,
+    ``profiles`` how fast the layers of its model are (``options.extra``).
     """
 
     name: str
@@ -32,12 +44,16 @@ class RequestTrace:
     facts: Mapping[str, Any] = field(default_factory=dict)
     hashes: Ragged | None = None
     block: int = 0
+    measured: Measured | None = None
+    profiles: Any = None
 
     def __post_init__(self) -> None:
         if not len(self.arrival) == len(self.prompt) == len(self.output) == len(self.model):
             raise BadInput("columns differ in length", self.name)
         if self.hashes is not None and len(self.hashes) != len(self):
             raise BadInput("blocks of prompts and requests differ in number", self.name)
+        if self.measured is not None and len(self.measured.first_token) != len(self):
+            raise BadInput("measured times and requests differ in number", self.name)
         if (np.diff(self.arrival) < 0).any():
             raise BadInput("requests are not sorted by arrival", self.name)
         if len(self) and min(self.prompt.min(), self.output.min()) < 1:

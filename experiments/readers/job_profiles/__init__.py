@@ -1,4 +1,6 @@
-"""Side files of job traces: how fast models run on what. One module for each layout, found by being there.
+"""Side files of traces of jobs and requests: how fast models run on what.
+
+One module for each layout, found by being there.
 
 A module has ``PROFILES``, of which ``recognizes`` and ``read`` are given the side file's members: those of a
 folder or an archive, or the one file that it is.

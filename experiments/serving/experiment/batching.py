@@ -83,7 +83,7 @@ class Deployment:
 def deploy(spec: RunSpec, trace: RequestTrace, split_cost: float) -> Deployment:
     """The engine of ``spec``. ``Infeasible`` says by how much the weights do not fit."""
     options = spec.workload.options
-    model, dtype = _model(options), options.dtype or "float16"
+    model, dtype = model_of(options), options.dtype or "float16"
     hardware = resolve(spec.hardware)
     if len(hardware.groups) > 1:
         raise BadInput(f"{hardware.name} mixes nodes", "spec.hardware", "equal nodes, one for each stage")
@@ -99,11 +99,11 @@ def deploy(spec: RunSpec, trace: RequestTrace, split_cost: float) -> Deployment:
         stage_link=hardware.network,
         per_request_layer=split_cost,
     )
-    engine = Engine(cost, _kv_slots(model, hardware, DTYPE_BYTES[dtype]), int(trace.output.max()), stages)
+    engine = Engine(cost, kv_slots(model, hardware, DTYPE_BYTES[dtype]), int(trace.output.max()), stages)
     return Deployment(model, hardware, dtype, engine)
 
 
-def _model(options: WorkloadOptions) -> ServedModel:
+def model_of(options: WorkloadOptions) -> ServedModel:
     """``options.model``: a known name, a zoo name, or the path of an HF configuration."""
     source = options.model or DEFAULT
     if not source.endswith(".json"):
@@ -114,7 +114,7 @@ def _model(options: WorkloadOptions) -> ServedModel:
     return served_model(Path(source).stem, value.config)
 
 
-def _kv_slots(model: ServedModel, hardware: Hardware, element: int) -> int:
+def kv_slots(model: ServedModel, hardware: Hardware, element: int) -> int:
     """Tokens whose keys and values fit next to the weights, on all devices together."""
     memory = USABLE_MEMORY * hardware.device.memory_bytes * hardware.device_count
     weights = model.parameters * element
@@ -136,7 +136,10 @@ def plan_json(plan: ServingPlan, trace: RequestTrace) -> Mapping[str, Any]:
         times = (served.admitted, served.first_token, served.last_token, served.answered)
         sizes = (int(trace.prompt[row]), int(trace.output[row]), served.slots)
         arrival = float(trace.arrival[row])
-        rows.append([row, arrival, *(None if math.isnan(t) else t for t in times), *sizes, served.rejected])
+        happened = [None if math.isnan(t) else t for t in times]
+        ended = [served.rejected, served.reason, [list(spell) for spell in served.preempted]]
+        rows.append([row, arrival, *happened, *sizes, *ended])
     columns = "request arrival admitted first_token last_token answered prompt output kv_slots rejected"
+    columns += " reason preempted"
     sampling = "every request" if step == 1 else f"every {step}th of {len(plan.served)} requests"
     return {"columns": columns.split(), "rows": rows, "sampling": sampling}

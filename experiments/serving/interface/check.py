@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from experiments.serving.interface.batch import Batch
-from experiments.serving.interface.plan import Served, ServingPlan
+from experiments.serving.interface.plan import BlockLog, Served, ServingPlan
 from experiments.workloads.requests import RequestTrace
 
 #: Complaints listed in full; the rest are counted.
@@ -21,7 +21,8 @@ TOLERANCE = 1e-9
 
 def violations(plan: ServingPlan, trace: RequestTrace, kv_slots: int) -> list[str]:
     """What is impossible about ``plan`` on an engine with ``kv_slots``; empty when nothing is."""
-    found = [*_outcome_faults(plan, trace), *_reservations(plan, kv_slots)]
+    memory = _reservations(plan, kv_slots) if plan.memory is None else _blocks(plan, trace, plan.memory)
+    found = [*_outcome_faults(plan, trace), *memory]
     more = len(found) - LISTED
     return found if more <= 0 else [*found[:LISTED], f"and {more} more"]
 
@@ -48,8 +49,8 @@ def _outcome_faults(plan: ServingPlan, trace: RequestTrace) -> Iterator[str]:
         yield f"{len(requests)} outcomes are reported for {len(trace)} requests"
         return
     for served, arrival in zip(plan.served, trace.arrival.tolist(), strict=True):
-        if served.rejected and not math.isnan(served.admitted):
-            yield f"request {served.request} is rejected and admitted"
+        if served.rejected and not math.isnan(served.answered):
+            yield f"request {served.request} is rejected and answered"
         times = [arrival, served.admitted, served.first_token, served.last_token, served.answered]
         happened = [time for time in times if not math.isnan(time)]
         if any(later < earlier - TOLERANCE for earlier, later in pairwise(happened)):
@@ -67,6 +68,21 @@ def _token_count(served: Served, trace: RequestTrace) -> Iterator[str]:
     wanted = int(trace.prompt[served.request] + trace.output[served.request]) - 1
     if not math.isnan(served.answered) and served.computed != wanted:
         yield f"request {served.request} is answered after {served.computed} tokens instead of {wanted}"
+
+
+def _blocks(plan: ServingPlan, trace: RequestTrace, log: BlockLog) -> Iterator[str]:
+    """Blocks in use never exceed those there are, and all are free once everybody is answered."""
+    for row, blocks in zip(plan.iterations, log.passes, strict=True):
+        if blocks.used + blocks.cached > log.total or blocks.used < 1:
+            yield f"{blocks.used} used and {blocks.cached} cached blocks of {log.total} at {row.start:g} s"
+            break
+    ended = sum(served.rejected or not math.isnan(served.answered) for served in plan.served)
+    if ended == len(trace) and log.held_at_end:
+        yield f"{log.held_at_end} blocks are held after the last answer"
+    largest = int((trace.prompt + trace.output).max())
+    for served in plan.served:
+        if served.slots > -(-largest // log.size) * log.size:
+            yield f"request {served.request} held {served.slots} slots"
 
 
 def _reservations(plan: ServingPlan, kv_slots: int) -> Iterator[str]:

@@ -21,12 +21,44 @@ class Iteration(NamedTuple):
     kv_reserved: int
 
 
+class BlockPass(NamedTuple):
+    """KV blocks and tokens of consecutive passes, next to the ``Iteration`` of the same place."""
+
+    prefill: int
+    decode: int
+    used: int
+    cached: int
+    waiting: int
+    beyond: bool
+
+
+@dataclass(frozen=True)
+class BlockLog:
+    """What an engine over ``total`` blocks of ``size`` tokens did besides the passes.
+
+    Tokens that were found in the pool, of those that admitted requests had, and computed again; blocks
+    copied to or from the host; seconds of passes that were priced beyond what was measured, and how many
+    those are."""
+
+    total: int
+    size: int
+    passes: tuple[BlockPass, ...]
+    hits: int
+    asked: int
+    recomputed: int
+    preemptions: int
+    swapped_blocks: int
+    extrapolated_seconds: float
+    extrapolated: int
+    held_at_end: int
+
+
 @dataclass(frozen=True)
 class Served:
     """One request's times in s (NaN: never happened), its KV slots and its computed tokens.
 
-    Padding is counted apart.
-    """
+    Padding is counted apart. ``preempted`` has from when to when it was out of memory; ``reason`` says
+    why it was rejected."""
 
     request: int
     admitted: float
@@ -36,13 +68,16 @@ class Served:
     slots: int
     computed: int
     rejected: bool = False
+    reason: str = ""
+    preempted: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True)
 class ServingPlan:
-    """``gaps`` are all times between two tokens of a request (s), unsorted."""
+    """``gaps`` are all times between two tokens of a request (s), unsorted; ``memory`` is of blocks."""
 
     served: tuple[Served, ...]
     iterations: tuple[Iteration, ...]
     gaps: memoryview
     passes: int
+    memory: BlockLog | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from experiments.core.knobs import knob
 from experiments.core.policy import Policy
@@ -17,6 +17,15 @@ class Scheduler(Protocol):
     """Asked whenever the engine can take another batch and something happened since."""
 
     def next_batch(self, view: ServingView) -> Batch | Wait: ...
+
+
+def ttft_objective() -> Any:
+    """The knob of every policy that serves a trace."""
+    return knob(None, "objective: time to the first token at most", low=1e-6, high=1e6, unit="s")
+
+
+def tpot_objective() -> Any:
+    return knob(None, "objective: time per later token at most", low=1e-6, high=1e6, unit="s")
 
 
 @dataclass(frozen=True)
@@ -33,13 +42,8 @@ class ServingPolicy(Policy):
     split_cost: float = knob(
         0.0, "per request and layer, for attention run apart", low=0.0, high=1.0, unit="s"
     )
-
-    slo_ttft: float | None = knob(
-        None, "objective: time to the first token at most", low=1e-6, high=1e6, unit="s"
-    )
-    slo_tpot: float | None = knob(
-        None, "objective: time per later token at most", low=1e-6, high=1e6, unit="s"
-    )
+    slo_ttft: float | None = ttft_objective()
+    slo_tpot: float | None = tpot_objective()
 
     def begin(self, engine: Engine) -> Scheduler:
         """What decides during one run: a fresh object, which may remember what it decided before."""

@@ -82,16 +82,49 @@ def figures(
     for name, values in (("ttft", times.ttft), ("tpot", times.tpot), ("latency", times.latency)):
         out |= _summary(name, values[~np.isnan(values)])
     out["normalized_latency_p50"] = float(np.median(times.normalized))
+    out |= _memory(plan, trace) | _errors(trace, out)
     if len(plan.gaps):
         out["tbt_p99"] = float(np.percentile(np.frombuffer(plan.gaps), 99))
     return out | _rates(plan, trace, objective, times)
 
 
+def _memory(plan: ServingPlan, trace: RequestTrace) -> dict[str, float]:
+    """Of a plan over blocks; averages are over time."""
+    log, seconds = plan.memory, [row.end - row.start for row in plan.iterations]
+    if log is None or not seconds:
+        return {}
+    used = float(np.average([row.used for row in log.passes], weights=seconds))
+    sizes, steps = zip(*((row.requests, row.steps) for row in plan.iterations), strict=True)
+    return {
+        "kv_utilization_mean": used / log.total,
+        "batch_size_mean": float(np.average(sizes, weights=steps)),
+        "preempted_requests": float(log.preemptions),
+        "recomputed_tokens": float(log.recomputed),
+        "prefix_hit_fraction": log.hits / log.asked if log.asked else 0.0,
+        "extrapolated_steps": float(log.extrapolated),
+    }
+
+
+def _errors(trace: RequestTrace, found: Mapping[str, float]) -> dict[str, float]:
+    """Our means over those of a real server, less 1, where the trace has its times."""
+    truth = trace.measured
+    if truth is None:
+        return {}
+    later = (truth.last_token - truth.first_token)[trace.output > 1] / (trace.output[trace.output > 1] - 1)
+    means = {
+        "ttft": float((truth.first_token - trace.arrival).mean()),
+        "tpot": float(later.mean()) if len(later) else 0.0,
+        "latency": float((truth.last_token - trace.arrival).mean()),
+    }
+    return {f"{name}_error": found[f"{name}_mean"] / mean - 1 for name, mean in means.items() if mean}
+
+
 def _summary(name: str, values: Floats) -> dict[str, float]:
     if not len(values):
         return {}
-    middle, tail = np.percentile(values, (50, 99))
-    return {f"{name}_mean": float(values.mean()), f"{name}_p50": float(middle), f"{name}_p99": float(tail)}
+    shares = (50, 90, 95, 99)
+    found = zip(shares, np.percentile(values, shares).tolist(), strict=True)
+    return {f"{name}_mean": float(values.mean())} | {f"{name}_p{share}": value for share, value in found}
 
 
 def _rates(
@@ -123,8 +156,27 @@ def curves(plan: ServingPlan, trace: RequestTrace) -> Mapping[str, Series]:
         "queue_length": Series("requests", grid, _waiting(plan, trace, grid)),
         "normalized_latency_distribution": _distribution(times.normalized),
         "ttft_distribution": _distribution(times.ttft),
+        "latency_distribution": _distribution(times.latency),
+        "tpot_distribution": _distribution(times.tpot[~np.isnan(times.tpot)]),
+        **_block_curves(plan),
     }
     return {name: series for name, series in out.items() if len(series.x)}
+
+
+def _block_curves(plan: ServingPlan) -> dict[str, Series]:
+    """Blocks and tokens of passes, of a plan over blocks."""
+    if plan.memory is None:
+        return {}
+    stride = -(-len(plan.iterations) // MAX_POINTS)
+    starts = [row.start for row in plan.iterations[::stride]]
+    rows = plan.memory.passes[::stride]
+    columns = {
+        "kv_blocks.used": ("blocks", [row.used for row in rows]),
+        "kv_blocks.cached": ("blocks", [row.cached for row in rows]),
+        "prefill_tokens": ("tokens", [row.prefill for row in rows]),
+        "decode_tokens": ("tokens", [row.decode for row in rows]),
+    }
+    return {name: Series(unit, starts, values) for name, (unit, values) in columns.items()}
 
 
 def _thin(rows: Floats) -> tuple[list[float], list[float], list[float]]:

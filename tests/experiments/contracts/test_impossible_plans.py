@@ -95,6 +95,22 @@ class Planted(ServingPolicy):
     def next_batch(self, view: ServingView) -> Batch | Wait:
         return Batch((0,), (4,), (0,)) if view.waiting else Wait()
 """
+PAGED = """
+from experiments.serving.interface.paged import PagedPolicy, PagedView, StepFiller
+
+@dataclass(frozen=True)
+class Planted(PagedPolicy):
+    '''Gives a request back what it does not hold.'''
+
+    name: ClassVar[str] = "planted"
+
+    def begin(self) -> StepFiller:
+        return self
+
+    def fill(self, view: PagedView) -> bool:
+        view.preempt(view.waiting[0])
+        return False
+"""
 MODEL = {"source": "zoo:mlp", "options": {"batch": 8}}
 TWO_DEVICES = {"cluster": {"nodes": 1, "devices_per_node": 2, "device": "v100-16g"}}
 
@@ -117,6 +133,7 @@ class Wrong:
 FETCHED = "prefetch before op 3: tensor 0 (body.0.weight) is device, not on a tier"
 ENDS, READS = "the stages end at layer 5 of 6", "relu reads linear, which does not come before it"
 TAKEN = "job 8 at t=3 s: is given device 0 of node 0, which is not free"
+UNHELD = "request 0 at t=0 s: is preempted but does not run, or is in the step"
 ABSENT = "request 0 at t=0 s: runs but is not admitted"
 WRONG = (
     Wrong("memory", MEMORY, "v100-16g", FETCHED),
@@ -127,6 +144,7 @@ WRONG = (
     Wrong("compilation", COMPILATION, "local", READS, mode="measured"),
     Wrong("cluster", CLUSTER, TWO_DEVICES, TAKEN, {"source": "jobs.csv"}),
     Wrong("serving", SERVING, TWO_DEVICES, ABSENT, {"source": "asked.csv"}),
+    Wrong("serving", PAGED, TWO_DEVICES, UNHELD, {"source": "asked.csv"}),
 )
 
 

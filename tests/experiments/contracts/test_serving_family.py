@@ -12,9 +12,10 @@ import pytest
 from experiments.core import jsonio, registry
 from experiments.serving.experiment.batching import plan_json
 from experiments.serving.interface import Engine, ServingPlan, ServingPolicy, violations
+from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.simulator import simulate
 from experiments.workloads.requests import RequestTrace
-from tests.experiments.serving.traces import TOY, engine, requests
+from tests.experiments.serving.traces import TOY, engine, policies_of, requests, serve_paged
 
 TRACES: dict[str, RequestTrace] = {
     "at once": requests(*[(0, 3 + row % 7, 1 + row % 5) for row in range(16)]),
@@ -25,19 +26,27 @@ ENGINES: dict[str, Engine] = {
     "room for few": engine(kv_slots=30, max_output=5),
     "two stages": engine(kv_slots=60, max_output=5, stages=2),
 }
-every_policy = pytest.mark.parametrize("name", sorted(registry.family_policies("serving")))
+#: Policies that choose batches, on every engine, and those over KV blocks, on engines of one stage.
+BATCHING, PAGED = policies_of(ServingPolicy), policies_of(PagedPolicy)
+every_policy = pytest.mark.parametrize("name", [*BATCHING, *PAGED])
 every_case = pytest.mark.parametrize(("trace", "on"), [(t, e) for t in TRACES for e in ENGINES])
-
-
-def policy_named(name: str) -> ServingPolicy:
-    policy = registry.create("serving", name, registry.policy_class("serving", name).quick)
-    assert isinstance(policy, ServingPolicy)
-    return policy
+BLOCK = 4
 
 
 @functools.cache
 def planned(name: str, trace: str, on: str) -> ServingPlan:
-    return simulate(TRACES[trace], ENGINES[on], policy_named(name))
+    if name in PAGED and ENGINES[on].stages > 1:
+        pytest.skip("an engine over blocks has one stage")
+    return carry_out(name, TRACES[trace], ENGINES[on])
+
+
+def carry_out(name: str, trace: RequestTrace, on: Engine) -> ServingPlan:
+    quick = registry.policy_class("serving", name).quick
+    if name in PAGED:
+        return serve_paged(trace, name, on.kv_slots // BLOCK, **{"block_size": BLOCK, **quick})
+    policy = registry.create("serving", name, quick)
+    assert isinstance(policy, ServingPolicy)
+    return simulate(trace, on, policy)
 
 
 @every_policy
@@ -49,7 +58,8 @@ def test_its_plan_is_legal(name: str, trace: str, on: str) -> None:
 @every_policy
 @every_case
 def test_it_is_repeatable(name: str, trace: str, on: str) -> None:
-    again, first = simulate(TRACES[trace], ENGINES[on], policy_named(name)), planned(name, trace, on)
+    first = planned(name, trace, on)
+    again = carry_out(name, TRACES[trace], ENGINES[on])
     assert jsonio.canonical(plan_json(again, TRACES[trace])) == jsonio.canonical(
         plan_json(first, TRACES[trace])
     )
@@ -68,7 +78,7 @@ def test_closed_form_on_the_smallest_case(name: str) -> None:
     """One request alone: 10 ms and 1 ms per token for its prompt of 6, and 11 ms for each of the 3 tokens
     after.
     """
-    plan = simulate(requests((7, 6, 4)), engine(), policy_named(name))
+    plan = carry_out(name, requests((7, 6, 4)), engine())
     assert plan.served[0].answered == pytest.approx(0.007 + 0.016 + 3 * 0.011, rel=1e-12)
 
 

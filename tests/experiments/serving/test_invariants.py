@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.core import registry
 from experiments.core.policy import HiddenColumn
 from experiments.serving.interface import (
     Batch,
     Scheduler,
     ServingPlan,
+    ServingPolicy,
     ServingView,
     Wait,
     violations,
 )
 from experiments.serving.simulator import ServingSimulation, figures, simulate
-from tests.experiments.serving.traces import engine, policy, requests, serve
+from tests.experiments.serving.traces import engine, policies_of, policy, requests, serve
 
-POLICIES = sorted(registry.family_policies("serving"))
+POLICIES = policies_of(ServingPolicy)
 rows = st.lists(
     st.tuples(st.integers(0, 300), st.integers(1, 40), st.integers(1, 12)), min_size=1, max_size=25
 ).map(sorted)

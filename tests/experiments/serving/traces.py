@@ -8,8 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.core import registry
+from experiments.core.policy import Policy
 from experiments.serving.interface import Engine, Load, ServingPlan, ServingPolicy
+from experiments.serving.interface.paged import PagedPolicy
+from experiments.serving.interface.step_load import StepLoad
 from experiments.serving.simulator import simulate
+from experiments.serving.simulator.paged import simulate_paged
 from experiments.workloads.requests import RequestTrace
 
 
@@ -33,6 +37,29 @@ def requests(*rows: tuple[float, int, int]) -> RequestTrace:
     milliseconds = np.array(arrival, np.float64) / 1e3
     names = ("",) * len(rows)
     return RequestTrace("by hand", milliseconds, np.array(prompt), np.array(output), names)
+
+
+class ToyPrice:
+    """10 ms and 1 ms per token of steps over blocks."""
+
+    def seconds(self, load: StepLoad, steps: int = 1) -> npt.NDArray[np.float64]:
+        return np.full(steps, TOY.fixed + TOY.per_token * load.tokens)
+
+    def is_beyond(self, load: StepLoad, steps: int = 1) -> bool:
+        return False
+
+
+def policies_of(kind: type[Policy]) -> list[str]:
+    """The registered serving policies that are asked that question."""
+    known = sorted(registry.family_policies("serving"))
+    return [name for name in known if issubclass(registry.policy_class("serving", name), kind)]
+
+
+def serve_paged(trace: RequestTrace, name: str, blocks: int = 10**4, **knobs: object) -> ServingPlan:
+    """By a policy over KV blocks of 4 tokens unless told."""
+    made = registry.create("serving", name, {"block_size": 4, **knobs})
+    assert isinstance(made, PagedPolicy)
+    return simulate_paged(trace, made, blocks, ToyPrice())
 
 
 def policy(name: str, **knobs: object) -> ServingPolicy:

@@ -1,0 +1,134 @@
+"""Carries out a run of a policy over KV blocks: priced by a measured layer profile where the trace has one
+beside it, else by the device's sheet.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments.core.errors import BadInput, Infeasible
+from experiments.core.progress import Progress, part
+from experiments.core.spec import Result, RunSpec
+from experiments.core.units import DTYPE_BYTES
+from experiments.hardware import Hardware, resolve
+from experiments.models.served import ServedModel
+from experiments.serving.experiment.batching import kv_slots, model_of, plan_json
+from experiments.serving.interface import RooflineCost, violations
+from experiments.serving.interface.paged import PagedPolicy
+from experiments.serving.interface.plan import ServingPlan
+from experiments.serving.interface.step_load import StepPrice
+from experiments.serving.simulator import LatencyObjective, curves, figures
+from experiments.serving.simulator.paged import simulate_paged
+from experiments.serving.simulator.step_prices import ProfilePrice, SheetPrice
+from experiments.sources import requests_of
+from experiments.workloads.profiles.layer_times import LayerTimes
+from experiments.workloads.requests import RequestTrace
+
+#: Share of a run's time priced beyond its profile from which its answer says so.
+DOUBTFUL = 0.01
+
+
+def serve_paged(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Result:
+    """Simulate ``policy`` on the request trace of ``spec``, on one engine.
+
+    Devices of a node share a layer.
+    """
+    trace, loaded = requests_of(spec.workload)
+    options = spec.workload.options
+    model, dtype = model_of(options), options.dtype or "float16"
+    hardware = resolve(spec.hardware)
+    if len(hardware.groups) > 1 or hardware.node_count > 1:
+        raise BadInput(f"{hardware.name} has {hardware.node_count} nodes", "spec.hardware", "one node")
+    price, told = price_of(trace, model, hardware, dtype)
+    blocks = _blocks(policy, model, hardware, dtype)
+    copy = _swap_seconds(policy, model, hardware, dtype)
+    plan = simulate_paged(trace, policy, blocks, price, model.context, copy, part(progress, 0.05, 0.9))
+    document = plan_json(plan, trace)
+    if faults := violations(plan, trace, blocks * policy.block_size):
+        return Result.from_violations(faults, document, loaded.sha256)
+    objective = LatencyObjective(policy.slo_ttft, policy.slo_tpot)
+    return Result(
+        metrics=figures(plan, trace, objective) | _swapped(plan, policy, model, dtype),
+        series=curves(plan, trace),
+        plan=document,
+        workload_sha256=loaded.sha256,
+        notes={
+            "hardware": hardware.to_json(),
+            "warnings": [*hardware.warnings, *_doubts(plan)],
+            "served": {
+                "model": model.to_json(),
+                "dtype": dtype,
+                "tensor_parallel": hardware.node.device_count,
+                "blocks": blocks,
+                "block_size": policy.block_size,
+                "prefixes": _prefixes(trace, policy),
+                **told,
+            },
+            "trace": {
+                "format": loaded.format,
+                "requests": len(trace),
+                "assumed": list(loaded.assumed),
+                "warnings": list(loaded.warnings),
+            },
+        },
+    )
+
+
+def price_of(
+    trace: RequestTrace, model: ServedModel, hardware: Hardware, dtype: str
+) -> tuple[StepPrice, dict[str, Any]]:
+    """What a step costs, and in words where that comes from."""
+    node, profile = hardware.node, trace.profiles
+    if profile is None:
+        cost = RooflineCost(
+            model, node.device, dtype, DTYPE_BYTES[dtype], node.device_count, rank_link=node.link
+        )
+        return SheetPrice(cost), {"cost": "roofline of the spec sheet"}
+    if not isinstance(profile, LayerTimes):
+        what = f"{type(profile).__name__} tells nothing of a model that serves"
+        raise BadInput(what, "spec.workload.options.extra", "a layer profile: dense.csv, attention.csv ...")
+    if profile.ranks != node.device_count:
+        what = f"it was measured on {profile.ranks} devices, the node has {node.device_count}"
+        raise BadInput(what, f"profile {profile.name}", f"a folder tp{node.device_count}")
+    link = node.link if node.device_count > 1 else None
+    return ProfilePrice(profile, model, link), {"cost": f"layer profile {profile.name}"}
+
+
+def _blocks(policy: PagedPolicy, model: ServedModel, hardware: Hardware, dtype: str) -> int:
+    if policy.blocks is not None:
+        return policy.blocks
+    blocks = kv_slots(model, hardware, DTYPE_BYTES[dtype]) // policy.block_size
+    if blocks < 1:
+        raise Infeasible("no block of KV memory fits beside the weights", f"model {model.name}")
+    return blocks
+
+
+def _swap_seconds(policy: PagedPolicy, model: ServedModel, hardware: Hardware, dtype: str) -> float:
+    """Of one block over the host link of each device, all at once."""
+    size = policy.block_size * model.kv_bytes_per_token(DTYPE_BYTES[dtype])
+    return hardware.device.host_link.time(size / hardware.device_count)
+
+
+def _swapped(plan: ServingPlan, policy: PagedPolicy, model: ServedModel, dtype: str) -> dict[str, float]:
+    if plan.memory is None:
+        return {}
+    size = policy.block_size * model.kv_bytes_per_token(DTYPE_BYTES[dtype])
+    return {"swapped_bytes": float(plan.memory.swapped_blocks * size)}
+
+
+def _prefixes(trace: RequestTrace, policy: PagedPolicy) -> str:
+    """Which blocks can be found again."""
+    if not policy.caches_prefixes:
+        return "none are found again"
+    if trace.hashes is None or trace.block != policy.block_size:
+        return "a request's own blocks alone are found again: the trace tells none of this size"
+    return "blocks of prompts by what the trace tells, of answers by their own request"
+
+
+def _doubts(plan: ServingPlan) -> list[str]:
+    log = plan.memory
+    total = sum(row.end - row.start for row in plan.iterations)
+    if log is None or not total or log.extrapolated_seconds < DOUBTFUL * total:
+        return []
+    share = 100 * log.extrapolated_seconds / total
+    return [f"{share:.1f} % of the time was priced beyond the profile's grid"]

@@ -1,0 +1,275 @@
+"""What a policy over KV blocks sees, and fills: the next step, entry by entry.
+
+An entry takes its blocks at once, so that a policy always sees what is left. The simulator and the live
+engine carry the same filled step out; only how long it takes, and what tokens come out, differs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple, Protocol
+
+from experiments.core.errors import ImpossiblePlan
+from experiments.core.knobs import knob
+from experiments.core.policy import Policy
+from experiments.serving.interface.blocks import BlockPool
+from experiments.serving.interface.policy import tpot_objective, ttft_objective
+
+
+class Entry(NamedTuple):
+    """``tokens`` of ``request`` after the ``context`` whose keys and values are there."""
+
+    request: int
+    tokens: int
+    context: int
+
+
+@dataclass
+class PagedView:
+    """Requests are numbered in the order of arrival; ``running`` stands in the order of admission.
+
+    ``known`` tokens of a request exist (prompt and answer so far), of ``computed`` ones the keys and
+    values are in memory. ``entries`` are those of the step being filled; ``hits`` were found in the pool
+    instead of computed; of what a preempted request had (``lost``), ``recomputed`` were not. ``keys``
+    name the full blocks of each request's tokens; without ``caching`` nothing is found."""
+
+    now: float
+    prompt: Sequence[int]
+    known: list[int]
+    computed: list[int]
+    pool: BlockPool
+    keys: Sequence[Sequence[int]]
+    caching: bool
+    host_blocks: int = 0
+    waiting: deque[int] = field(default_factory=deque)
+    running: list[int] = field(default_factory=list)
+    swapped: deque[int] = field(default_factory=deque)
+    no_more_arrivals: bool = False
+    entries: list[Entry] = field(default_factory=list)
+    held: dict[int, list[int]] = field(default_factory=dict)
+    preempted: list[int] = field(default_factory=list)
+    rejected: list[tuple[int, str]] = field(default_factory=list)
+    admitted: list[int] = field(default_factory=list)
+    hits: int = 0
+    asked: int = 0
+    recomputed: int = 0
+    swapped_blocks: int = 0
+    on_host: dict[int, int] = field(default_factory=dict)
+    lost: dict[int, int] = field(default_factory=dict)
+
+    def begin(self, now: float) -> None:
+        """Empties the step."""
+        self.now = now
+        self.entries, self.preempted, self.rejected, self.admitted = [], [], [], []
+        self.hits = self.asked = self.recomputed = self.swapped_blocks = 0
+
+    def lacking(self, request: int) -> int:
+        """Tokens that exist and were not computed: one of a request that decodes."""
+        return self.known[request] - self.computed[request]
+
+    def extend(self, request: int, tokens: int) -> bool:
+        """Adds ``tokens`` of a running request to the step; ``False`` where no blocks are left for them."""
+        computed = self.computed[request]
+        if not 0 < tokens <= self.known[request] - computed:
+            raise self.illegal(request, f"runs with {tokens} of {self.known[request] - computed} tokens")
+        held = self.held[request]
+        need = self.pool.blocks_for(computed + tokens) - len(held)
+        if need > self.pool.free:
+            return False
+        if need > 0:
+            held.extend(self.pool.take(need))
+        self._compute(request, tokens)
+        return True
+
+    def extend_all(self) -> bool:
+        """One token of every running request, where each lacks one and blocks last for all; else nothing."""
+        size, computed, known, held = self.pool.size, self.computed, self.known, self.held
+        running = self.running
+        if any(known[request] - computed[request] != 1 for request in running):
+            return False
+        full = [request for request in running if computed[request] == len(held[request]) * size]
+        if len(full) > self.pool.free:
+            return False
+        for request, block in zip(full, self.pool.take(len(full)), strict=True):
+            held[request].append(block)
+        self.entries = [Entry(request, 1, computed[request]) for request in running]
+        for request in running:
+            computed[request] += 1
+        return True
+
+    def repeat(self, more: int) -> None:
+        """``more`` further tokens of every entry of the step, all of one token; there are blocks for them."""
+        size, computed, known, held = self.pool.size, self.computed, self.known, self.held
+        for request, _, _ in self.entries:
+            known[request] += more
+            computed[request] += more
+            need = -(-computed[request] // size) - len(held[request])
+            if need > 0:
+                held[request].extend(self.pool.take(need))
+
+    def _compute(self, request: int, tokens: int) -> None:
+        computed = self.computed[request]
+        self.entries.append(Entry(request, tokens, computed))
+        self.computed[request] = computed + tokens
+        if self.caching and tokens > 1:
+            self._register(request, computed, computed + tokens)
+
+    def _register(self, request: int, before: int, after: int) -> None:
+        """The blocks of the prompt that became full, under the keys that are told of them."""
+        size, held, keys = self.pool.size, self.held[request], self.keys[request]
+        for place in range(before // size, min(after // size, len(keys))):
+            self.pool.register(held[place], keys[place])
+
+    def cached(self, request: int) -> list[int]:
+        """The blocks of a waiting request that are in the pool; its last token has to run in any case."""
+        if not self.caching:
+            return []
+        most = (self.known[request] - 1) // self.pool.size
+        keys = self.keys[request]
+        if most > len(keys) and request in self.lost:
+            keys = [*keys, *(own_key(request, place) for place in range(len(keys), most))]
+        return self.pool.find(keys, most)
+
+    def admit(self, request: int, budget: int, *, reserve: int = 0, whole: bool = True) -> int:
+        """Admits the head of the queue with as many tokens as ``budget`` and returns how many; 0 where blocks
+        for it are missing.
+
+        ``whole``: there must be free blocks for all that is known of it, ``reserve`` more left over; else
+        for the tokens of the step alone."""
+        if request != self.waiting[0]:
+            raise self.illegal(request, "is admitted before the head of the queue")
+        found = self.cached(request)
+        start = len(found) * self.pool.size
+        tokens = min(self.known[request] - start, budget)
+        taken = sum(self.pool.references(block) == 0 for block in found)
+        upto = self.known[request] if whole else start + tokens
+        need = self.pool.blocks_for(upto) - len(found) + taken
+        if tokens < 1 or need + reserve > self.pool.free:
+            return 0
+        self.waiting.popleft()
+        self.pool.share(found)
+        self.held[request] = list(found)
+        self.hits += start
+        self.asked += self.known[request]
+        self.recomputed += max(0, self.lost.pop(request, 0) - start)
+        self.computed[request] = start
+        self.running.append(request)
+        self.admitted.append(request)
+        held = self.held[request]
+        held.extend(self.pool.take(self.pool.blocks_for(start + tokens) - len(held)))
+        self._compute(request, tokens)
+        return tokens
+
+    def reserve(self, request: int, tokens: int) -> None:
+        """Blocks of a running request up to ``tokens``, before they are computed."""
+        held = self.held[request]
+        need = self.pool.blocks_for(tokens) - len(held)
+        if need > self.pool.free:
+            raise self.illegal(request, f"reserves {need} blocks of {self.pool.free}")
+        held.extend(self.pool.take(max(0, need)))
+
+    def preempt(self, request: int) -> None:
+        """Takes back all blocks of a running request that is not in the step; it waits at the head, and
+        computes anew what no block holds any more."""
+        self.lost[request] = self.computed[request]
+        if self.caching:
+            self._keep_own(request)
+        self._leave(request)
+        self.computed[request] = 0
+        self.waiting.appendleft(request)
+
+    def _keep_own(self, request: int) -> None:
+        """Its full blocks that no key is told of are found again by itself alone, so they are named now."""
+        held, told = self.held[request], len(self.keys[request])
+        for place in range(told, self.computed[request] // self.pool.size):
+            self.pool.register(held[place], own_key(request, place))
+
+    def swap_out(self, request: int) -> bool:
+        """Copies its blocks to the host; ``False`` where the host has too few."""
+        count = len(self.held[request])
+        if count > self.host_blocks:
+            return False
+        self._leave(request)
+        self.host_blocks -= count
+        self.on_host[request] = count
+        self.swapped_blocks += count
+        self.swapped.append(request)
+        return True
+
+    def swap_in(self, request: int) -> bool:
+        """Brings back the head of those on the host; ``False`` where blocks are missing."""
+        if request != self.swapped[0]:
+            raise self.illegal(request, "comes back before those that left earlier")
+        count = self.on_host[request]
+        if count > self.pool.free:
+            return False
+        self.swapped.popleft()
+        del self.on_host[request]
+        self.host_blocks += count
+        self.held[request] = self.pool.take(count)
+        self.swapped_blocks += count
+        self.running.append(request)
+        return True
+
+    def _leave(self, request: int) -> None:
+        if request not in self.held or any(entry.request == request for entry in self.entries):
+            raise self.illegal(request, "is preempted but does not run, or is in the step")
+        self.running.remove(request)
+        self.pool.release(self.held.pop(request))
+        self.preempted.append(request)
+
+    def reject(self, request: int, why: str) -> None:
+        if request not in self.waiting:
+            raise self.illegal(request, "is rejected but does not wait")
+        self.waiting.remove(request)
+        self.rejected.append((request, why))
+
+    def finish(self, request: int) -> None:
+        """Gives back its blocks; asked by what carries the step out."""
+        self.running.remove(request)
+        self.pool.release(self.held.pop(request))
+
+    def illegal(self, request: int, what: str) -> ImpossiblePlan:
+        return ImpossiblePlan([f"request {request} at t={self.now:g} s: {what}"])
+
+
+def own_key(request: int, place: int) -> int:
+    """Of a block that only its own request can find again: odd, where those that are told are even."""
+    return ((request << 32 | place) << 1) | 1
+
+
+class StepFiller(Protocol):
+    """Fills ``view.entries`` whenever the engine is free; without an entry it is asked again when a request
+    arrives.
+
+    ``True`` says that it would fill the same again until a request arrives or ends, or blocks run out:
+    the simulator may then make those steps without asking."""
+
+    def fill(self, view: PagedView) -> bool: ...
+
+
+@dataclass(frozen=True)
+class PagedPolicy(Policy):
+    """A policy that fills steps over KV blocks.
+
+    ``sees`` may name nothing: no policy over blocks knows output lengths.
+    """
+
+    family: ClassVar[str] = "serving"
+    workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {"simulated": ("requests",)}
+
+    block_size: int = knob(16, "tokens in a block", low=1, high=4096, unit="tokens")
+    blocks: int | None = knob(None, "KV blocks; empty: what fits in memory", low=1, high=10**9)
+    host_blocks: int = knob(0, "blocks of host memory to swap to", low=0, high=10**9)
+    slo_ttft: float | None = ttft_objective()
+    slo_tpot: float | None = tpot_objective()
+
+    @property
+    def caches_prefixes(self) -> bool:
+        return False
+
+    def begin(self) -> StepFiller:
+        """What decides during one run: a fresh object."""
+        raise NotImplementedError(type(self).__name__)

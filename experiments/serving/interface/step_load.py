@@ -1,0 +1,62 @@
+"""What the time of a step over KV blocks depends on, and what prices it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from experiments.serving.interface.paged import Entry
+
+Floats = npt.NDArray[np.float64]
+
+
+class StepLoad(NamedTuple):
+    """Entries of one token are decodes, longer ones parts of prompts; contexts are those before the step.
+
+    ``prefill`` tokens of prompts after ``prefill_context`` (summed over entries), which make
+    ``prefill_pairs`` of a token and one it attends to; ``decodes`` over ``decode_context`` tokens together,
+    the shortest and the longest of them apart.
+    """
+
+    prefill: int
+    prefill_context: int
+    prefill_pairs: float
+    decodes: int
+    decode_context: int
+    shortest: int
+    longest: int
+    sequences: int
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> StepLoad:
+        contexts = [entry.context for entry in entries if entry.tokens == 1]
+        prompts = [entry for entry in entries if entry.tokens > 1]
+        pairs = sum(n * c + n * (n + 1) / 2 for _, n, c in prompts)
+        return cls(
+            sum(entry.tokens for entry in prompts),
+            sum(entry.context for entry in prompts),
+            pairs,
+            len(contexts),
+            sum(contexts),
+            min(contexts, default=0),
+            max(contexts, default=0),
+            len(entries),
+        )
+
+    @property
+    def tokens(self) -> int:
+        return self.prefill + self.decodes
+
+
+class StepPrice(Protocol):
+    """``seconds`` of a step and of the ``steps - 1`` after it, each decode with one more token of context.
+
+    ``is_beyond`` says whether the last of them lies outside what was measured.
+    """
+
+    def seconds(self, load: StepLoad, steps: int = 1) -> Floats: ...
+
+    def is_beyond(self, load: StepLoad, steps: int = 1) -> bool: ...

@@ -1,0 +1,279 @@
+"""Steps over KV blocks, one after another: arrivals, the policy's step, its time, the tokens that come out.
+
+A step that a policy would fill the same again is made as often as nothing changes: until a request ends, one
+arrives that would not wait behind others, or blocks run out.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+
+import numpy as np
+
+from experiments.core.errors import ImpossiblePlan
+from experiments.core.progress import Progress, silent
+from experiments.serving.interface import Iteration, Served, ServingPlan
+from experiments.serving.interface.blocks import BlockPool
+from experiments.serving.interface.paged import Entry, PagedPolicy, PagedView
+from experiments.serving.interface.plan import BlockLog, BlockPass
+from experiments.serving.interface.step_load import StepLoad, StepPrice
+from experiments.workloads.requests import RequestTrace
+from experiments.workloads.step import Floats
+
+#: Steps that are priced at once at most.
+MOST_AT_ONCE = 4096
+
+
+def simulate_paged(
+    trace: RequestTrace,
+    policy: PagedPolicy,
+    blocks: int,
+    price: StepPrice,
+    context: int | None = None,
+    swap_seconds: float = 0.0,
+    progress: Progress = silent,
+) -> ServingPlan:
+    """Serve all requests of ``trace`` from ``blocks`` of KV memory.
+
+    Prompts over ``context`` are rejected. A step waits ``swap_seconds`` for each block that is copied to or
+    from the host.
+    """
+    return PagedSimulation(trace, policy, blocks, price, context, swap_seconds, progress).run()
+
+
+def keys_of(trace: RequestTrace, block: int) -> Sequence[Sequence[int]]:
+    """Even keys of the prompts' full blocks, where the trace tells them of blocks of that size."""
+    if trace.hashes is None or trace.block != block:
+        return [()] * len(trace)
+    return [tuple(2 * key for key in row) for row in trace.hashes.lists()]
+
+
+class PagedSimulation:
+    """The state of one run; ``output`` is the truth that no policy sees."""
+
+    def __init__(
+        self,
+        trace: RequestTrace,
+        policy: PagedPolicy,
+        blocks: int,
+        price: StepPrice,
+        context: int | None,
+        swap_seconds: float,
+        progress: Progress,
+    ) -> None:
+        count = len(trace)
+        self.arrival: list[float] = trace.arrival.tolist()
+        prompt: list[int] = trace.prompt.tolist()
+        self.total = [p + o for p, o in zip(prompt, trace.output.tolist(), strict=True)]
+        self.price, self.context, self.progress = price, context, progress
+        self.swap_seconds = swap_seconds
+        self.filler = policy.begin()
+        self.view = PagedView(
+            now=0.0,
+            prompt=prompt,
+            known=list(prompt),
+            computed=[0] * count,
+            pool=BlockPool(blocks, policy.block_size),
+            keys=keys_of(trace, policy.block_size),
+            caching=policy.caches_prefixes,
+            host_blocks=policy.host_blocks,
+        )
+        self.admitted, self.first, self.last, self.answered = ([math.nan] * count for _ in range(4))
+        self.most = [0] * count
+        self.out: dict[int, float] = {}
+        self.spells: dict[int, list[tuple[float, float]]] = {}
+        self.reasons: dict[int, str] = {}
+        self.gaps = array("d")
+        self.iterations: list[Iteration] = []
+        self.passes: list[BlockPass] = []
+        self.totals = dict.fromkeys(
+            ("passes", "hits", "asked", "recomputed", "preemptions", "swapped", "beyond"), 0
+        )
+        self.seconds_beyond = 0.0
+        self.now, self.next, self.left = self.arrival[0] if count else 0.0, 0, count
+
+    def run(self) -> ServingPlan:
+        while self._arrive():
+            self.view.begin(self.now)
+            steady = self.filler.fill(self.view)
+            self._note()
+            if self.view.entries:
+                self._step(steady)
+            elif not self._skip():
+                break
+        return ServingPlan(
+            tuple(map(self._served, range(len(self.arrival)))),
+            tuple(self.iterations),
+            memoryview(self.gaps),
+            self.totals["passes"],
+            self._log(),
+        )
+
+    def _arrive(self) -> bool:
+        """Moves arrivals up to now into the queue; without any work the clock goes on to the next one."""
+        view, arrival = self.view, self.arrival
+        if not (view.waiting or view.running or view.swapped) and self.next < len(arrival):
+            self.now = max(self.now, arrival[self.next])
+        while self.next < len(arrival) and arrival[self.next] <= self.now:
+            self._queue(self.next)
+            self.next += 1
+        view.no_more_arrivals = self.next == len(arrival)
+        return bool(view.waiting or view.running or view.swapped) or self.next < len(arrival)
+
+    def _queue(self, request: int) -> None:
+        """Refuses at once what can never be served."""
+        view = self.view
+        view.waiting.append(request)
+        prompt = view.prompt[request]
+        if self.context is not None and prompt > self.context:
+            why = f"its prompt of {prompt} tokens is over the model's context of {self.context}"
+            self._refuse(request, why)
+        elif view.pool.blocks_for(prompt) > view.pool.total:
+            room = view.pool.total * view.pool.size
+            self._refuse(request, f"its prompt of {prompt} tokens is larger than all KV memory ({room})")
+
+    def _refuse(self, request: int, why: str) -> None:
+        self.view.waiting.remove(request)
+        self.reasons[request] = why
+        self._one_less()
+
+    def _skip(self) -> bool:
+        """Nothing runs: on to the next arrival; ``False`` where none comes and what waits never runs."""
+        view = self.view
+        for request in list(view.waiting):
+            if view.pool.blocks_for(view.known[request]) > view.pool.total:
+                self._refuse(request, "its prompt and answer are larger than all KV memory")
+                return True
+        if view.rejected:
+            return True
+        if self.next == len(self.arrival):
+            return False
+        self.now = max(self.now, self.arrival[self.next])
+        return True
+
+    def _note(self) -> None:
+        """What the policy did besides the entries."""
+        view = self.view
+        for request, why in view.rejected:
+            self.reasons[request] = why
+            self._one_less()
+        for request in view.preempted:
+            self.out[request] = self.now
+            self.most[request] = max(self.most[request], view.pool.blocks_for(view.known[request] - 1))
+        for entry in view.entries if self.out else ():
+            since = self.out.pop(entry.request, None)
+            if since is not None:
+                self.spells.setdefault(entry.request, []).append((since, self.now))
+        for request in view.admitted:
+            if math.isnan(self.admitted[request]):
+                self.admitted[request] = self.now
+        self.totals["hits"] += view.hits
+        self.totals["asked"] += view.asked
+        self.totals["recomputed"] += view.recomputed
+        self.totals["preemptions"] += len(view.preempted)
+        self.totals["swapped"] += view.swapped_blocks
+
+    def _step(self, steady: bool) -> None:
+        view = self.view
+        load = StepLoad.of(view.entries)
+        if steady and load.prefill:
+            raise ImpossiblePlan([f"a step at t={self.now:g} s with parts of prompts is to be repeated"])
+        times = self.price.seconds(load, self._most_steps(view.entries) if steady else 1)
+        times[0] += self.swap_seconds * view.swapped_blocks
+        ends = self.now + np.cumsum(times)
+        steps = self._cut(ends) if steady else 1
+        if steps > 1:
+            view.repeat(steps - 1)
+        self._record(load, ends[:steps], steps)
+        self._emit(view.entries, ends[:steps])
+        self.now = float(ends[steps - 1])
+
+    def _most_steps(self, entries: Sequence[Entry]) -> int:
+        """Until the first of them ends, or blocks run out."""
+        view, size, known = self.view, self.view.pool.size, self.view.known
+        left: int = min([self.total[request] - known[request] for request, _, _ in entries])
+        left = min(left, MOST_AT_ONCE)
+        if left * len(entries) <= view.pool.free:
+            return left
+        room = np.array([len(view.held[r]) * size - view.computed[r] for r, _, _ in entries])
+        while left > 1 and int(np.maximum(0, -(-(left - 1 - room) // size)).sum()) > view.pool.free:
+            left -= max(1, left // 8)
+        return max(1, left)
+
+    def _cut(self, ends: Floats) -> int:
+        """Steps that begin before somebody arrives whom the policy would ask about."""
+        if self.view.waiting or self.next == len(self.arrival):
+            return len(ends)
+        begun = int(np.searchsorted(ends, self.arrival[self.next])) + 1
+        return int(min(len(ends), begun))
+
+    def _record(self, load: StepLoad, ends: Floats, steps: int) -> None:
+        pool, view = self.view.pool, self.view
+        end, used = float(ends[-1]), pool.used
+        row = (self.now, end, load.sequences, load.tokens, steps, used * pool.size)
+        self.iterations.append(Iteration(*row))
+        beyond = self.price.is_beyond(load, steps)
+        self.passes.append(
+            BlockPass(load.prefill, load.decodes, used, pool.cached, len(view.waiting), beyond)
+        )
+        self.totals["passes"] += steps
+        if beyond:
+            self.totals["beyond"] += steps
+            self.seconds_beyond += end - self.now
+
+    def _emit(self, entries: Sequence[Entry], ends: Floats) -> None:
+        """A token at each end for every request whose tokens are all computed; the last one ends it."""
+        view, first, last = self.view, float(ends[0]), float(ends[-1])
+        emitting = [request for request, _, _ in entries if view.computed[request] == view.known[request]]
+        for request in emitting:
+            view.known[request] += 1
+            if math.isnan(self.first[request]):
+                self.first[request] = first
+            else:
+                self.gaps.append(first - self.last[request])
+            self.last[request] = last
+            if view.known[request] == self.total[request]:
+                self.answered[request] = last
+                self.most[request] = len(view.held[request])
+                view.finish(request)
+                self._one_less()
+        if len(ends) > 1:
+            self.gaps.frombytes(np.tile(np.diff(ends), len(emitting)).tobytes())
+
+    def _one_less(self) -> None:
+        self.left -= 1
+        if self.left % 256 == 0:
+            count = len(self.arrival)
+            self.progress(1 - self.left / count, f"{count - self.left} of {count} requests")
+
+    def _served(self, request: int) -> Served:
+        return Served(
+            request,
+            self.admitted[request],
+            self.first[request],
+            self.last[request],
+            self.answered[request],
+            self.most[request] * self.view.pool.size,
+            self.view.computed[request],
+            request in self.reasons,
+            self.reasons.get(request, ""),
+            tuple(self.spells.get(request, ())),
+        )
+
+    def _log(self) -> BlockLog:
+        pool, totals = self.view.pool, self.totals
+        return BlockLog(
+            pool.total,
+            pool.size,
+            tuple(self.passes),
+            totals["hits"],
+            totals["asked"],
+            totals["recomputed"],
+            totals["preemptions"],
+            totals["swapped"],
+            self.seconds_beyond,
+            totals["beyond"],
+            pool.used,
+        )

@@ -1,0 +1,150 @@
+"""Seconds of a step: from a measured layer profile, or from spec sheets.
+
+A profile's rows count once for each layer, its layer norm twice (both share the row), embedding and final
+norm once a step, head and sampling once for the sequences of the step. Attention is one joint lookup of
+prompt tokens with their summed context and of decodes with their mean context (its floor); unequal
+contexts move it towards that of the longest. On several devices each layer adds two all-reduces of tokens
+x hidden x 2 bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from experiments.hardware.collectives import ring_all_reduce
+from experiments.hardware.parts import Link
+from experiments.models.served import ServedModel
+from experiments.serving.interface import CostModel, Load
+from experiments.serving.interface.step_load import StepLoad
+from experiments.workloads.profiles.layer_times import LayerTimes
+
+Floats = npt.NDArray[np.float64]
+ONCE_A_STEP = ("embedding", "final_layernorm")
+TWICE_A_LAYER = ("layernorm",)
+#: Bytes of an activation that devices exchange.
+ACTIVATION = 2
+
+
+@dataclass(frozen=True)
+class ProfilePrice:
+    """``overhead`` s a step for what the profile of kernels does not have."""
+
+    times: LayerTimes
+    model: ServedModel
+    link: Link | None = None
+    overhead: float = 0.0
+    _dense: dict[int, float] = field(default_factory=dict, repr=False)
+    _head: dict[int, float] = field(default_factory=dict, repr=False)
+
+    def seconds(self, load: StepLoad, steps: int = 1) -> Floats:
+        fixed = self.overhead + self.dense(load.tokens) + self.head(load.sequences)
+        fixed += self.communication(load.tokens)
+        return fixed + self.model.layers * self._attention(load, steps)
+
+    def dense(self, tokens: int) -> float:
+        found = self._dense.get(tokens)
+        if found is None:
+            found = self._dense[tokens] = sum(
+                self._count(layer) * float(curve.at(float(tokens)))
+                for layer, curve in self.times.by_tokens.items()
+            )
+        return found
+
+    def _count(self, layer: str) -> int:
+        if layer in ONCE_A_STEP:
+            return 1
+        return self.model.layers * (2 if layer in TWICE_A_LAYER else 1)
+
+    def head(self, sequences: int) -> float:
+        found = self._head.get(sequences)
+        if found is None:
+            curves = self.times.by_sequences.values()
+            found = self._head[sequences] = sum(float(curve.at(float(sequences))) for curve in curves)
+        return found
+
+    def communication(self, tokens: int) -> float:
+        if self.link is None or self.times.ranks == 1:
+            return 0.0
+        size = tokens * self.model.hidden * ACTIVATION
+        return 2 * self.model.layers * ring_all_reduce(self.link, self.times.ranks, size)
+
+    def _attention(self, load: StepLoad, steps: int) -> Floats:
+        """Seconds in one layer."""
+        grown = np.arange(steps, dtype=np.float64)
+        mean = np.floor(load.decode_context / load.decodes) + grown if load.decodes else np.zeros(1)
+        found = self._at(load, mean)
+        unequal = self.times.unequal
+        if unequal is None or load.decodes < 2 or load.longest == load.shortest:
+            return found
+        # All contexts grow alike, so how unequal they are stays; the longest may change its bucket.
+        rate = (mean[0] - load.shortest) / (load.longest - load.shortest)
+        longest = load.longest + grown
+        most = self._at(load, longest)
+        shares = self._shares(load, rate, longest)
+        return np.where(most > found, found + shares * (most - found), found)
+
+    def _at(self, load: StepLoad, context: Floats) -> Floats:
+        """Of one step without arrays, which cost more than the lookup."""
+        if len(context) == 1:
+            at: float | Floats = float(context[0])
+        else:
+            at = context
+        found = self.times.attention.at(load.prefill, load.prefill_context, load.decodes, at)
+        return np.atleast_1d(np.asarray(found, np.float64))
+
+    def _shares(self, load: StepLoad, rate: float, longest: Floats) -> Floats:
+        unequal = self.times.unequal
+        assert unequal is not None
+        ends = (float(longest[0]), float(longest[-1]))
+        first, last = (
+            unequal.of(load.prefill, load.decodes, rate, end, load.prefill_context) for end in ends
+        )
+        if first == last:
+            return np.full(len(longest), first)
+        shares = [
+            unequal.of(load.prefill, load.decodes, rate, one, load.prefill_context)
+            for one in longest.tolist()
+        ]
+        return np.array(shares)
+
+    def is_beyond(self, load: StepLoad, steps: int = 1) -> bool:
+        attention = self.times.attention
+        prompts, decodes = attention.longest
+        mean = load.decode_context / load.decodes + steps - 1 if load.decodes else 0.0
+        return (
+            load.tokens > self._most_tokens
+            or load.prefill > attention.chunks[-1]
+            or load.decodes > attention.counts[-1]
+            or load.prefill_context > prompts
+            or mean > decodes
+            or load.sequences > self._most_sequences
+        )
+
+    @property
+    def _most_tokens(self) -> float:
+        return min(curve.points[-1] for curve in self.times.by_tokens.values())
+
+    @property
+    def _most_sequences(self) -> float:
+        return min(curve.points[-1] for curve in self.times.by_sequences.values())
+
+
+@dataclass(frozen=True)
+class SheetPrice:
+    """A closed form of the device's sheet, which holds everywhere."""
+
+    cost: CostModel
+
+    def seconds(self, load: StepLoad, steps: int = 1) -> Floats:
+        pairs = load.prefill_pairs + load.decode_context + load.decodes
+        kv = load.tokens + load.prefill_context + load.decode_context
+        whole = Load(load.tokens, load.sequences, pairs, kv)
+        if steps > 1:
+            grown = np.arange(steps, dtype=np.float64) * load.decodes
+            whole = Load(load.tokens, load.sequences, pairs + grown, kv + grown)
+        return np.atleast_1d(np.asarray(self.cost.stage_time(whole), np.float64))
+
+    def is_beyond(self, load: StepLoad, steps: int = 1) -> bool:
+        return False

@@ -1,0 +1,147 @@
+"""Measured times of a model's layers while it serves: by tokens, by sequences, and of attention by what it
+reads. All for one layer and one call, on each of ``ranks`` devices.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+#: A point of an axis and its weight in a blend.
+Weighted = tuple[int, float]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Seconds at ascending ``points``: linear between them, level below the first, on from the last two."""
+
+    points: tuple[float, ...]
+    seconds: tuple[float, ...]
+
+    def at(self, place: float | Floats) -> float | Floats:
+        if isinstance(place, float | int):
+            return sum(weight * self.seconds[index] for index, weight in blend(self.points, place))
+        found = np.interp(place, self.points, self.seconds)
+        beyond = np.asarray(place) > self.points[-1]
+        if len(self.points) > 1 and beyond.any():
+            slope = (self.seconds[-1] - self.seconds[-2]) / (self.points[-1] - self.points[-2])
+            found = np.where(beyond, self.seconds[-1] + slope * (place - self.points[-1]), found)
+        return np.asarray(found, np.float64)
+
+
+def blend(points: Sequence[float], place: float) -> tuple[Weighted, ...]:
+    """The points that a linear blend takes, and how much of each; it goes on beyond the last."""
+    last = len(points) - 1
+    right = bisect_left(points, place)
+    if right > last:
+        if last == 0:
+            return ((0, 1.0),)
+        right = last
+    elif points[right] == place or right == 0:
+        return ((right, 1.0),)
+    share = (place - points[right - 1]) / (points[right] - points[right - 1])
+    return ((right - 1, 1 - share), (right, share))
+
+
+@dataclass(frozen=True)
+class Steady:
+    """Attention of one number of prompt tokens and of decodes, by the context of each: a curve over the
+    decodes' context for each context of the prompt's.
+    """
+
+    contexts: tuple[float, ...]
+    curves: tuple[Curve, ...]
+
+    def at(self, prefill_context: float, decode_context: float | Floats) -> float | Floats:
+        rows = blend(self.contexts, prefill_context)
+        return sum(weight * self.curves[index].at(decode_context) for index, weight in rows)
+
+
+#: Groups around a pair that was asked for, with their weights.
+Corners = tuple[tuple[float, Steady], ...]
+
+
+@dataclass(frozen=True)
+class AttentionTimes:
+    """By prompt tokens in the step and number of decodes, each with their contexts (one joint lookup)."""
+
+    groups: Mapping[tuple[int, int], Steady]
+    _corners: dict[tuple[int, int], tuple[tuple[float, Steady], ...]] = field(
+        default_factory=dict, repr=False
+    )
+
+    @cached_property
+    def chunks(self) -> tuple[float, ...]:
+        return tuple(sorted({float(chunk) for chunk, _ in self.groups}))
+
+    @cached_property
+    def counts(self) -> tuple[float, ...]:
+        return tuple(sorted({float(count) for _, count in self.groups}))
+
+    @cached_property
+    def longest(self) -> tuple[float, float]:
+        """The largest context of a prompt and of decodes that was measured anywhere."""
+        prompts = max(group.contexts[-1] for group in self.groups.values())
+        decodes = max(curve.points[-1] for group in self.groups.values() for curve in group.curves)
+        return prompts, decodes
+
+    def at(
+        self, chunk: int, prefill_context: float, decodes: int, decode_context: float | Floats
+    ) -> float | Floats:
+        corners = self._corners.get((chunk, decodes))
+        if corners is None:
+            corners = self._corners[chunk, decodes] = tuple(self._find_corners(chunk, decodes))
+        return sum(weight * group.at(prefill_context, decode_context) for weight, group in corners)
+
+    def _find_corners(self, chunk: int, decodes: int) -> list[tuple[float, Steady]]:
+        """The measured pairs around the one asked for; a missing one gives way to the nearest there is."""
+        return [
+            (left * right, self._nearest(self.chunks[row], self.counts[column]))
+            for row, left in blend(self.chunks, chunk)
+            for column, right in blend(self.counts, decodes)
+        ]
+
+    def _nearest(self, chunk: float, count: float) -> Steady:
+        wanted = (int(chunk), int(count))
+        if wanted not in self.groups:
+            wanted = min(self.groups, key=lambda pair: (abs(pair[0] - chunk) + abs(pair[1] - count), pair))
+        return self.groups[wanted]
+
+
+@dataclass(frozen=True)
+class UnequalContexts:
+    """How much of the way from the mean context's time to the longest one's a step with unequal contexts
+    takes: ``share`` by bucket, ``usual`` off the buckets. ``edges`` (each the largest of its bucket) of the
+    number of decodes, of how far the mean is from the least to the longest, of the longest context and of the
+    prompt's context.
+    """
+
+    share: Mapping[tuple[int, int, int, int, int], float]
+    usual: float
+    edges: tuple[Sequence[float], Sequence[float], Sequence[float], Sequence[float]]
+
+    def of(self, chunk: int, decodes: int, rate: float, longest: float, prefill_context: float) -> float:
+        places = zip(self.edges, (decodes, rate, longest, prefill_context), strict=True)
+        count, skew, largest, prompt = (bisect_left(edges, value) for edges, value in places)
+        return self.share.get((chunk, count, skew, largest, prompt), self.usual)
+
+
+@dataclass(frozen=True)
+class LayerTimes:
+    """``by_tokens`` of each layer and of what runs once a step, ``by_sequences`` of the head and sampling."""
+
+    speeds: ClassVar[str] = "layers"
+
+    name: str
+    ranks: int
+    by_tokens: Mapping[str, Curve]
+    by_sequences: Mapping[str, Curve]
+    attention: AttentionTimes
+    unequal: UnequalContexts | None = None

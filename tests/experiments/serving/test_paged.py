@@ -1,0 +1,181 @@
+"""Schedulers over KV blocks: the steps worked out by hand, and what holds for any requests."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiments.serving.interface import ServingPlan, violations
+from experiments.serving.interface.blocks import BlockPool
+from experiments.serving.interface.paged import PagedPolicy
+from experiments.serving.simulator import figures
+from experiments.workloads.ragged import Ragged
+from experiments.workloads.requests import RequestTrace
+from tests.experiments.serving.traces import answered, policies_of, requests, serve, serve_paged
+
+#: Three requests of the cards: A and B at once, C a little later.
+THREE = requests((0, 4, 4), (0, 2, 1), (5, 3, 2))
+#: Two alike that together outgrow eight blocks of four.
+TWO = requests((0, 12, 8), (0, 12, 8))
+PAGED = policies_of(PagedPolicy)
+every_policy = pytest.mark.parametrize("name", PAGED)
+
+
+def ends(plan: ServingPlan) -> list[float]:
+    return [round(row.end * 1e3, 6) for row in plan.iterations]
+
+
+def tokens(plan: ServingPlan) -> list[tuple[int, int]]:
+    """Of each stretch of steps: tokens in a step, and how many steps."""
+    return [(row.tokens, row.steps) for row in plan.iterations]
+
+
+def test_prompts_of_vllms_first_scheduler_stall_decodes() -> None:
+    """A's longest gap is the 25 ms in which C's prompt runs; under Orca it was 14 ms."""
+    plan = serve_paged(THREE, "vllm_paged", max_batch=2)
+    assert answered(plan) == [63, 16, 41]
+    assert max(plan.gaps) * 1e3 == pytest.approx(25)
+
+
+@pytest.mark.parametrize("caching", [False, True])
+def test_the_later_request_gives_way_and_computes_what_nobody_holds_any_more(caching: bool) -> None:
+    """In step 6 A needs a fifth block: B, with 5 tokens out, is preempted. A ends in step 8, B goes on in 9:
+    with 17 tokens, or with the 5 of the block that A took.
+    """
+    plan = serve_paged(TWO, "vllm_v1", blocks=8, prefix_caching=caching)
+    assert tokens(plan) == [(24, 1), (2, 4), (1, 1), (1, 2), (5 if caching else 17, 1), (1, 2)]
+    assert plan.memory is not None
+    assert (plan.memory.preemptions, plan.memory.hits) == (1, 12 if caching else 0)
+    assert plan.served[1].preempted[0] == pytest.approx((0.082, 0.115))
+    paged = serve_paged(TWO, "vllm_paged", blocks=8, watermark=0.0)
+    assert tokens(paged) == [(24, 1), (2, 4), (1, 1), (1, 2), (17, 1), (1, 2)]
+
+
+def test_a_swapped_request_computes_nothing_again() -> None:
+    plan = serve_paged(TWO, "vllm_paged", blocks=8, watermark=0.0, preemption="swap", host_blocks=8)
+    assert plan.memory is not None
+    assert (plan.memory.swapped_blocks, plan.memory.recomputed) == (8, 0)
+    assert answered(plan) == [115, 148]
+    without = serve_paged(TWO, "vllm_paged", blocks=8, watermark=0.0, preemption="swap", host_blocks=3)
+    assert without.memory is not None and without.memory.swapped_blocks == 0
+    assert answered(without) == [115, 164]
+
+
+def test_the_watermark_admits_99_of_100_blocks_and_refuses_all_of_them() -> None:
+    plan = serve_paged(requests((0, 396, 1), (0, 400, 1)), "vllm_paged", blocks=100)
+    assert [served.rejected for served in plan.served] == [False, True]
+    assert "watermark" in plan.served[1].reason
+
+
+def test_parts_of_prompts_leave_no_gap_above_a_step() -> None:
+    plan = serve_paged(THREE, "sarathi_chunked", token_budget=4, watermark=0.0)
+    assert ends(plan) == [14, 28, 41, 53]
+    assert answered(plan) == [53, 28, 53]
+    assert sorted(round(gap * 1e3, 6) for gap in plan.gaps) == [12, 12, 13, 14]
+
+
+rows = st.lists(
+    st.tuples(st.integers(0, 300), st.integers(1, 40), st.integers(1, 12)), min_size=1, max_size=20
+).map(sorted)
+
+
+@settings(max_examples=60)
+@given(rows=rows, batch=st.integers(1, 8))
+def test_with_an_endless_budget_prompts_run_as_under_orca(
+    rows: list[tuple[int, int, int]], batch: int
+) -> None:
+    trace = requests(*rows)
+    plan = serve_paged(trace, "sarathi_chunked", token_budget=10**6, max_batch=batch, watermark=0.0)
+    assert answered(plan) == pytest.approx(answered(serve(trace, "orca", max_batch=batch, max_output=12)))
+
+
+@every_policy
+@settings(max_examples=80)
+@given(rows=rows, blocks=st.integers(4, 60), batch=st.integers(1, 6))
+def test_every_request_is_answered_or_refused_and_all_blocks_come_back(
+    name: str, rows: list[tuple[int, int, int]], blocks: int, batch: int
+) -> None:
+    trace = requests(*rows)
+    plan = serve_paged(trace, name, blocks=blocks, max_batch=batch)
+    assert violations(plan, trace, blocks * 4) == []
+    for served, (_, prompt, output) in zip(plan.served, rows, strict=True):
+        assert served.rejected != (not math.isnan(served.answered))
+        if prompt + output <= (blocks - 1) * 4:
+            assert not served.rejected, "it fits alone"
+    assert plan.memory is not None and plan.memory.held_at_end == 0
+    found = figures(plan, trace)
+    assert found["requests"] == len(rows) and found["unfinished_requests"] == 0
+
+
+@every_policy
+@settings(max_examples=40)
+@given(rows=rows, data=st.data())
+def test_no_decision_looks_at_answers_that_are_not_there_yet(
+    name: str, rows: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    """Until the first request ends, other lengths of answers change nothing."""
+    trace = requests(*rows)
+    longer = replace(trace, output=trace.output + np.array([data.draw(st.integers(0, 5)) for _ in rows]))
+    first, second = (serve_paged(one, name, blocks=40, max_batch=4) for one in (trace, longer))
+    until = min(served.answered for served in first.served if not math.isnan(served.answered))
+    admitted = [
+        [served.admitted for served in plan.served if served.admitted < until] for plan in (first, second)
+    ]
+    assert admitted[0] == admitted[1]
+
+
+def test_no_step_has_more_tokens_than_the_budget() -> None:
+    trace = requests(*[(row, 30 + row, 5) for row in range(20)])
+    for name in ("vllm_v1", "sarathi_chunked"):
+        plan = serve_paged(trace, name, token_budget=16)
+        assert max(row.tokens for row in plan.iterations) <= 16
+
+
+def with_hashes(trace: RequestTrace, *hashes: list[int]) -> RequestTrace:
+    return replace(trace, hashes=Ragged.of(hashes), block=4)
+
+
+def test_a_known_prompt_is_found_but_for_its_last_token() -> None:
+    """Ten tokens that were there before: eight are found. Eight: four, since the last one has to run."""
+    ten = with_hashes(requests((0, 10, 1), (100, 10, 1)), [1, 2], [1, 2])
+    eight = with_hashes(requests((0, 8, 1), (100, 8, 1)), [1, 2], [1, 2])
+    assert tokens(serve_paged(ten, "vllm_v1")) == [(10, 1), (2, 1)]
+    assert tokens(serve_paged(eight, "vllm_v1")) == [(8, 1), (4, 1)]
+    other = with_hashes(requests((0, 10, 1), (100, 10, 1)), [1, 2], [3, 2])
+    assert tokens(serve_paged(other, "vllm_v1")) == [(10, 1), (10, 1)]
+    found = figures(serve_paged(ten, "vllm_v1"), ten)
+    assert found["prefix_hit_fraction"] == pytest.approx(8 / 20)
+
+
+def test_blocks_are_forgotten_in_the_order_in_which_they_were_given_back() -> None:
+    """The end of the prompt that was given back first goes first, its beginning stays longest."""
+    pool = BlockPool(4, 1)
+    first = pool.take(2)
+    for block, key in zip(first, (10, 12), strict=True):
+        pool.register(block, key)
+    pool.release(first)
+    assert (pool.free, pool.used, pool.cached) == (4, 0, 2)
+    pool.take(3)
+    assert pool.find([10], 1) == [first[0]] and pool.find([12], 1) == []
+    pool.share([first[0]])
+    assert (pool.free, pool.cached, pool.references(first[0])) == (0, 0, 1)
+
+
+def test_a_shared_block_comes_back_when_its_last_holder_leaves() -> None:
+    """Two requests with one beginning at the same time need its blocks once."""
+    trace = with_hashes(requests((0, 8, 6), (12, 9, 6)), [1, 2], [1, 2])
+    plan = serve_paged(trace, "vllm_v1", blocks=6)
+    assert plan.memory is not None
+    assert (plan.memory.preemptions, plan.memory.held_at_end, plan.memory.hits) == (0, 0, 8)
+
+
+def test_a_request_that_outgrows_all_memory_is_refused_with_its_reason() -> None:
+    for name in PAGED:
+        plan = serve_paged(requests((0, 30, 40), (0, 4, 2)), name, blocks=10, max_batch=4)
+        assert "larger than all KV" in plan.served[0].reason or "more than all KV" in plan.served[0].reason
+        assert not math.isnan(plan.served[1].answered)

@@ -1,0 +1,189 @@
+"""A recorded run of vLLM beside ours: prices of steps, and what requests took, with no constant fitted."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from experiments.core.errors import BadInput
+from experiments.core.spec import load_spec
+from experiments.hardware.parts import Link
+from experiments.models.served import served_model
+from experiments.readers.job_profiles import open_profiles
+from experiments.run import run
+from experiments.serving.interface.paged import Entry
+from experiments.serving.interface.step_load import StepLoad
+from experiments.serving.simulator.step_prices import ProfilePrice
+
+FOLDER = "serving/llmservingsim"
+ON_4090 = f"{FOLDER}/perf/RTX4090/meta-llama/Llama-3.1-8B/tp1"
+ON_6000 = f"{FOLDER}/perf/RTXPRO6000/meta-llama/Llama-3.1-8B/tp1"
+ON_TWO = f"{FOLDER}/perf/RTXPRO6000/Qwen/Qwen3-32B/tp2"
+RECORDED = f"{FOLDER}/replay/rtx4090_llama31_8b_measured.jsonl"
+
+
+def price(shared: Path, folder: str, model: str) -> ProfilePrice:
+    link = Link("of the run", 16e9, 20e-6, True, "the run's settings") if folder == ON_TWO else None
+    return ProfilePrice(open_profiles(shared / folder), served_model(model), link)
+
+
+def decodes(count: int, context: int) -> list[Entry]:
+    return [Entry(row, 1, context) for row in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("folder", "model", "entries", "microseconds"),
+    [
+        (ON_4090, "llama31-8b", decodes(16, 1024), (15743.4, 3176.3, 1157.1, 0)),
+        (ON_4090, "llama31-8b", [Entry(0, 2048, 0)], (181126.7, 10756.0, 1121.9, 0)),
+        (
+            ON_4090,
+            "llama31-8b",
+            [Entry(0, 310, 2048), Entry(1, 1034, 0)],
+            (123853.4, 16531.4, 1129.8, 0),
+        ),
+        (ON_4090, "llama31-8b", [*decodes(64, 512), Entry(64, 512, 0)], (57202.9, 13671.5, 1259.1, 0)),
+        (ON_6000, "llama31-8b", decodes(16, 1024), (10109.3, 1929.2, 725.8, 0)),
+        (ON_6000, "llama31-8b", [*decodes(32, 256), *decodes(32, 1024)], (10979.9, 4956.9, 756.0, 0)),
+        (ON_TWO, "qwen3-32b", decodes(16, 1024), (23526.2, 2334.1, 547.3, 6430.7)),
+        (ON_TWO, "qwen3-32b", [Entry(0, 2048, 0)], (172963.0, 11135.0, 548.6, 172892.2)),
+    ],
+)
+def test_steps_cost_what_their_layers_do(
+    shared_data: Path, folder: str, model: str, entries: list[Entry], microseconds: tuple[float, ...]
+) -> None:
+    cost, load = price(shared_data, folder, model), StepLoad.of(entries)
+    whole = float(cost.seconds(load)[0])
+    dense, head, shared = cost.dense(load.tokens), cost.head(load.sequences), cost.communication(load.tokens)
+    parts = (dense, whole - dense - head - shared, head, shared)
+    assert [1e6 * part for part in parts] == pytest.approx(list(microseconds), abs=0.06)
+    assert not cost.is_beyond(load)
+
+
+def test_steps_in_a_row_cost_what_each_of_them_does(shared_data: Path) -> None:
+    """Also where contexts are unequal, and over the edges of what they are counted by."""
+    for folder in (ON_4090, ON_6000):
+        cost = price(shared_data, folder, "llama31-8b")
+        entries = [Entry(row, 1, context) for row, context in enumerate((250, 400, 1010, 1020))]
+        together = cost.seconds(StepLoad.of(entries), 20)
+        apart = [
+            float(cost.seconds(StepLoad.of([Entry(r, 1, c + more) for r, _, c in entries]))[0])
+            for more in range(20)
+        ]
+        assert together.tolist() == pytest.approx(apart, rel=1e-12)
+
+
+def test_what_was_not_measured_is_extrapolated_and_counted(shared_data: Path) -> None:
+    cost = price(shared_data, ON_4090, "llama31-8b")
+    inside, beyond = (StepLoad.of([Entry(0, 1, context)]) for context in (16384, 17000))
+    assert (cost.is_beyond(inside), cost.is_beyond(beyond)) == (False, True)
+    assert cost.is_beyond(StepLoad.of(decodes(257, 100)))
+    assert float(cost.seconds(beyond)[0]) > float(cost.seconds(inside)[0])
+
+
+def spec(shared: Path, source: str, profile: str, **more: Any) -> dict[str, Any]:
+    knobs = {"max_batch": 256, "token_budget": 2048, "block_size": 16, "blocks": 2588}
+    options = {"model": "llama31-8b", "extra": str(shared / profile)}
+    workload = {"source": source, "format": "requests-jsonl", "options": options}
+    return {
+        "family": "serving",
+        "policy": "vllm_v1",
+        "mode": "simulated",
+        "seed": 0,
+        "hardware": "rtx-4090-24g",
+        "knobs": {**knobs, **more.pop("knobs", {})},
+        "workload": workload,
+        **more,
+    }
+
+
+@cache
+def replayed(shared: Path) -> dict[str, Any]:
+    return run(load_spec(spec(shared, str(shared / RECORDED), ON_4090))).to_json()
+
+
+def test_a_recorded_run_of_vllm_comes_out(shared_data: Path) -> None:
+    """Means within 1 %, the 50th, 90th, 95th and 99th percentiles within 2 %; every token is there."""
+    found = {name: row["value"] for name, row in replayed(shared_data)["metrics"].items()}
+    rows = [json.loads(line) for line in (shared_data / RECORDED).read_text().splitlines()]
+    arrival, first, last, output = (
+        np.array([row[name] for row in rows], float)
+        for name in ("arrival", "first_token", "last_token", "output")
+    )
+    truth = {"ttft": first - arrival, "tpot": (last - first) / (output - 1), "latency": last - arrival}
+    for name, times in truth.items():
+        assert found[f"{name}_mean"] == pytest.approx(times.mean(), rel=0.01), name
+        assert found[f"{name}_error"] == pytest.approx(found[f"{name}_mean"] / times.mean() - 1, abs=1e-9)
+        for share in (50, 90, 95, 99):
+            expected = float(np.percentile(times, share))
+            assert found[f"{name}_p{share}"] == pytest.approx(expected, rel=0.02), (name, share)
+    outcome = replayed(shared_data)
+    answered = outcome["plan"]["rows"]
+    assert len(answered) == 300 and sum(row[7] for row in answered) == 195_753
+    assert found["extrapolated_steps"] == 0
+
+
+def test_without_the_prompts_blocks_it_is_a_little_further_off_and_says_so(
+    shared_data: Path, tmp_path: Path
+) -> None:
+    lines = (shared_data / RECORDED).read_text().splitlines()
+    bare = [{k: v for k, v in json.loads(line).items() if k not in ("hashes", "block")} for line in lines]
+    (tmp_path / "bare.jsonl").write_text("\n".join(map(json.dumps, bare)) + "\n")
+    told = run(load_spec(spec(shared_data, str(tmp_path / "bare.jsonl"), ON_4090))).to_json()
+    assert abs(told["metrics"]["latency_error"]["value"]) < 0.03
+    assert "own blocks alone" in told["provenance"]["served"]["prefixes"]
+
+
+@pytest.mark.parametrize(
+    ("source", "profile", "model", "hardware", "blocks"),
+    [
+        ("rtxpro6000_llama31_8b_requests", ON_6000, "llama31-8b", "rtx-pro-6000-96g", 36578),
+        (
+            "rtxpro6000_qwen3_32b_tp2_requests",
+            ON_TWO,
+            "qwen3-32b",
+            {
+                "cluster": {
+                    "nodes": 1,
+                    "devices_per_node": 2,
+                    "device": "rtx-pro-6000-96g",
+                    "node_link": {"bandwidth": 16e9, "latency": 20e-6},
+                }
+            },
+            28614,
+        ),
+    ],
+)
+def test_runs_that_nobody_told_us_are_predicted(
+    shared_data: Path, source: str, profile: str, model: str, hardware: Any, blocks: int
+) -> None:
+    made = spec(
+        shared_data,
+        str(shared_data / f"{FOLDER}/replay/{source}.jsonl"),
+        profile,
+        hardware=hardware,
+        knobs={"max_batch": 128, "blocks": blocks},
+    )
+    made["workload"]["options"]["model"] = model
+    told = run(load_spec(made)).to_json()
+    assert told["status"] == "ok"
+    assert told["metrics"]["unfinished_requests"]["value"] == 0
+    assert 0 < told["metrics"]["tpot_mean"]["value"] < 0.2
+
+
+def test_a_profile_of_other_devices_or_without_a_layer_is_refused(shared_data: Path, tmp_path: Path) -> None:
+    made = spec(shared_data, str(shared_data / RECORDED), ON_TWO)
+    with pytest.raises(BadInput, match="measured on 2 devices, the node has 1"):
+        run(load_spec(made))
+    whole = shared_data / ON_4090
+    for name in ("dense.csv", "per_sequence.csv", "attention.csv"):
+        text = (whole / name).read_text()
+        kept = [line for line in text.splitlines() if not line.startswith("o_proj")]
+        (tmp_path / name).write_text("\n".join(kept) + "\n")
+    with pytest.raises(BadInput, match="has no layer o_proj"):
+        open_profiles(tmp_path)

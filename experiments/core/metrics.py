@@ -175,10 +175,11 @@ throughput                       requests/s higher  requests completed per secon
 peak_kv_tokens                   tokens     lower   most KV slots reserved at once
 kv_utilization_mean              fraction   -       KV memory used, averaged over time
 batch_size_mean                  requests   -       requests in a pass, averaged over passes
-preempted_requests               requests   lower   times that a request lost its KV memory
+preempted_requests               requests   lower   requests that lost their KV memory
+preemptions                      count      lower   times that a request lost its KV memory
 recomputed_tokens                tokens     lower   tokens computed again after that
 swapped_bytes                    bytes      lower   KV bytes copied to and from the host
-prefix_hit_fraction              fraction   higher  tokens of admitted requests found in KV memory
+prefix_hit_fraction              fraction   higher  tokens of prompts found in KV memory
 extrapolated_steps               count      -       passes priced beyond what was measured
 ttft_error                       fraction   -       mean time to first token over the measured one, less 1
 tpot_error                       fraction   -       mean time per output token over the measured one, less 1

@@ -53,7 +53,6 @@ class PagedView:
     rejected: list[tuple[int, str]] = field(default_factory=list)
     admitted: list[int] = field(default_factory=list)
     hits: int = 0
-    asked: int = 0
     recomputed: int = 0
     swapped_blocks: int = 0
     on_host: dict[int, int] = field(default_factory=dict)
@@ -63,7 +62,7 @@ class PagedView:
         """Empties the step."""
         self.now = now
         self.entries, self.preempted, self.rejected, self.admitted = [], [], [], []
-        self.hits = self.asked = self.recomputed = self.swapped_blocks = 0
+        self.hits = self.recomputed = self.swapped_blocks = 0
 
     def lacking(self, request: int) -> int:
         """Tokens that exist and were not computed: one of a request that decodes."""
@@ -151,9 +150,10 @@ class PagedView:
         self.waiting.popleft()
         self.pool.share(found)
         self.held[request] = list(found)
-        self.hits += start
-        self.asked += self.known[request]
-        self.recomputed += max(0, self.lost.pop(request, 0) - start)
+        if request in self.lost:
+            self.recomputed += max(0, self.lost.pop(request) - start)
+        else:
+            self.hits += start
         self.computed[request] = start
         self.running.append(request)
         self.admitted.append(request)

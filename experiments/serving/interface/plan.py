@@ -36,17 +36,19 @@ class BlockPass(NamedTuple):
 class BlockLog:
     """What an engine over ``total`` blocks of ``size`` tokens did besides the passes.
 
-    Tokens that were found in the pool, of those that admitted requests had, and computed again; blocks
-    copied to or from the host; seconds of passes that were priced beyond what was measured, and how many
-    those are."""
+    ``hits`` are tokens that a request found in the pool when it was first admitted, ``recomputed`` those that
+    a preempted one had and did not find again; ``preempted`` requests were so ``preemptions`` times together.
+    ``swapped_blocks`` were copied to or from the host. ``extrapolated`` passes, of so many seconds, were
+    priced beyond what was measured.
+    """
 
     total: int
     size: int
     passes: tuple[BlockPass, ...]
     hits: int
-    asked: int
     recomputed: int
     preemptions: int
+    preempted: int
     swapped_blocks: int
     extrapolated_seconds: float
     extrapolated: int

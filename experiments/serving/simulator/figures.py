@@ -98,9 +98,10 @@ def _memory(plan: ServingPlan, trace: RequestTrace) -> dict[str, float]:
     return {
         "kv_utilization_mean": used / log.total,
         "batch_size_mean": float(np.average(sizes, weights=steps)),
-        "preempted_requests": float(log.preemptions),
+        "preempted_requests": float(log.preempted),
+        "preemptions": float(log.preemptions),
         "recomputed_tokens": float(log.recomputed),
-        "prefix_hit_fraction": log.hits / log.asked if log.asked else 0.0,
+        "prefix_hit_fraction": log.hits / float(trace.prompt.sum()),
         "extrapolated_steps": float(log.extrapolated),
     }
 

@@ -88,9 +88,7 @@ class PagedSimulation:
         self.gaps = array("d")
         self.iterations: list[Iteration] = []
         self.passes: list[BlockPass] = []
-        self.totals = dict.fromkeys(
-            ("passes", "hits", "asked", "recomputed", "preemptions", "swapped", "beyond"), 0
-        )
+        self.totals = dict.fromkeys(("passes", "hits", "recomputed", "preemptions", "swapped", "beyond"), 0)
         self.seconds_beyond = 0.0
         self.now, self.next, self.left = self.arrival[0] if count else 0.0, 0, count
 
@@ -170,7 +168,6 @@ class PagedSimulation:
             if math.isnan(self.admitted[request]):
                 self.admitted[request] = self.now
         self.totals["hits"] += view.hits
-        self.totals["asked"] += view.asked
         self.totals["recomputed"] += view.recomputed
         self.totals["preemptions"] += len(view.preempted)
         self.totals["swapped"] += view.swapped_blocks
@@ -269,9 +266,9 @@ class PagedSimulation:
             pool.size,
             tuple(self.passes),
             totals["hits"],
-            totals["asked"],
             totals["recomputed"],
             totals["preemptions"],
+            sum(map(bool, self.spells.values())) + len(self.out.keys() - self.spells.keys()),
             totals["swapped"],
             self.seconds_beyond,
             totals["beyond"],

@@ -167,6 +167,10 @@ slo_attainment                   fraction   higher  requests within their object
 goodput                          requests/s higher  requests within their objective per second
 throughput                       requests/s higher  requests completed per second
 peak_kv_tokens                   tokens     lower   most KV slots reserved at once
+max_rate                         requests/s higher  highest rate with the wanted attainment
+model_loads                      count      lower   copies of weights to devices
+switch_time_mean                 s          lower   mean time of a copy of weights
+duty_cycle                       s          -       mean cycle of devices that take turns
 """
 
 _DIRECTION: dict[str, bool | None] = {"lower": True, "higher": False, "-": None}

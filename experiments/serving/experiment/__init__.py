@@ -11,14 +11,16 @@ from typing import Any
 from experiments.core.policy import Policy
 from experiments.core.progress import Progress
 from experiments.core.spec import Result, RunSpec
-from experiments.serving.experiment import batching
+from experiments.serving.experiment import batching, deployment
 from experiments.serving.interface import ServingPolicy
+from experiments.serving.interface.deployment import DeploymentPolicy
 
 Way = Callable[[RunSpec, Any, Progress], Result]
 
 #: By question and mode what carries an answer out.
 QUESTIONS: Mapping[type[Policy], Mapping[str, Way]] = {
     ServingPolicy: {"simulated": batching.serve_trace},
+    DeploymentPolicy: {"simulated": deployment.serve_scenario},
 }
 
 

@@ -5,6 +5,7 @@ Placement searches ask it thousands of times, so it is one loop over requests th
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,6 +50,12 @@ class Evaluator:
             if parent < 0
         )
         self.memory: dict[tuple[int, int, int], tuple[float, ...]] = {}
+
+    def among(self, models: Sequence[int]) -> Evaluator:
+        """Return the evaluator that looks at the requests of these models alone."""
+        found = copy.copy(self)
+        found.requests = [row for row in self.requests if row[1] in models]
+        return found
 
     def stages(self, model: int, group: Group) -> tuple[float, ...]:
         """Return the seconds of each stage with what the policy allows for between them."""

@@ -33,8 +33,15 @@ class Replicas:
 class ReplicaSearch:
     """Searches over the replicas of one deployment on one sample."""
 
-    def __init__(self, deployment: Deployment, evaluator: Evaluator) -> None:
+    def __init__(
+        self, deployment: Deployment, evaluator: Evaluator, among: Sequence[int] | None = None
+    ) -> None:
         self.deployment, self.evaluator = deployment, evaluator
+        self.models = tuple(range(len(deployment.models)) if among is None else among)
+
+    def among(self, models: Sequence[int]) -> ReplicaSearch:
+        """Return the search that places these models alone, and looks at their requests alone."""
+        return ReplicaSearch(self.deployment, self.evaluator.among(models), models)
 
     def fast_greedy(self, groups: Sequence[Group]) -> Replicas:
         """Return groups filled one replica after another until nothing fits.
@@ -58,7 +65,7 @@ class ReplicaSearch:
         while kept:
             grown = []
             for state in kept:
-                for model in range(len(self.deployment.models)):
+                for model in self.models:
                     for place in (p for p, group in enumerate(state.groups) if self.fits(group, model)):
                         candidate = with_model(state.groups, place, model)
                         if (identity := self._identity(candidate)) not in seen:
@@ -73,10 +80,9 @@ class ReplicaSearch:
 
     def _most_wanted(self, found: Replicas) -> Iterator[tuple[Group, ...]]:
         missed, load, models = found.evaluation.missed, found.evaluation.load, self.deployment.models
-        replicas = [1 + sum(model in group.models for group in found.groups) for model in range(len(models))]
+        replicas = {model: 1 + sum(model in group.models for group in found.groups) for model in self.models}
         order = sorted(
-            range(len(models)),
-            key=lambda model: (-missed[model], -models[model].rate / replicas[model], model),
+            self.models, key=lambda model: (-missed[model], -models[model].rate / replicas[model], model)
         )
         for model in order:
             places = [place for place, group in enumerate(found.groups) if self.fits(group, model)]

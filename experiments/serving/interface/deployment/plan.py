@@ -9,8 +9,10 @@ from experiments.serving.interface.deployment.placement import Group
 
 
 class Answer(NamedTuple):
-    """The end of a request: ``answered`` s, or NaN with the reason of its rejection; ``ready`` NaN: never
-    asked.
+    """The end of a request.
+
+    ``answered`` is when (s), NaN where it is ``rejected`` for a reason; ``ready`` is NaN where it never came,
+    since what would have asked it was not answered.
     """
 
     request: int

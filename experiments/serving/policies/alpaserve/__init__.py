@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.core.knobs import knob
-from experiments.core.policy import MINUTES
+from experiments.core.policy import SECONDS
 from experiments.serving.interface.deployment import (
     Deployment,
     DeploymentPolicy,
@@ -44,7 +44,7 @@ class AlpaServe(DeploymentPolicy):
     """Groups of devices with model parallelism, shared by several models; replicas by attainment."""
 
     name: ClassVar[str] = "alpaserve"
-    effort: ClassVar[str] = MINUTES
+    effort: ClassVar[str] = SECONDS
 
     search: str = knob("fast greedy", "how replicas are chosen", choices=("fast greedy", "beam"))
     buckets: bool = knob(True, "also try devices of their own for models of similar latency")

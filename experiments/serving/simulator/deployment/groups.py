@@ -82,11 +82,14 @@ class Groups:
         self._end(place, model, now)
 
     def run(self, place: int, model: int, requests: tuple[int, ...], now: float) -> Pass:
-        """Give a group a pass behind what it has: each stage begins when it and the one before are done."""
+        """Give a group a pass behind what it has: each stage begins when it and the one before are done.
+
+        Weights that are on their way are waited for.
+        """
         view = self.views[place]
-        if not view.resident.get(model, math.inf) <= now:
+        if model not in view.resident:
             raise self._illegal(place, f"{self._name(model)} runs but is not there", now)
-        enter, leave, time = [], [], now
+        enter, leave, time = [], [], max(now, view.resident[model])
         for stage, seconds in enumerate(view.group.stage_times(self.deployment.models[model], len(requests))):
             begin = max(time, view.free[stage])
             time = view.free[stage] = begin + seconds

@@ -184,6 +184,10 @@ extrapolated_steps               count      -       passes priced beyond what wa
 ttft_error                       fraction   -       mean time to first token over the measured one, less 1
 tpot_error                       fraction   -       mean time per output token over the measured one, less 1
 latency_error                    fraction   -       mean request latency over the measured one, less 1
+max_rate                         requests/s higher  highest rate with the wanted attainment
+model_loads                      count      lower   copies of weights to devices
+switch_time_mean                 s          lower   mean time of a copy of weights
+duty_cycle                       s          -       mean cycle of devices that take turns
 """
 
 _DIRECTION: dict[str, bool | None] = {"lower": True, "higher": False, "-": None}

@@ -69,6 +69,15 @@ TRACES = {
     "validation-64": "progress,iteration,metric,grad_sqr,grad_var\n40,40,.5,2,1\n90,90,.6,1,2\n",
     "validation-256": "progress,iteration,metric,grad_sqr,grad_var\n40,20,.5,2,1\n90,40,.6,1,2\n",
 }
+SCENARIO = json.dumps(
+    {
+        "duration": 20,
+        "models": [
+            {"name": "a", "slo": 0.3, "rate": 20, "latency": 0.05, "bytes": 5e9},
+            {"name": "b", "slo": 0.5, "rate": 5, "latency": 0.1, "bytes": 5e9},
+        ],
+    }
+)
 OPERATORS = "M1 matmul m=128 n=1000 k=64\n"
 
 
@@ -94,6 +103,7 @@ def files(folder: Path) -> dict[str, str]:
         "trained.csv": TRAINED,
         "speeds.csv": SPEEDS,
         "operators.txt": OPERATORS,
+        "scenario.json": SCENARIO,
         "log.json": "\n".join(log_line(tile) for tile in (1, 2, 4)),
     }
     texts |= {f"traces/ncf/{name}.csv": text for name, text in TRACES.items()}
@@ -127,7 +137,10 @@ def workloads(family: str, folder: Path) -> list[dict[str, Any]]:
             ({"source": held["trained"], "options": {"extra": held["traces"]}}, TWO_NODES),
             ({"source": held["elastic"], "options": {"extra": held["speeds"]}}, TWO_NODES),
         ],
-        "serving": [({"source": held["requests"], "options": {"model": "llama2-7b"}}, "a100-80g")],
+        "serving": [
+            ({"source": held["requests"], "options": {"model": "llama2-7b"}}, "a100-80g"),
+            ({"source": held["scenario"]}, TWO_NODES),
+        ],
     }
     return [{"workload": workload, "hardware": hardware} for workload, hardware in found[family]]
 

@@ -161,6 +161,8 @@ tpot_p99                         s          lower   99th percentile time per out
 tbt_p99                          s          lower   99th percentile time between tokens
 latency_mean                     s          lower   mean request latency
 latency_p50                      s          lower   median request latency
+latency_p90                      s          lower   90th percentile request latency
+latency_p95                      s          lower   95th percentile request latency
 latency_p99                      s          lower   99th percentile request latency
 normalized_latency_p50           s          lower   median latency per output token
 slo_attainment                   fraction   higher  requests within their objective
@@ -169,7 +171,10 @@ throughput                       requests/s higher  requests completed per secon
 peak_kv_tokens                   tokens     lower   most KV slots reserved at once
 max_rate                         requests/s higher  highest rate with the wanted attainment
 model_loads                      count      lower   copies of weights to devices
-switch_time_mean                 s          lower   mean time of a copy of weights
+switch_time_mean                 s          lower   mean time of a change of models
+preemption_latency_p99           s          lower   99th percentile until a request has the device
+realtime_overhead                fraction   lower   real-time latency over that alone, less 1
+best_effort_throughput           passes/s   higher  best-effort passes completed per second
 duty_cycle                       s          -       mean cycle of devices that take turns
 """
 

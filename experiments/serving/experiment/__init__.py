@@ -11,9 +11,10 @@ from typing import Any
 from experiments.core.policy import Policy
 from experiments.core.progress import Progress
 from experiments.core.spec import Result, RunSpec
-from experiments.serving.experiment import batching, deployment
+from experiments.serving.experiment import batching, deployment, sharing
 from experiments.serving.interface import ServingPolicy
 from experiments.serving.interface.deployment import DeploymentPolicy
+from experiments.serving.interface.sharing import SharingPolicy
 
 Way = Callable[[RunSpec, Any, Progress], Result]
 
@@ -21,6 +22,7 @@ Way = Callable[[RunSpec, Any, Progress], Result]
 QUESTIONS: Mapping[type[Policy], Mapping[str, Way]] = {
     ServingPolicy: {"simulated": batching.serve_trace},
     DeploymentPolicy: {"simulated": deployment.serve_scenario},
+    SharingPolicy: {"simulated": sharing.share_device},
 }
 
 

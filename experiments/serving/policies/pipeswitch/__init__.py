@@ -3,7 +3,7 @@
 Training runs layer by layer. On a request it stops at the next layer (its iteration is lost), and the weights
 of the asked model are copied from pinned host memory in groups of layers; each group is computed as soon as
 it is there (section 4.2: ``layer_groups``). A standby worker has context and structure, so that
-cleaning up after training overlaps (``active-standby``, section 4.4); with ``one process`` a request waits for
+cleaning up after training overlaps (``active-standby``, section 4.4); with ``one process`` requests wait for
 it. Inference is never interrupted; later requests wait in order of arrival.
 
 Not reproduced: the memory daemon's variants (unpinned, managed, without sharing of pointers). The published

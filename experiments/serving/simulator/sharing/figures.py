@@ -48,4 +48,4 @@ def sharing_curves(plan: SharingPlan) -> dict[str, Series]:
     """Return the latency of each request over its arrival."""
     answered = [one for one in plan.requests if one.answered is not None]
     arrival = [one.arrival for one in answered]
-    return {"latency": Series(arrival, _latencies(answered).tolist(), "s", "s")} if answered else {}
+    return {"latency": Series("s", arrival, _latencies(answered).tolist())} if answered else {}

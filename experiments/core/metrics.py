@@ -186,7 +186,10 @@ tpot_error                       fraction   -       mean time per output token o
 latency_error                    fraction   -       mean request latency over the measured one, less 1
 max_rate                         requests/s higher  highest rate with the wanted attainment
 model_loads                      count      lower   copies of weights to devices
-switch_time_mean                 s          lower   mean time of a copy of weights
+switch_time_mean                 s          lower   mean time of a change of models
+preemption_latency_p99           s          lower   99th percentile until a request has the device
+realtime_overhead                fraction   lower   real-time latency over that alone, less 1
+best_effort_throughput           passes/s   higher  best-effort passes completed per second
 duty_cycle                       s          -       mean cycle of devices that take turns
 """
 

@@ -224,7 +224,7 @@ class Device:
     ``peak_flops`` are dense matrix rates in FLOP/s by dtype name. The efficiencies scale the peaks to what a
     well-tuned large op reaches; 1.0 means that no such figure is assumed and times are lower bounds.
     ``host_link`` leads to the host, ``peer_link`` to a device of the same node. ``units`` is known of some
-    GPUs.
+    GPUs; of others ``compute_units`` at least, their number (0: not known).
     """
 
     name: str
@@ -241,6 +241,7 @@ class Device:
     efficiency_source: str = FULL_PEAK
     kernels: KernelRates = USUAL_KERNELS
     units: ComputeUnits | None = None
+    compute_units: int = 0
 
     @property
     def at_full_peak(self) -> bool:
@@ -264,6 +265,8 @@ class Device:
             "kernels": self.kernels.to_json(),
             "units": self.units.to_json() if self.units else None,
         }
+        if not self.compute_units:
+            del plain["compute_units"]
         return {**plain, **links, **rates}
 
 

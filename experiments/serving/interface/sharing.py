@@ -1,0 +1,157 @@
+"""One device that several models share, below an iteration: layers and kernels, copies, and who stops whom.
+
+A sharing policy is asked whenever something ended or arrived, and answers with actions. The executor keeps
+clock, shares and bytes, and refuses what no device could do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from experiments.core.policy import Policy
+from experiments.workloads.scenario import REAL_TIME
+
+
+class Operator(NamedTuple):
+    """A layer or a kernel.
+
+    ``seconds``  alone on the whole device.
+    ``bytes``    of its weights.
+    ``blocks``   of its launch.
+    ``waves``    seconds of one wave on one compute unit with 1, 2, ... of its blocks there; empty: not known.
+    """
+
+    seconds: float
+    bytes: float = 0.0
+    blocks: int = 1
+    waves: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class SharedModel:
+    """A model on the shared device; ``operators`` in the order of a pass."""
+
+    name: str
+    service_class: str
+    operators: tuple[Operator, ...]
+
+    @property
+    def is_real_time(self) -> bool:
+        return self.service_class == REAL_TIME
+
+    @property
+    def bytes(self) -> float:
+        return sum(operator.bytes for operator in self.operators)
+
+    @property
+    def seconds(self) -> float:
+        return sum(operator.seconds for operator in self.operators)
+
+
+@dataclass(frozen=True)
+class SharedDevice:
+    """``units`` compute units, ``memory`` bytes for weights, and a copy channel.
+
+    The channel carries ``bandwidth`` bytes/s after ``call_time`` s of each transfer.
+    """
+
+    units: int
+    memory: float
+    bandwidth: float
+    call_time: float = 0.0
+
+
+class Launch(NamedTuple):
+    """Run the operators ``first`` to ``last`` (excluded) of a model on ``units`` for ``seconds``.
+
+    With ``blocks`` only so many blocks of the one operator.
+    """
+
+    model: int
+    first: int
+    last: int
+    units: int
+    seconds: float
+    blocks: int = 0
+
+
+class Copy(NamedTuple):
+    """Bring the weights of the model's operators before ``last`` that are not there yet, in ``seconds``."""
+
+    model: int
+    last: int
+    seconds: float
+
+
+class Kill(NamedTuple):
+    """What the model runs ends now and is lost; it goes on at operator ``restart``."""
+
+    model: int
+    restart: int
+
+
+class Evict(NamedTuple):
+    """The model's weights leave the device (they are in host memory as well)."""
+
+    model: int
+
+
+class Hold(NamedTuple):
+    """Ask again after ``seconds``; nothing is launched before (a reset, a process that starts)."""
+
+    seconds: float
+
+
+Action = Launch | Copy | Kill | Evict | Hold
+
+
+@dataclass
+class SharingView:
+    """The device at a decision, read only.
+
+    ``waiting``   models of the real-time requests that are not answered, in order of arrival.
+    ``position``  next operator of each model, ``offset`` its blocks that are done.
+    ``resident``  leading operators of each model whose weights are on the device, ``copied``: there or on
+                  their way.
+    ``running``   what each model runs now.
+    ``passes``    whole passes that each model has made.
+    """
+
+    position: list[int]
+    offset: list[int]
+    resident: list[int]
+    copied: list[int]
+    passes: list[int]
+    free_units: int
+    now: float = 0.0
+    waiting: list[int] = field(default_factory=list)
+    running: dict[int, Launch] = field(default_factory=dict)
+
+
+class Sharer(Protocol):
+    """Asked at every event while the device is not held."""
+
+    def act(self, view: SharingView) -> Sequence[Action]: ...
+
+
+@dataclass(frozen=True)
+class SharingPolicy(Policy):
+    """A policy that says which layers or kernels of which model run on one device."""
+
+    family: ClassVar[str] = "serving"
+    mechanism: ClassVar[str] = "share a device"
+    workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {"simulated": ("requests",)}
+
+    @classmethod
+    def lacks(cls, told: Mapping[str, Any]) -> str:
+        return "" if "models" in told else "a scenario of several models (serving-scenario)"
+
+    def begin(self, device: SharedDevice, models: Sequence[SharedModel]) -> Sharer:
+        """Return what decides during one run: a fresh object, which may remember."""
+        raise NotImplementedError(type(self).__name__)
+
+    def starts_resident(self, model: SharedModel) -> bool:
+        """Whether the model's weights are on the device before the first request."""
+        return True

@@ -1,0 +1,134 @@
+"""PipeSwitch, OSDI'20: a trained model leaves at its next layer, and the asked one is copied while it runs.
+
+Training runs layer by layer. On a request it stops at the next layer (its iteration is lost), and the weights
+of the asked model are copied from pinned host memory in groups of layers; each group is computed as soon as
+it is there (section 4.2: ``layer_groups``). A standby worker has context and structure, so that
+cleaning up after training overlaps (``active-standby``, section 4.4); with ``one process`` requests wait for
+it. Inference is never interrupted; later requests wait in order of arrival.
+
+Not reproduced: the memory daemon's variants (unpinned, managed, without sharing of pointers). The published
+procedure leaves the time of a transfer call open: empty is the latency of the host's link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from experiments.core.knobs import knob
+from experiments.serving.interface.sharing import (
+    Action,
+    Copy,
+    Evict,
+    Hold,
+    Kill,
+    Launch,
+    SharedDevice,
+    SharedModel,
+    Sharer,
+    SharingPolicy,
+    SharingView,
+)
+from experiments.serving.policies.pipeswitch.layer_groups import Ends, optimal_groups, pruned_groups
+
+VARIANTS = ("groups", "pruned search", "per layer", "grouped", "per layer, no pipeline", "ready")
+
+
+@dataclass(frozen=True)
+class PipeSwitch(SharingPolicy):
+    """Copies a model in groups of layers while the first ones run; training stops at its next layer."""
+
+    name: ClassVar[str] = "pipeswitch"
+
+    transmission: str = knob("groups", "how the weights of the asked model get there", choices=VARIANTS)
+    workers: str = knob(
+        "active-standby", "who runs the asked model", choices=("active-standby", "one process")
+    )
+    call_time: float | None = knob(
+        None, "of each transfer call; empty: the link's latency", low=0.0, high=1.0, unit="s"
+    )
+    clean_time: float = knob(
+        0.0, "cleaning up after a stopped model, which one process waits for", low=0.0, high=60.0, unit="s"
+    )
+
+    def begin(self, device: SharedDevice, models: Sequence[SharedModel]) -> Sharer:
+        call = device.call_time if self.call_time is None else self.call_time
+        ends = [self._ends(model, call, device.bandwidth) for model in models]
+        wait = self.clean_time if self.workers == "one process" else 0.0
+        return _Switching(device, models, ends, call, wait, self.transmission)
+
+    def starts_resident(self, model: SharedModel) -> bool:
+        return self.transmission == "ready" or not model.is_real_time
+
+    def _ends(self, model: SharedModel, call: float, bandwidth: float) -> Ends:
+        copy = [layer.bytes / bandwidth for layer in model.operators]
+        compute = [layer.seconds for layer in model.operators]
+        match self.transmission:
+            case "groups":
+                return optimal_groups(copy, compute, call)
+            case "pruned search":
+                return pruned_groups(copy, compute, call)
+            case "per layer" | "per layer, no pipeline":
+                return tuple(range(1, len(copy) + 1))
+        return (len(copy),)
+
+
+@dataclass
+class _Switching:
+    device: SharedDevice
+    models: Sequence[SharedModel]
+    ends: Sequence[Ends]
+    call: float
+    wait: float
+    transmission: str
+    active: int | None = None
+    resting: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.resting = [place for place, model in enumerate(self.models) if not model.is_real_time]
+        self.active = self.resting[0] if self.resting else None
+
+    def act(self, view: SharingView) -> Sequence[Action]:
+        if view.running:
+            return ()
+        wanted = view.waiting[0] if view.waiting else next(iter(self.resting), None)
+        if wanted is None:
+            return ()
+        if wanted != self.active and (switch := self._switch(wanted)):
+            return switch
+        return self._run(wanted, view) or self._fetch(wanted, view)
+
+    def _switch(self, wanted: int) -> Sequence[Action]:
+        """What ran is stopped between two layers, and its region of memory is given to ``wanted``."""
+        stopped, self.active = self.active, wanted
+        if stopped is None:
+            return self._hold()
+        leave = () if self.transmission == "ready" else (Evict(stopped),)
+        return (Kill(stopped, 0), *leave, *self._hold())
+
+    def _hold(self) -> Sequence[Action]:
+        return (Hold(self.wait),) if self.wait else ()
+
+    def _run(self, model: int, view: SharingView) -> Sequence[Action]:
+        """The next group that is there; training goes layer by layer, so that it can be stopped."""
+        first, layers = view.position[model], self.models[model].operators
+        if self.models[model].is_real_time:
+            last = next(end for end in self.ends[model] if end > first)
+            needed = len(layers) if self.transmission.endswith("no pipeline") else last
+        else:
+            last = needed = first + 1
+        if view.resident[model] < needed:
+            return ()
+        seconds = sum(layer.seconds for layer in layers[first:last])
+        return (Launch(model, first, last, self.device.units, seconds),)
+
+    def _fetch(self, model: int, view: SharingView) -> Sequence[Action]:
+        """All groups that are not on their way, one call each."""
+        copies, begin = [], view.copied[model]
+        for end in self.ends[model]:
+            if end > begin:
+                size = sum(layer.bytes for layer in self.models[model].operators[begin:end])
+                copies.append(Copy(model, end, self.call + size / self.device.bandwidth))
+                begin = end
+        return copies

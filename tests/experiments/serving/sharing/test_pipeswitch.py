@@ -1,0 +1,99 @@
+"""PipeSwitch by hand: four layers whose copies take 1 ms each, calls of 1 ms, compute of 2, 1, 1 and 1 ms."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiments.core import registry
+from experiments.serving.interface.sharing import Operator, SharedDevice, SharedModel
+from experiments.serving.policies.pipeswitch.layer_groups import (
+    optimal_groups,
+    pipelined_time,
+    pruned_groups,
+)
+from experiments.serving.simulator.sharing import SharingPlan, share
+
+COPY, COMPUTE = (1.0, 1.0, 1.0, 1.0), (2.0, 1.0, 1.0, 1.0)
+DEVICE = SharedDevice(units=10, memory=100.0, bandwidth=1.0, call_time=1.0)
+ASKED = SharedModel("asked", "real_time", tuple(map(Operator, COMPUTE, COPY)))
+TRAINED = SharedModel("trained", "training", (Operator(0.5, 1.0), Operator(0.5, 1.0)))
+
+
+def run(knobs: dict[str, object], arrivals: tuple[float, ...] = (3.25,), trains: bool = True) -> SharingPlan:
+    policy = registry.create("serving", "pipeswitch", knobs)
+    models = (ASKED, TRAINED) if trains else (ASKED,)
+    resident = [policy.starts_resident(model) for model in models]
+    asked = [(time, 0) for time in arrivals]
+    return share(DEVICE, models, resident, policy.begin(DEVICE, models), asked, 40.0)
+
+
+@pytest.mark.parametrize(
+    ("transmission", "seconds"),
+    [
+        ("groups", 8),
+        ("pruned search", 8),
+        ("per layer", 9),
+        ("grouped", 10),
+        ("per layer, no pipeline", 13),
+        ("ready", 5),
+    ],
+)
+def test_a_switch_lasts_as_long_as_by_hand_after_the_layer_in_which_training_stops(
+    transmission: str, seconds: float
+) -> None:
+    [request] = run({"transmission": transmission}).requests
+    assert request.answered == pytest.approx(3.5 + seconds)
+    assert request.is_switch
+
+
+def test_without_training_nobody_is_waited_for() -> None:
+    [request] = run({}, trains=False).requests
+    assert request.answered == pytest.approx(3.25 + 8)
+
+
+def test_one_process_cleans_up_first() -> None:
+    [request] = run({"workers": "one process", "clean_time": 2.5}).requests
+    assert request.answered == pytest.approx(3.5 + 2.5 + 8)
+
+
+def test_the_iteration_that_was_stopped_is_lost_and_training_comes_back() -> None:
+    plan = run({})
+    again = [span for span in plan.spans if span.model == 1 and span.start > 4]
+    assert again[0].first == 0, "from the first layer"
+    assert again[0].start == pytest.approx(3.5 + 8 + 3), "after its weights came back with one call"
+    assert plan.passes[1] == 3 + 25
+
+
+def test_a_second_request_of_the_same_model_finds_its_weights() -> None:
+    first, second = run({}, arrivals=(3.25, 3.3)).requests
+    assert second.answered == pytest.approx(first.answered + 5)
+    assert not second.is_switch
+
+
+def test_without_time_of_a_call_each_layer_is_a_group() -> None:
+    ends = optimal_groups(COPY, COMPUTE, 0.0)
+    best = pipelined_time(ends, COPY, COMPUTE, 0.0)
+    assert best == pipelined_time((1, 2, 3, 4), COPY, COMPUTE, 0.0) == 6
+
+
+times = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=1, max_size=9)
+
+
+@settings(max_examples=400, deadline=None)
+@given(times, st.floats(0, 3))
+def test_both_searches_are_as_good_as_all_divisions(layers: list[tuple[float, float]], call: float) -> None:
+    copy, compute = zip(*layers, strict=True)
+    inner = range(1, len(copy))
+    least = min(
+        pipelined_time((*cut, len(copy)), copy, compute, call)
+        for number in range(len(copy))
+        for cut in combinations(inner, number)
+    )
+    for search in (optimal_groups, pruned_groups):
+        ends = search(copy, compute, call)
+        assert ends[-1] == len(copy)
+        assert pipelined_time(ends, copy, compute, call) == pytest.approx(least, rel=1e-9, abs=1e-9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -23,10 +24,10 @@ from webapp.hosts.evidence import SimulatorErrors
 from webapp.navigation import project_url
 from webapp.runs.document import outcome_of
 from webapp.runs.headline import headline_of
-from webapp.runs.models import Experiment, Run
+from webapp.runs.models import Experiment, ExperimentQuerySet, Run
 
-#: By the counts of ``with_counts``.
-ENDED_WITH_FIGURES = {"queued": 0, "running": 0, "succeeded__gt": 0}
+#: So many experiments are read at once, from the newest on, until one has ended with figures.
+READ_AT_ONCE = 20
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,27 @@ class LastAnswer:
 def last_answer(project: Project, errors: SimulatorErrors) -> LastAnswer | None:
     """``None`` while no experiment has ended with a run that succeeded."""
     found = Experiment.objects.filter(project=project, night=None).not_trashed().with_counts()
-    ended = found.filter(**ENDED_WITH_FIGURES).first()
+    ended = _first_ended(found)
     if ended is None:
         return None
     ended.project = project
     answer = _answer_as_of(_Moment.of(ended), errors)
     return replace(answer, experiment=ended) if answer else None
+
+
+def _first_ended(found: ExperimentQuerySet) -> Experiment | None:
+    """The first with figures of which no run waits or runs. Not asked for in SQL: the planner takes it for
+    rare, and works out the counts of all.
+    """
+    for start in itertools.count(0, READ_AT_ONCE):
+        page: list[Any] = list(found[start : start + READ_AT_ONCE])
+        for one in page:
+            if one.succeeded and not one.queued and not one.running:
+                ended: Experiment = one
+                return ended
+        if len(page) < READ_AT_ONCE:
+            break
+    return None
 
 
 @dataclass(frozen=True)

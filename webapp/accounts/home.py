@@ -61,8 +61,8 @@ def devices() -> Sequence[tuple[str, float, bool]]:
 
 def recent_experiments(project: Project) -> list[RecentExperiment]:
     """Those that people asked for; nights have a place of their own."""
-    found = Experiment.objects.filter(project=project, night=None).not_trashed().with_counts()[:RECENT]
-    return [_recent(experiment) for experiment in found]
+    found = Experiment.objects.filter(project=project, night=None).not_trashed().with_counts()
+    return [_recent(experiment) for experiment in found.select_related("created_by")[:RECENT]]
 
 
 def _recent(experiment: Experiment) -> RecentExperiment:

@@ -2,41 +2,71 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from experiments.core.spec import metrics_json
+from django.db.models import Aggregate, F, JSONField, QuerySet
+
+from experiments.core.metrics import metric
 from webapp.artifacts.models import Artifact
-from webapp.runs.models import Experiment, Run, RunDocument
+from webapp.runs.models import Experiment, Run, RunDocument, RunMetric
+
+#: Columns of a run that its answer has by the same name, and those that it has by another.
+SAME = (
+    "id",
+    "family",
+    "policy",
+    "hardware",
+    "mode",
+    "seed",
+    "state",
+    "progress",
+    "outcome_status",
+    "dashboard_status",
+    "reason",
+    "queued_at",
+    "started_at",
+    "finished_at",
+)
+RENAMED = {
+    "experiment": F("experiment_id"),
+    "project": F("project__slug"),
+    "artifact": F("artifact_id"),
+    "step": F("progress_step"),
+}
 
 
-def run_row(run: Run) -> dict[str, Any]:
-    """A run with ``project`` selected and ``metrics`` prefetched."""
-    names = (
-        "id",
-        "family",
-        "policy",
-        "hardware",
-        "mode",
-        "seed",
-        "state",
-        "progress",
-        "outcome_status",
-        "dashboard_status",
-        "reason",
-    )
-    times = ("queued_at", "started_at", "finished_at")
-    return {
-        **{name: getattr(run, name) for name in (*names, *times)},
-        "experiment": run.experiment_id,
-        "project": run.project.slug,
-        "artifact": run.artifact_id,
-        "step": run.progress_step,
-        "metrics": metrics_json({row.name: row.value for row in run.metrics.all()}),
-    }
+class ByName(Aggregate):
+    """The values of metrics under their names, as one object."""
+
+    function = "jsonb_object_agg"
+    output_field = JSONField()
+
+
+def run_rows(runs: QuerySet[Run]) -> list[dict[str, Any]]:
+    """``runs`` as ``schemas.RunRow`` has them, in two queries and without an object for each figure: a
+    thousand whole runs are asked for at once.
+    """
+    columns = {f"told_{name}": value for name, value in RENAMED.items()}
+    found = list(runs.annotate(**columns).values(*SAME, *columns))
+    values = RunMetric.objects.filter(run__in=[row["id"] for row in found]).order_by().values("run")
+    metrics = dict(values.annotate(by_name=ByName("name", "value")).values_list("run", "by_name"))
+    return [_run_row(row, metrics.get(row["id"], {})) for row in found]
+
+
+def _run_row(row: Mapping[str, Any], metrics: Mapping[str, float]) -> dict[str, Any]:
+    told = {name.removeprefix("told_"): value for name, value in row.items()}
+    return {**told, "metrics": {name: _figure(name, value) for name, value in metrics.items()}}
+
+
+def _figure(name: str, value: float) -> dict[str, Any]:
+    known = metric(name)
+    return {"value": float(value), "unit": known.unit, "lower_is_better": known.lower_is_better}
 
 
 def run_answer(run: Run) -> dict[str, Any]:
-    return {**run_row(run), "outcome": outcome_of(run)}
+    (row,) = run_rows(Run.objects.filter(pk=run.pk))
+    return {**row, "outcome": outcome_of(run)}
 
 
 def outcome_of(run: Run) -> dict[str, Any] | None:
@@ -48,13 +78,12 @@ def outcome_of(run: Run) -> dict[str, Any] | None:
 
 
 def experiment_answer(experiment: Experiment) -> dict[str, Any]:
-    runs = experiment.runs.select_related("project").prefetch_related("metrics").order_by("queued_at", "id")
     return {
         "id": experiment.pk,
         "name": experiment.name,
         "project": experiment.project.slug,
         "created_at": experiment.created_at,
-        "runs": [run_row(run) for run in runs],
+        "runs": run_rows(experiment.runs.order_by("queued_at", "id")),
     }
 
 

@@ -6,12 +6,15 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import orjson
 from django.contrib.auth.decorators import login_required
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from ninja import NinjaAPI
 from ninja.errors import HttpError
 from ninja.openapi.schema import OpenAPISchema, get_schema
+from ninja.renderers import BaseRenderer
+from ninja.responses import NinjaJSONEncoder
 
 from experiments.core.errors import BadInput
 from webapp.api import errors
@@ -23,6 +26,8 @@ from webapp.artifacts.models import Artifact
 from webapp.runs.models import Experiment, Run, RunQuerySet
 
 MOST_PER_PAGE = 200
+#: Whole runs with all their metrics.
+MOST_RUNS_PER_PAGE = 1_000
 Rows = TypeVar("Rows", bound=QuerySet[Any])
 REFUSALS = dict.fromkeys((400, 401, 403, 404, 413, 422), Problem)
 
@@ -39,6 +44,16 @@ def refuse_unknown(operation: Callable[..., Any]) -> Callable[..., Any]:
         return operation(request, **values)
 
     return checked
+
+
+class Renderer(BaseRenderer):
+    """Answers as JSON, a thousand runs in milliseconds; what orjson does not know is put as Ninja does."""
+
+    media_type = "application/json"
+
+    def render(self, request: HttpRequest, data: Any, *, response_status: int) -> bytes:
+        options = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z
+        return orjson.dumps(data, default=NinjaJSONEncoder().default, option=options)
 
 
 class Api(NinjaAPI):
@@ -65,6 +80,7 @@ api = Api(
     ),
     urls_namespace="api-v1",
     auth=TeamToken(),
+    renderer=Renderer(),
     docs_decorator=login_required,
 )
 errors.handle(api)
@@ -85,11 +101,10 @@ def require_writer(request: HttpRequest) -> ApiToken:
 
 
 def runs_of(request: HttpRequest) -> RunQuerySet:
-    """The team's policy runs with what an answer reads of them."""
-    runs = Run.objects.filter(
+    """The team's policy runs."""
+    return Run.objects.filter(
         project__team=token_of(request).team, project__trashed_at=None, kind=Run.Kind.POLICY
     )
-    return runs.select_related("project").prefetch_related("metrics")
 
 
 def experiments_of(request: HttpRequest) -> QuerySet[Experiment]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from statistics import median
 from typing import Any
 
@@ -121,10 +121,10 @@ class SimulatorError:
         return f"median error on {self.device}: {', '.join(parts)}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SimulatorErrors:
     """The newest evidence of every device, by family, newest first; ``sheets`` names the devices' spec
-    sheets.
+    sheets. Two are the same where they are one object.
     """
 
     by_family: Mapping[str, tuple[tuple[str, SimulatorError], ...]]
@@ -152,6 +152,12 @@ def device_sheets(hardware: str) -> tuple[str, ...]:
 
 
 def simulator_errors() -> SimulatorErrors:
+    """Those of the evidence that there is now: its files are read when others came or went."""
+    return _errors_of(tuple(Validation.objects.order_by("pk").values_list("pk", "sha256", "measured_at")))
+
+
+@lru_cache(maxsize=1)
+def _errors_of(files: tuple[tuple[int, str, datetime], ...]) -> SimulatorErrors:
     found: dict[str, list[tuple[str, SimulatorError]]] = {}
     for evidence in sorted(newest(), key=lambda one: one.measured_at, reverse=True):
         for family, medians in _medians(evidence).items():

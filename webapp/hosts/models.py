@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from django.apps import apps
 from django.db import models
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from webapp.accounts.models import User
@@ -16,7 +18,9 @@ AWAY_AFTER = timedelta(seconds=60)
 class HostQuerySet(models.QuerySet["Host"]):
     def with_load(self) -> HostQuerySet:
         """Adds ``busy``: how many of its slots carry out a run now."""
-        return self.annotate(busy=models.Count("runs", filter=models.Q(runs__state="running")))
+        runs = apps.get_model("runs", "Run").objects.filter(host=models.OuterRef("pk"), state="running")
+        counted = runs.order_by().values("host").annotate(n=models.Count("pk")).values("n")
+        return self.annotate(busy=Coalesce(models.Subquery(counted), 0))
 
 
 class Host(models.Model):

@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.utils.html import strip_tags
 
 from tests.webapp.cast import Cast, experiment, experiment_with, ready, run, signed_in
+from webapp.accounts import last_answer
 from webapp.artifacts.models import Artifact
 from webapp.hosts.models import Host
 from webapp.nightly import services
@@ -56,6 +57,31 @@ def test_the_last_answer_is_of_the_newest_experiment_that_has_ended(cast: Cast) 
     assert 'id="last-answer"' in page and "2 of 2 with figures" in page
     assert page.index("2 do not fit") < page.index("1 running") < page.index("both fit</a>")
     assert '<rect class="part-infeasible" x="0" width="2" height="1"/>' in page
+
+
+def test_the_last_answer_follows_what_it_stands_on(cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kept from one visit to the next, and worked out anew when another experiment has ended, the workload
+    is gone or the experiment is in the trash; experiments are read one at a time here.
+    """
+    monkeypatch.setattr(last_answer, "READ_AT_ONCE", 1)
+    client = signed_in(cast.max)
+    for name in ("first", "second"):
+        made = experiment(cast.project, f"the {name}")
+        model = ready(cast.project, name=f"model of the {name}")
+        for policy, seconds in (("vdnn-all", 2.0), ("baseline", 1.0)):
+            run(made, policy, {"step_time": seconds, "peak_memory": 2.0**30 * seconds}, artifact=model)
+        experiment_with(cast.project, model, infeasible=2)
+        for _ in range(2):
+            assert f"model of the {name}" in _told(client.get(cast.url()).content.decode())
+    made.runs.update(artifact=None)
+    assert "model of the second" not in _told(client.get(cast.url()).content.decode())
+    made.trashed_at = timezone.now()
+    made.save()
+    assert "model of the first" in _told(client.get(cast.url()).content.decode())
+
+
+def _told(page: str) -> str:
+    return strip_tags(page.split('<p class="last">')[1].split("</p>")[0])
 
 
 def test_a_host_that_is_away_says_since_when(cast: Cast) -> None:

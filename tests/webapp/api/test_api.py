@@ -14,7 +14,7 @@ from django.test import Client
 
 from experiments.core import jsonio
 from tests.webapp import cast
-from tests.webapp.cast import Place
+from tests.webapp.cast import Place, experiment, run
 from webapp.accounts.models import Role
 from webapp.accounts.services import create_project
 from webapp.api import services
@@ -217,6 +217,20 @@ def test_pages_follow_each_other_without_gap_while_runs_come_in(caller: Caller) 
     third = caller.get(f"/runs?limit=2&after={second['next']}")
     assert [run["id"] for page in (first, second, third) for run in page["runs"]] == ids[::-1]
     assert third["next"] is None
+
+
+def test_a_page_has_each_runs_own_metrics_in_as_many_queries_as_a_run_alone(
+    caller: Caller, ada: Place, django_assert_num_queries: Any
+) -> None:
+    found = [run(experiment(ada.project), metrics={"step_time": 0.1 * n, "devices": n}) for n in range(1, 4)]
+    run(experiment(ada.project))
+    with django_assert_num_queries(4):  # the token, its last use, runs, metrics
+        page = caller.get("/runs?limit=1000")["runs"]
+    assert [row["metrics"].get("devices", {}).get("value") for row in page] == [None, 3.0, 2.0, 1.0]
+    assert page[3]["metrics"]["step_time"] == {"value": 0.1, "unit": "s", "lower_is_better": True}
+    assert {
+        name: value for name, value in caller.get(f"/runs/{found[0].pk}").items() if name != "outcome"
+    } == page[3]
 
 
 def test_with_several_projects_the_caller_says_which(caller: Caller, ada: Place) -> None:

@@ -1,0 +1,199 @@
+"""How fast the dashboard answers from a history of 10,000 and of 1,000,000 runs, next to what it may take.
+
+    python -m benchmarks.dashboard [--runs 10000] [--times 20] [--folder KEPT] [--only home]
+
+The lab of ``benchmarks.seeding`` in a database of its own, asked in this process through all of Django: the
+middle and the 95th of a hundred, the processor time of Django and of Postgres, queries and bytes. With
+``--folder`` the seeded lab is kept there and found again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import orjson
+import psutil
+
+from benchmarks.seeding import NAMES, WIDE, Seeded, seed
+from labtools.testing import scratch_folder
+from workers.services import temporary_servers
+
+#: Histories of at least so many runs are held to the goals of a million.
+MANY = 100_000
+DESCRIPTION, COMPARED, FULL_RUNS = "seeded.json", 200, 1_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is asked (the answer's bytes), and how many milliseconds it may take with 10,000 runs and with a
+    million.
+    """
+
+    ask: Callable[[], int]
+    goal: float
+    goal_of_million: float
+    times: int | None = None
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Milliseconds: middle and 95th of a hundred; processor time of Django and of Postgres together."""
+
+    p50: float
+    p95: float
+    cpu: float
+    queries: int
+    kib: float
+
+
+class Browser:
+    """A signed-in client and a team's token; ``size`` of an answer, which must be whole."""
+
+    def __init__(self, seeded: Seeded) -> None:
+        from django.test import Client
+
+        from webapp.accounts.models import Role, Team, User
+        from webapp.api.services import make_token
+
+        user = User.objects.get(pk=seeded.user)
+        _, secret = make_token(Team.objects.get(slug=seeded.team), user, "benchmark", Role.MEMBER)
+        self.page, self.api = Client(), Client(headers={"Authorization": f"Bearer {secret}"})
+        self.page.force_login(user, "django.contrib.auth.backends.ModelBackend")
+        self.root = f"/t/{seeded.team}/{seeded.project}/"
+
+    def size(self, path: str, query: Mapping[str, Any] | None = None) -> int:
+        answer = self.page.get(self.root + path, query)
+        assert answer.status_code == 200, (path, answer.status_code)
+        return len(answer.getvalue())
+
+    def csv(self, path: str, rows: int) -> int:
+        answer = self.page.get(self.root + path, {"export": "csv"}).getvalue()
+        assert answer.count(b"\n") == rows + 1, (answer.count(b"\n"), rows)
+        return len(answer)
+
+    def full_runs(self) -> int:
+        """A thousand runs with their metrics, newest first."""
+        answer = self.api.get("/api/v1/runs", {"limit": FULL_RUNS, "state": "succeeded"})
+        found = orjson.loads(answer.content)["runs"]
+        assert len(found) == FULL_RUNS and len(found[0]["metrics"]) == len(NAMES), answer.content[:300]
+        return len(answer.content)
+
+
+def cases(browser: Browser, seeded: Seeded) -> dict[str, Case]:
+    compared = {"run": [str(run) for run in seeded.some[:COMPARED]]}
+    return {
+        "home": Case(lambda: browser.size(""), 60, 100),
+        "list of experiments": Case(lambda: browser.size("experiments/"), 60, 100),
+        "live experiment": Case(lambda: browser.size(f"experiments/{seeded.live}/"), 60, 100),
+        "1,000 full runs, API": Case(browser.full_runs, 150, 150),
+        f"CSV of {WIDE:,} runs": Case(
+            lambda: browser.csv(f"experiments/{seeded.wide}/", WIDE), 5_000, 5_000, times=3
+        ),
+        f"compare {COMPARED} runs": Case(lambda: browser.size("compare/", compared), 500, 500, times=5),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--times", type=int, default=20, help="requests of each address")
+    parser.add_argument("--folder", type=Path, help="where the seeded lab is kept")
+    parser.add_argument("--only", default="", help="cases whose name has this in it")
+    arguments = parser.parse_args()
+    with lab(arguments.folder, arguments.runs) as seeded:
+        found = cases(Browser(seeded), seeded)
+        chosen = {name: case for name, case in found.items() if arguments.only in name}
+        missed = [name for name, case in chosen.items() if not report(name, case, arguments)]
+    print(f"{len(chosen) - len(missed)} of {len(chosen)} within their goals;", "missed:", *(missed or "-"))
+
+
+@contextmanager
+def lab(kept: Path | None, runs: int) -> Iterator[Seeded]:
+    """Django on the servers of a lab with that many runs, seeded where ``kept`` has none yet."""
+    with scratch_folder() as scratch:
+        folder = scratch if kept is None else kept.resolve()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+        with temporary_servers(folder) as servers:
+            os.environ |= {"DATABASE_URL": servers.database_url, "REDIS_URL": servers.redis_url}
+            os.environ |= {"LAB_VAR": str(folder / "var"), "DJANGO_SETTINGS_MODULE": "webapp.settings.test"}
+            (folder / "var").mkdir(exist_ok=True)
+            yield _seeded(folder, runs)
+
+
+def _seeded(folder: Path, runs: int) -> Seeded:
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+
+    began = time.perf_counter()
+    call_command("migrate", "--no-input", "-v0")
+    print(f"migrations: {time.perf_counter() - began:.1f} s", flush=True)
+    description = folder / DESCRIPTION
+    if description.exists():
+        told = json.loads(description.read_text())
+        ids = {name: UUID(told[name]) for name in ("live", "wide")}
+        return Seeded(**told | ids | {"some": tuple(map(UUID, told["some"]))})
+    began = time.perf_counter()
+    seeded = seed(runs)
+    print(f"{runs:,} runs and {WIDE:,} of one experiment seeded: {time.perf_counter() - began:.0f} s")
+    description.write_text(json.dumps(asdict(seeded), default=str))
+    return seeded
+
+
+def report(name: str, case: Case, arguments: argparse.Namespace) -> bool:
+    """Print what it takes; return whether that is within its goal."""
+    goal = case.goal_of_million if arguments.runs >= MANY else case.goal
+    taken = measure(case, case.times or arguments.times)
+    is_within = taken.p50 <= goal
+    print(
+        f"{name:22} p50 {taken.p50:7.0f} ms  p95 {taken.p95:7.0f} ms  CPU {taken.cpu:7.0f} ms"
+        f"  {taken.queries:4} queries  {taken.kib:7.0f} KiB  goal {goal:5.0f} ms"
+        f"  {'ok' if is_within else 'MISSED'}",
+        flush=True,
+    )
+    return is_within
+
+
+def measure(case: Case, times: int) -> Taken:
+    from django.db import connection
+    from django.test.utils import CaptureQueriesContext
+
+    with CaptureQueriesContext(connection) as queries:
+        size = case.ask()
+    asked, found = len(queries), []
+    database = _backend(connection)
+    before = time.process_time() + _cpu(database)
+    for _ in range(times):
+        began = time.perf_counter()
+        case.ask()
+        found.append(1e3 * (time.perf_counter() - began))
+    cpu = 1e3 * (time.process_time() + _cpu(database) - before) / times
+    late = sorted(found)[min(times - 1, int(0.95 * times))]
+    return Taken(statistics.median(found), late, cpu, asked, size / 1024)
+
+
+def _backend(connection: Any) -> psutil.Process:
+    """The process of Postgres that answers this one."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return psutil.Process(cursor.fetchone()[0])
+
+
+def _cpu(process: psutil.Process) -> float:
+    used = process.cpu_times()
+    return float(used.user + used.system)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
 """Request traces with one JSON object a line, which tell the blocks of their prompts.
 
-``mooncake`` is as Mooncake published them, ``requests-jsonl`` the lab's own.
-"""
+``mooncake`` is as Mooncake published them, ``vllm-bench`` as runs of vLLM are recorded,
+``requests-jsonl`` the lab's own."""
 
 from __future__ import annotations
 
@@ -36,10 +36,14 @@ class Fields:
     hashes: str
     seconds: float
     block: int
+    first_token: str = ""
+    last_token: str = ""
 
 
 MOONCAKE = Fields("timestamp", "input_length", "output_length", "hash_ids", 1e-3, 512)
-OWN = Fields("arrival", "prompt", "output", "hashes", 1.0, 0)
+OWN = Fields("arrival", "prompt", "output", "hashes", 1.0, 0, "first_token", "last_token")
+#: ``queued_ts`` is when the engine picked a request up, on the clock of all its other times.
+VLLM = Fields("queued_ts", "input_toks", "output_toks", "hashes", 1.0, 0, "first_token_ts", "last_token_ts")
 
 
 def _recognizes(head: bytes, fields: Fields) -> bool:
@@ -60,7 +64,7 @@ def _read(data: bytes, name: str, options: WorkloadOptions, fields: Fields) -> R
     order = np.argsort(arrival, kind="stable").tolist()
     ordered = [rows[row] for row in order]
     trace = _with_blocks(reading.value, ordered, name, fields)
-    trace = _with_truth(trace, ordered, float(arrival.min()), name)
+    trace = _with_truth(trace, ordered, float(arrival.min()), name, fields)
     return Reading(apply_options(trace, options), reading.assumed, reading.warnings)
 
 
@@ -106,16 +110,17 @@ def _with_blocks(
 
 
 def _with_truth(
-    trace: RequestTrace, rows: Sequence[Mapping[str, Any]], zero: float, name: str
+    trace: RequestTrace, rows: Sequence[Mapping[str, Any]], zero: float, name: str, fields: Fields
 ) -> RequestTrace:
     """The trace with the times that a real server took, where every line tells them."""
-    if any(not {"first_token", "last_token"} <= set(row) for row in rows):
+    columns = (fields.first_token, fields.last_token)
+    if not fields.first_token or any(not set(columns) <= set(row) for row in rows):
         return trace
-    times = {
-        column: np.array([_moment(row[column], column, name) for row in rows]) - zero
-        for column in ("first_token", "last_token")
-    }
-    return replace(trace, measured=Measured(times["first_token"], times["last_token"]))
+    first, last = (
+        np.array([_moment(row[column], column, name) for row in rows]) * fields.seconds - zero
+        for column in columns
+    )
+    return replace(trace, measured=Measured(first, last))
 
 
 def _moment(told: Any, column: str, name: str) -> float:
@@ -138,6 +143,13 @@ READER = (
         "Mooncake's request traces: timestamp (ms), input_length, output_length, hash_ids (JSON lines)",
         lambda head, name: _recognizes(head, MOONCAKE),
         lambda data, name, options: _read(data, name, options, MOONCAKE),
+    ),
+    Reader(
+        "vllm-bench",
+        "requests",
+        "recorded runs of vLLM: queued_ts, input_toks, output_toks, first_token_ts ... (JSON lines)",
+        lambda head, name: _recognizes(head, VLLM),
+        lambda data, name, options: _read(data, name, options, VLLM),
     ),
     Reader(
         "requests-jsonl",

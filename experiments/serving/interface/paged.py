@@ -46,7 +46,6 @@ class PagedView:
     waiting: deque[int] = field(default_factory=deque)
     running: list[int] = field(default_factory=list)
     swapped: deque[int] = field(default_factory=deque)
-    no_more_arrivals: bool = False
     entries: list[Entry] = field(default_factory=list)
     held: dict[int, list[int]] = field(default_factory=dict)
     preempted: list[int] = field(default_factory=list)

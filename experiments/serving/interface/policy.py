@@ -32,7 +32,8 @@ def tpot_objective() -> Any:
 class ServingPolicy(Policy):
     """A policy that says which requests run in the next pass.
 
-    ``sees`` may name ``output``: the true output lengths (an oracle).
+    ``sees`` may name ``output``, the true output lengths, and ``no_more_arrivals``, that the trace is over:
+    both are oracles.
     """
 
     family: ClassVar[str] = "serving"

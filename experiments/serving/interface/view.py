@@ -31,15 +31,22 @@ class ServingView:
     in_flight: set[int] = field(default_factory=set)
     arrived: tuple[int, ...] = ()
     kv_reserved: int = 0
-    no_more_arrivals: bool = False
+    trace_ended: bool | None = None
 
     @classmethod
     def of(cls, trace: RequestTrace, sees: frozenset[str]) -> ServingView:
         count = len(trace)
         outputs = trace.output.tolist() if "output" in sees else None
-        return cls(
-            trace.arrival.tolist(), trace.prompt.tolist(), [0] * count, [0] * count, [False] * count, outputs
-        )
+        ended = False if "no_more_arrivals" in sees else None
+        times, prompts = trace.arrival.tolist(), trace.prompt.tolist()
+        return cls(times, prompts, [0] * count, [0] * count, [False] * count, outputs, trace_ended=ended)
+
+    @property
+    def no_more_arrivals(self) -> bool:
+        """Whether the trace is over, for a policy that declares ``no_more_arrivals`` in ``sees``."""
+        if self.trace_ended is None:
+            raise HiddenColumn("no_more_arrivals is hidden: the policy does not declare it in sees")
+        return self.trace_ended
 
     @property
     def output(self) -> Sequence[int]:

@@ -23,6 +23,7 @@ class StaticBatching(RequestLevelBatching):
 
     name: ClassVar[str] = "static_batching"
     mechanism: ClassVar[str] = "whole batches"
+    sees: ClassVar[frozenset[str]] = frozenset({"output", "no_more_arrivals"})
 
     def wait_for(self, oldest: float, queued: int, view: ServingView) -> float | None:
         return None if queued >= self.max_batch or view.no_more_arrivals else math.inf

@@ -108,7 +108,7 @@ class ServingSimulation:
                 self._finish(event.batch, event.ends)
         view.arrived += tuple(arrived)
         if arrived and arrived[-1] == len(self.output) - 1:
-            view.no_more_arrivals = True
+            view.trace_ended = None if view.trace_ended is None else True
 
     def _ask(self) -> None:
         """Fill the engine: one question for each batch that it can still take."""

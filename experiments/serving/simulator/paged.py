@@ -47,7 +47,9 @@ def keys_of(trace: RequestTrace, block: int) -> Sequence[Sequence[int]]:
     """Even keys of the prompts' full blocks, where the trace tells them of blocks of that size."""
     if trace.hashes is None or trace.block != block:
         return [()] * len(trace)
-    return [tuple(2 * key for key in row) for row in trace.hashes.lists()]
+    full = (trace.prompt // block).tolist()
+    rows = zip(trace.hashes.lists(), full, strict=True)
+    return [tuple(2 * key for key in row[:blocks]) for row, blocks in rows]
 
 
 class PagedSimulation:
@@ -117,7 +119,6 @@ class PagedSimulation:
         while self.next < len(arrival) and arrival[self.next] <= self.now:
             self._queue(self.next)
             self.next += 1
-        view.no_more_arrivals = self.next == len(arrival)
         return bool(view.waiting or view.running or view.swapped) or self.next < len(arrival)
 
     def _queue(self, request: int) -> None:

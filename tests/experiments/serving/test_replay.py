@@ -187,3 +187,13 @@ def test_a_profile_of_other_devices_or_without_a_layer_is_refused(shared_data: P
         (tmp_path / name).write_text("\n".join(kept) + "\n")
     with pytest.raises(BadInput, match="has no layer o_proj"):
         open_profiles(tmp_path)
+
+
+def test_the_record_of_vllm_itself_is_read_with_its_times(shared_data: Path) -> None:
+    """The raw file of the run, which tells no blocks: times are those since the engine took up the first."""
+    raw = shared_data / f"{FOLDER}/vllm_truth/RTX4090/Llama-3.1-8B/requests.jsonl"
+    made = spec(shared_data, str(raw), ON_4090)
+    made["workload"]["format"] = "vllm-bench"
+    outcome = run(load_spec(made)).to_json()
+    assert outcome["provenance"]["trace"]["format"] == "vllm-bench"
+    assert abs(outcome["metrics"]["latency_error"]["value"]) < 0.03

@@ -43,6 +43,7 @@ def _scenario(value: Scenario) -> dict[str, Any]:
         "cards": cards,
         "estimates": [],
         "plots": [one for one in plots if one["series"]],
+        "told": {"models": len(value)},
         "models": [{"name": m.name, "rate": rates[m.name], "slo": m.slo, "bytes": m.bytes} for m in shown],
     }
 

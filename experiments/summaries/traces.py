@@ -54,4 +54,10 @@ def _requests(value: RequestTrace) -> dict[str, Any]:
         card("mean output", float(value.output.mean()) if len(value) else 0.0, "tokens"),
         card("longest request", int((value.prompt + value.output).max(initial=0)), "tokens"),
     ]
-    return {"cards": cards, "estimates": [], "plots": plots_of(value), "arrivals": arrivals_of(value)}
+    return {
+        "cards": cards,
+        "estimates": [],
+        "plots": plots_of(value),
+        "told": {"requests": len(value)},
+        "arrivals": arrivals_of(value),
+    }

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from experiments.core.errors import ImpossiblePlan
 from experiments.core.knobs import knob
 from experiments.core.policy import Policy
 from experiments.serving.interface.blocks import BlockPool
-from experiments.serving.interface.policy import tpot_objective, ttft_objective
+from experiments.serving.interface.policy import ONE_MODEL, tpot_objective, ttft_objective
 
 
 class Entry(NamedTuple):
@@ -268,6 +268,10 @@ class PagedPolicy(Policy):
     @property
     def caches_prefixes(self) -> bool:
         return False
+
+    @classmethod
+    def lacks(cls, told: Mapping[str, Any]) -> str:
+        return ONE_MODEL if "models" in told else ""
 
     def begin(self) -> StepFiller:
         """What decides during one run: a fresh object."""

@@ -19,6 +19,10 @@ class Scheduler(Protocol):
     def next_batch(self, view: ServingView) -> Batch | Wait: ...
 
 
+#: Why policies that serve one model are not offered on a scenario of several.
+ONE_MODEL = "serves one model, whose requests tell prompts and outputs"
+
+
 def ttft_objective() -> Any:
     """The knob of every policy that serves a trace."""
     return knob(None, "objective: time to the first token at most", low=1e-6, high=1e6, unit="s")
@@ -45,6 +49,10 @@ class ServingPolicy(Policy):
     )
     slo_ttft: float | None = ttft_objective()
     slo_tpot: float | None = tpot_objective()
+
+    @classmethod
+    def lacks(cls, told: Mapping[str, Any]) -> str:
+        return ONE_MODEL if "models" in told else ""
 
     def begin(self, engine: Engine) -> Scheduler:
         """What decides during one run: a fresh object, which may remember what it decided before."""

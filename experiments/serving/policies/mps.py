@@ -1,9 +1,8 @@
 """NVIDIA MPS as PipeSwitch has it as a baseline: processes share the device in space, without priority.
 
 Training goes on while a request is computed: each has half of the device. Managed pages that are not
-there come on a fault, at ``fault_bandwidth`` (2 to 4 GB/s by published measurements of such faults; the
-default is between them); where everything fits nothing moves.
-"""
+there come on a fault, at ``fault_bandwidth`` (2 to 4 GB/s as a rule of thumb for such faults, without a
+source; the default is between them); where everything fits nothing moves."""
 
 from __future__ import annotations
 

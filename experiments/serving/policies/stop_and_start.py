@@ -4,10 +4,9 @@ The new process starts (interpreter, framework, context: ``process_start``), wei
 that is not pinned, and the first call initializes libraries (``first_call``). Nothing of this overlaps. What
 was running starts again in the same way when no request waits.
 
-Neither cost is published by its parts. The defaults are round figures of ours, not measured and fitted to no
-row; a host's own belong in the knobs. Copies from pageable memory go through a pinned buffer: half of the
-link's bandwidth.
-"""
+Neither cost is published by its parts. The defaults are round figures of ours, not measured, and chosen
+with the totals of the authors' log in sight, so that a comparison with it is no evidence; a host's own
+belong in the knobs. Copies from pageable memory go through a pinned buffer: half of the link's bandwidth."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from experiments.core import registry
 from tests.experiments.serving.traces import LinearCost, answered, engine, requests, serve
 
 #: A asks 4 tokens and gets 4, B asks 2 and gets 1, C comes at 5 ms, asks 3 and gets 2.
@@ -87,3 +88,11 @@ class TestDynamicBatching:
     def test_no_timeout_no_wait(self, timeout: float, expected: list[float]) -> None:
         trace = requests((0, 1, 1), (2, 1, 1))
         assert answered(serve(trace, "dynamic-batching", max_batch=2, timeout=timeout)) == expected
+
+
+def test_policies_of_one_model_and_of_several_are_offered_on_what_they_serve() -> None:
+    """By what the summaries of a trace of requests and of a scenario tell."""
+    several, one = {"models": 3}, {"requests": 9}
+    for name in registry.family_policies("serving"):
+        found = registry.policy_class("serving", name)
+        assert bool(found.lacks(several)) != bool(found.lacks(one)), name

@@ -189,8 +189,8 @@ class Pool:
     def _fill(self, order: Sequence[int], gpus: int, room: Sequence[int]) -> Devices | None:
         taken: list[int] = []
         for node in order:
-            count = min(gpus, room[node])
-            if count:
+            if free := room[node]:
+                count = free if free < gpus else gpus
                 taken += self.free_devices(node)[:count]
                 gpus -= count
                 if not gpus:

@@ -141,13 +141,10 @@ class ClusterView:
         """What ``remaining`` is of each running job, in the order they started."""
         now, service, works = self.now, self.jobs.service, self.works
         done, since, speed = self.attained.done, self.attained.progress, self.attained.speed
-        made = [
-            done[job] + (now - since[job]) * speed[job] if now > since[job] else done[job]
-            for job in self.running
-        ]
         return [
             service[job] - work if works[job] == service[job] else service[job] * (1 - work / works[job])
-            for job, work in zip(self.running, made, strict=True)
+            for job in self.running
+            for work in (done[job] + (now - since[job]) * speed[job] if now > since[job] else done[job],)
         ]
 
     def attained_of_running(self, by_service: bool) -> list[float]:

@@ -10,6 +10,7 @@ Under ``rules: gavel`` a job gets a type of device that is drawn for it, and kee
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar
@@ -88,16 +89,18 @@ class FifoEasy(ClusterPolicy):
     def _backfill(self, head: int, pool: Pool, started: list[Gang], view: ClusterView) -> list[Gang]:
         """Jobs behind ``head`` that end before its reserved start, or use what it leaves free then."""
         start, spare = self._reservation(head, pool.total, started, view)
+        now, free = view.now, pool.total
         wanted, service, backfilled = view.jobs.gpus, view.jobs.service, list[Gang]()
         for job in islice(view.waiting, len(started) + 1, None):
-            if wanted[job] > pool.total:
+            if wanted[job] > free:
                 continue
-            in_time = view.now + service[job] <= start
+            in_time = now + service[job] <= start
             if in_time or wanted[job] <= spare:
                 gangs = self.fill(pool, [job], view)
                 spare -= wanted[job] if gangs and not in_time else 0
                 backfilled += gangs
-                if pool.total < 1:
+                free = pool.total
+                if free < 1:
                     break
         return backfilled
 
@@ -105,9 +108,13 @@ class FifoEasy(ClusterPolicy):
         self, head: int, free: float, started: list[Gang], view: ClusterView
     ) -> tuple[float, float]:
         """When the head can start at the latest, and the devices that it then leaves free."""
-        ends = [(view.now + view.remaining(job), gang.size) for job, gang in view.running.items()]
+        left = view.remaining_of_running()
+        sizes = (gang.size for gang in view.running.values())
+        ends = [(view.now + seconds, size) for seconds, size in zip(left, sizes, strict=True)]
         ends += [(view.now + view.jobs.service[gang.job], gang.size) for gang in started]
-        for end, size in sorted(ends):
+        heapq.heapify(ends)
+        while ends:
+            end, size = heapq.heappop(ends)
             free += size
             if free >= view.jobs.gpus[head]:
                 return end, free - view.jobs.gpus[head]

@@ -59,10 +59,12 @@ def _held_by_row(log: ExecutionLog, machines: Machines, together: int) -> tuple[
         [(node // together, count * gang.share) for node, count in machines.by_node(gang.devices)]
         for gang in log.shapes
     ]
-    counts = np.array([len(part) for part in parts])[log.shape]
-    execution = np.repeat(np.arange(len(log)), counts)
-    flat = [pair for shape in log.shape for pair in parts[shape]]
-    row, weight = np.array(flat, np.float64).reshape(-1, 2).T
+    table = np.array([pair for part in parts for pair in part], np.float64).reshape(-1, 2)
+    counts, shape = np.array([len(part) for part in parts], np.int64), log.shape
+    begins, lengths = np.cumsum(counts) - counts, counts[shape]
+    execution = np.repeat(np.arange(len(log)), lengths)
+    within = np.arange(len(execution)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    row, weight = table[begins[shape][execution] + within].T
     return execution, row.astype(np.int64), weight
 
 

@@ -23,12 +23,12 @@ nodes with most free devices.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from experiments.cluster.interface import Allocation, ClusterPolicy, ClusterView, Decider
+from experiments.cluster.interface import NOTHING, Allocation, ClusterPolicy, ClusterView, Decider
 from experiments.cluster.interface.placement import PLACEMENTS
 from experiments.cluster.interface.policy import OWN, rules_of
 from experiments.cluster.policies.tiresias.gittins import Gittins
@@ -126,24 +126,28 @@ class TiresiasArtifact(Tiresias):
 
 @dataclass
 class _Counters:
-    """Of one job: its queue, and attained time, attained service and clock when it last entered the first
-    queue.
-    """
+    """Of one job: its queue, and attained time and clock when it last entered the first queue."""
 
     queue: int
     seconds: float
-    service: float
     entered: float
 
 
 @dataclass
 class _Queues:
-    """The jobs of each queue in order, running before pending."""
+    """The jobs of each queue in order, running before pending.
+
+    By job: ``limit`` of its queue, and ``before``, the service that it had attained when it last entered the
+    first queue. ``served``: what running jobs had attained at the decision.
+    """
 
     policy: Tiresias
     limits: tuple[float, ...] = field(init=False)
     queues: list[list[int]] = field(init=False)
     counters: dict[int, _Counters] = field(default_factory=dict)
+    limit: dict[int, float] = field(default_factory=dict)
+    before: dict[int, float] = field(default_factory=dict)
+    served: dict[int, float] = field(default_factory=dict)
     gittins: Gittins = field(default_factory=Gittins)
 
     def __post_init__(self) -> None:
@@ -155,18 +159,40 @@ class _Queues:
             self.queues[self.counters.pop(job).queue].remove(job)
         for job in view.arrived:
             self._enter(job, view)
-        for job in list(view.running) if self.policy.rules in LATE else sorted(view.running):
-            self._demote(job, view)
+        demotes = self._demote_served(view)
         if self.policy.promote is not None:
             self._promote(view)
         if self.policy.index == GITTINS:
             self.gittins.learn(view.attained_service(job) for job in view.ended)
             self._order_by_index(view)
-        decision = self.policy.run_first((job for queue in self.queues for job in queue), view)
-        running = (set(view.running) - set(decision.preempt)) | {gang.job for gang in decision.start}
-        for queue in self.queues if self.policy.rules != POLLUX else ():
-            queue.sort(key=lambda job: job not in running)
+        decision = self._choose(view)
+        running = (view.running.keys() - decision.preempt) | {gang.job for gang in decision.start}
+        if decision is not NOTHING or demotes or view.stopped or self.policy.index == GITTINS:
+            self._order_running_first(running)
         return Allocation(decision.start, decision.preempt, wake_at=self._wake_at(running, view))
+
+    def _choose(self, view: ClusterView) -> Allocation:
+        """As ``run_first`` over all queues, which has nothing to do while no job waits."""
+        if not view.waiting:
+            return NOTHING
+        if not view.jobs.is_plain:
+            return self.policy.run_first((job for queue in self.queues for job in queue), view)
+        chosen: dict[int, None] = {}
+        left, gpus = sum(view.pool.capacity), view.jobs.gpus
+        for queue in self.queues:
+            for job in queue:
+                if left < 1:
+                    break
+                if gpus[job] <= left:
+                    left -= gpus[job]
+                    chosen[job] = None
+        return self.policy.run_only(chosen, view)
+
+    def _order_running_first(self, running: Set[int]) -> None:
+        for queue in self.queues if self.policy.rules != POLLUX else ():
+            ahead = [job for job in queue if job in running]
+            if 0 < len(ahead) < len(queue):
+                queue[:] = ahead + [job for job in queue if job not in running]
 
     def _order_by_index(self, view: ClusterView) -> None:
         """The highest index first in every queue but the last; equal ones as they are."""
@@ -178,25 +204,32 @@ class _Queues:
             queue.sort(key=rank.__getitem__)
 
     def _enter(self, job: int, view: ClusterView) -> None:
-        self.counters[job] = _Counters(0, view.attained_time(job), view.attained_service(job), view.now)
+        self.counters[job] = _Counters(0, view.attained_time(job), view.now)
+        self.limit[job], self.before[job] = self.limits[0], view.attained_service(job)
         self.queues[0].append(job)
 
     def _service(self, job: int, view: ClusterView) -> float:
         """Service since the job last entered the first queue."""
-        return view.attained_service(job) - self.counters[job].service
+        return view.attained_service(job) - self.before[job]
 
-    def _demote(self, job: int, view: ClusterView) -> None:
-        counters, before = self.counters[job], self.counters[job].queue
-        if self.limits[before] == math.inf:
-            return
-        service = self._service(job, view) + SLACK
+    def _demote_served(self, view: ClusterView) -> bool:
+        """Move running jobs to the queues of their services; whether any goes to another one."""
+        self.served = dict(zip(view.running, view.attained_of_running(True), strict=True))
+        limit, before = self.limit, self.before
+        due = [job for job, held in self.served.items() if held - before[job] + SLACK >= limit[job]]
+        for job in due if self.policy.rules in LATE else sorted(due):
+            self._demote(job)
+        return bool(due)
+
+    def _demote(self, job: int) -> None:
+        counters, service = self.counters[job], self.served[job] - self.before[job] + SLACK
+        self.queues[counters.queue].remove(job)
         while service >= self.limits[counters.queue]:
             counters.queue += 1
             if self.policy.demotes_late:
                 break
-        if counters.queue != before:
-            self.queues[before].remove(job)
-            self.queues[counters.queue].append(job)
+        self.queues[counters.queue].append(job)
+        self.limit[job] = self.limits[counters.queue]
 
     def _promote(self, view: ClusterView) -> None:
         for job in [job for queue in self.queues[1:] for job in queue if job in view.waiting]:
@@ -213,11 +246,9 @@ class _Queues:
         executed = view.attained_time(job) - counters.seconds
         return counters.entered + executed * (1 + self.policy.promote)
 
-    def _wake_at(self, running: set[int], view: ClusterView) -> float | None:
+    def _wake_at(self, running: Set[int], view: ClusterView) -> float | None:
         """The next demotion or promotion."""
-        last = len(self.limits) - 1
-        limited = (job for job in running if self.counters[job].queue != last)
-        times = [view.now + self._until_demotion(job, view) for job in limited]
+        times = self._demotions(running, view)
         if self.policy.promote is not None:
             lower = [job for queue in self.queues[1:] for job in queue if job not in running]
             times += [self._promotion(job, view) for job in lower]
@@ -225,9 +256,14 @@ class _Queues:
             times = [time for time in times if time > view.now]
         return min(times, default=None)
 
-    def _until_demotion(self, job: int, view: ClusterView) -> float:
-        limit, gpus = self.limits[self.counters[job].queue], view.jobs.gpus[job]
-        service = self._service(job, view)
+    def _demotions(self, running: Set[int], view: ClusterView) -> list[float]:
+        """When each running job reaches its queue's limit; none for the last queue."""
+        now, gpus, limit, before = view.now, view.jobs.gpus, self.limit, self.before
+        held = self.served | {job: view.attained.service[job] for job in running - self.served.keys()}
+        limited = [job for job in running if limit[job] < math.inf]
         if not self.policy.demotes_late:
-            return (limit - service) / gpus
-        return math.ceil((limit - service / gpus) / gpus)
+            return [now + (limit[job] - (held[job] - before[job])) / gpus[job] for job in limited]
+        return [
+            now + math.ceil((limit[job] - (held[job] - before[job]) / gpus[job]) / gpus[job])
+            for job in limited
+        ]

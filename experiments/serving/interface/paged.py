@@ -131,11 +131,11 @@ class PagedView:
         return self.pool.find(keys, most)
 
     def admit(self, request: int, budget: int, *, reserve: int = 0, whole: bool = True) -> int:
-        """Admits the head of the queue with as many tokens as ``budget`` and returns how many; 0 where blocks
-        for it are missing.
+        """Admits the head of the queue and returns how many of its tokens run, at most ``budget``.
 
-        ``whole``: there must be free blocks for all that is known of it, ``reserve`` more left over; else
-        for the tokens of the step alone."""
+        0 where blocks for it are missing. ``whole``: there must be free blocks for all that is known of it,
+        ``reserve`` more left over; else for the tokens of the step alone.
+        """
         if request != self.waiting[0]:
             raise self.illegal(request, "is admitted before the head of the queue")
         found = self.cached(request)
@@ -170,8 +170,10 @@ class PagedView:
         held.extend(self.pool.take(max(0, need)))
 
     def preempt(self, request: int) -> None:
-        """Takes back all blocks of a running request that is not in the step; it waits at the head, and
-        computes anew what no block holds any more."""
+        """Takes back all blocks of a running request that is not in the step.
+
+        It waits at the head of the queue, and computes anew what no block holds any more.
+        """
         self.lost[request] = self.computed[request]
         if self.caching:
             self._keep_own(request)
@@ -240,11 +242,12 @@ def own_key(request: int, place: int) -> int:
 
 
 class StepFiller(Protocol):
-    """Fills ``view.entries`` whenever the engine is free; without an entry it is asked again when a request
-    arrives.
+    """Fills ``view.entries`` whenever the engine is free.
 
-    ``True`` says that it would fill the same again until a request arrives or ends, or blocks run out:
-    the simulator may then make those steps without asking."""
+    Without an entry it is asked again when a request arrives. ``True`` says that it would fill the same again
+    until a request arrives or ends, or blocks run out: the simulator may then make those steps without
+    asking, also while requests arrive that wait behind others.
+    """
 
     def fill(self, view: PagedView) -> bool: ...
 

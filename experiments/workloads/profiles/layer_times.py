@@ -52,8 +52,9 @@ def blend(points: Sequence[float], place: float) -> tuple[Weighted, ...]:
 
 @dataclass(frozen=True)
 class Steady:
-    """Attention of one number of prompt tokens and of decodes, by the context of each: a curve over the
-    decodes' context for each context of the prompt's.
+    """Attention of one number of prompt tokens and of decodes, by the context of each.
+
+    A curve over the decodes' context for each context of the prompt's.
     """
 
     contexts: tuple[float, ...]
@@ -117,9 +118,10 @@ class AttentionTimes:
 
 @dataclass(frozen=True)
 class UnequalContexts:
-    """How much of the way from the mean context's time to the longest one's a step with unequal contexts
-    takes: ``share`` by bucket, ``usual`` off the buckets. ``edges`` (each the largest of its bucket) of the
-    number of decodes, of how far the mean is from the least to the longest, of the longest context and of the
+    """How far a step with unequal contexts goes from the mean one's time to the longest one's.
+
+    ``share`` by bucket, ``usual`` off the buckets. ``edges`` (each the largest of its bucket) of the number
+    of decodes, of where the mean is between the least and the longest, of the longest context and of the
     prompt's context.
     """
 

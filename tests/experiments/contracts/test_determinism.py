@@ -78,6 +78,18 @@ SCENARIO = json.dumps(
         ],
     }
 )
+#: Two models whose layers take turns on one device.
+SHARED = json.dumps(
+    {
+        "duration": 0.5,
+        "models": [
+            {"name": "asked", "slo": 0.3, "rate": 20, "class": "real_time", "layers": [
+                {"seconds": 0.002, "bytes": 4e6}, {"seconds": 0.003, "bytes": 8e6}]},
+            {"name": "filler", "rate": 0, "class": "best_effort", "layers": [
+                {"seconds": 0.004, "bytes": 4e6}, {"seconds": 0.001, "bytes": 2e6}]},
+        ],
+    }
+)  # fmt: skip
 OPERATORS = "M1 matmul m=128 n=1000 k=64\n"
 
 
@@ -104,6 +116,7 @@ def files(folder: Path) -> dict[str, str]:
         "speeds.csv": SPEEDS,
         "operators.txt": OPERATORS,
         "scenario.json": SCENARIO,
+        "shared.json": SHARED,
         "log.json": "\n".join(log_line(tile) for tile in (1, 2, 4)),
     }
     texts |= {f"traces/ncf/{name}.csv": text for name, text in TRACES.items()}
@@ -140,6 +153,7 @@ def workloads(family: str, folder: Path) -> list[dict[str, Any]]:
         "serving": [
             ({"source": held["requests"], "options": {"model": "llama2-7b"}}, "a100-80g"),
             ({"source": held["scenario"]}, TWO_NODES),
+            ({"source": held["shared"]}, "v100-16g"),
         ],
     }
     return [{"workload": workload, "hardware": hardware} for workload, hardware in found[family]]

@@ -13,6 +13,7 @@ import experiments
 from experiments.core.package_files import PREFIX, package_files
 from experiments.core.suites import DATA, FOLDER
 from experiments.models.catalog import NAMES
+from experiments.models.served import SERVED
 from experiments.sources import GENERATED
 from experiments.workloads.generated_jobs import KINDS as LAWS
 
@@ -38,14 +39,15 @@ def names_of(workload: dict[str, Any]) -> list[str]:
 
 
 def is_brought(name: str, sheet: Path) -> bool:
-    """A model of the zoo, a file of the package, jobs drawn from a seed, or what a suite asks its user for
-    (``--data``).
+    """A model of the zoo or of those that are served, a file of the package, jobs drawn from a seed, or what
+    a suite asks its user for (``--data``).
     """
     if name.startswith(PREFIX):
         return name.removeprefix(PREFIX) in package_files()
     if sheet.parent == FOLDER and name.startswith(DATA):
         return ".." not in Path(name).parts
-    return name.removeprefix("zoo:") in NAMES or name.removeprefix(GENERATED) in LAWS
+    known = name.removeprefix("zoo:") in NAMES or name in SERVED
+    return known or name.removeprefix(GENERATED) in LAWS
 
 
 @pytest.mark.parametrize("sheet", SHEETS, ids=lambda path: str(path.relative_to(PACKAGE)))

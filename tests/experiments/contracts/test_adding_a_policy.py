@@ -59,6 +59,10 @@ RUNS: dict[str, tuple[dict[str, Any], dict[str, float]]] = {
         {"avg_jct": 199.0, "makespan": 300.0},
     ),
     "one_by_one": ({"family": "serving", "workload": {"source": "requests.csv"}, "hardware": "a100-80g"}, {}),
+    "one_at_a_time": (
+        {"family": "serving", "workload": {"source": "requests.csv"}, "hardware": "a100-80g"},
+        {"rejected_requests": 0.0, "preemptions": 0.0, "batch_size_mean": 1.0},
+    ),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 from uuid import UUID
 
 from django.conf import settings
@@ -29,8 +29,10 @@ from webapp.api.gate import read_json
 from webapp.api.projects import project_of
 from webapp.api.schemas import ArtifactAnswer, ExperimentAnswer, RunAnswer, RunPage
 from webapp.artifacts.services import open_blob, store_upload
+from webapp.history.search import SearchError, parse
+from webapp.history.search.rows import search
 from webapp.names import is_name
-from webapp.runs.models import Run
+from webapp.runs.models import Run, RunQuerySet
 from webapp.runs.services import cancel, cancel_experiment, submit_experiment
 from webapp.runs.specs import Submission, check_spec, trials_of
 
@@ -113,10 +115,12 @@ def list_runs(
     after: UUID | None = None,
     project: str | None = None,
     state: str | None = None,
+    query: Annotated[str | None, Query(max_length=4000)] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_RUNS_PER_PAGE)] = 50,
 ) -> Any:
     """Newest first. For the next page pass the answer's `next` as `after`; runs that come meanwhile move
-    nothing.
+    nothing. `query` is a search as the page of all runs has it, without an order or groups:
+    `step_time < 4 s and (hardware = a100-40g or knob.max_batch > 32)`.
 
     ```
     curl -H "Authorization: Bearer $TOKEN" "$LAB/api/v1/runs?state=infeasible&limit=20"
@@ -125,11 +129,24 @@ def list_runs(
     found = in_project(request, runs_of(request), project)
     if state is not None:
         found = found.filter(state=_state(state))
+    if query is not None:
+        found = _searched(found, query)
     if after is not None:
         found = found.older_than(get_object_or_404(runs_of(request), pk=after))
     rows = answers.run_rows(found.order_by("-queued_at", "-id")[: limit + 1])
     page = {"runs": rows[:limit], "next": rows[limit - 1]["id"] if len(rows) > limit else None}
     return api.create_response(request, page, status=200)  # as it is: not checked against its own schema
+
+
+def _searched(runs: RunQuerySet, text: str) -> RunQuerySet:
+    """Those of the search; ``BadInput`` names the column."""
+    try:
+        query = parse(text)
+    except SearchError as error:
+        raise BadInput(f"column {error.column}: {error.what}", "query", error.expected) from None
+    if query.order or query.group:
+        raise BadInput("orders or groups", "query", "conditions alone: pages are the newest first")
+    return cast(RunQuerySet, search(runs, query))
 
 
 def _state(state: str) -> str:

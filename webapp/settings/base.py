@@ -62,6 +62,7 @@ INSTALLED_APPS = [
     "webapp.artifacts",
     "webapp.runs",
     "webapp.compare",
+    "webapp.history",
     "webapp.papers",
     "webapp.nightly",
     "webapp.advice",

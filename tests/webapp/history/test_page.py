@@ -1,0 +1,151 @@
+"""The page of all runs, and the API's search: found, complained about, tagged, kept, exported."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from tests.webapp import cast
+from tests.webapp.browser import browser_page, enter, serious, serving
+from tests.webapp.cast import Place
+from webapp.accounts.models import Membership, Role
+from webapp.api import services as api
+from webapp.api.models import ApiToken
+from webapp.history.models import RunTag, SavedView
+from webapp.runs.models import Run
+
+
+def shown(answer: Any) -> str:
+    """The page's text without its markup."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", answer.content.decode()))
+
+
+BACKEND = "django.contrib.auth.backends.ModelBackend"
+
+
+def filled(ada: Place) -> Place:
+    made = cast.experiment(ada.project)
+    for policy, step in (("vdnn", 0.5), ("vdnn", 2.0), ("capuchin", 4.0)):
+        cast.run(made, policy, {"step_time": step, "peak_memory": 1e9}, family="memory")
+    return ada
+
+
+@pytest.fixture
+def ada(db: None) -> Place:
+    return filled(cast.place("ada"))
+
+
+@pytest.fixture
+def client(client: Client, ada: Place) -> Client:
+    client.force_login(ada.user, backend=BACKEND)
+    return client
+
+
+def test_a_search_is_answered_counted_and_said_back(ada: Place, client: Client) -> None:
+    url = ada.url("all-runs/")
+    assert "3 runs" in shown(client.get(url))
+    page = shown(client.get(url, {"q": "step_time < 3 s and policy = vdnn"}))
+    assert "2 runs" in page and "step_time under 3 s and policy is vdnn" in page
+    grouped = shown(client.get(url, {"q": "group by policy: min(step_time), count"}))
+    assert "in 2 groups" in grouped and "500 ms" in grouped
+    assert "No run is so" in client.get(url, {"q": "policy = none"}).content.decode()
+
+
+def test_a_search_that_cannot_be_read_keeps_its_text_and_all_runs(ada: Place, client: Client) -> None:
+    answer = client.get(ada.url("all-runs/"), {"q": "step_tme < 4"})
+    page = answer.content.decode()
+    assert answer.status_code == 422
+    assert "Column 1" in page and "did you mean step_time" in page and 'value="step_tme &lt; 4"' in page
+
+
+@pytest.mark.parametrize("page", ["-1", "x", "99999999999", "5"])
+def test_a_page_that_makes_no_sense_is_no_error(ada: Place, client: Client, page: str) -> None:
+    assert client.get(ada.url("all-runs/"), {"page": page}).status_code == 200
+
+
+def test_tags_are_put_on_found_and_taken_off(ada: Place, client: Client) -> None:
+    runs = [str(run.pk) for run in Run.objects.filter(policy="vdnn")]
+    foreign = cast.run(cast.experiment(cast.place("eve").project), "vdnn", {}, family="memory")
+    url = ada.url("all-runs/tag")
+    client.post(url, {"name": "paper", "run": [*runs, str(foreign.pk)]})
+    assert RunTag.objects.count() == 2
+    assert "2 runs" in shown(client.get(ada.url("all-runs/"), {"q": "tag = paper"}))
+    client.post(url, {"name": "paper", "run": runs[:1], "take": "off"})
+    assert RunTag.objects.count() == 1
+    client.post(url, {"name": "no good", "run": runs})
+    assert RunTag.objects.count() == 1
+
+
+def test_views_are_ones_own_until_they_are_shared(ada: Place, client: Client) -> None:
+    told = {"name": "fast", "query": "step_time < 1 s", "columns": "peak_memory"}
+    client.post(ada.url("all-runs/views"), told)
+    other = cast.User.objects.create_user("bob")
+    Membership.objects.create(team=ada.project.team, user=other, role=Role.VIEWER)
+    bob = Client()
+    bob.force_login(other, backend=BACKEND)
+    url = ada.url("all-runs/")
+    assert "fast" in client.get(url).content.decode() and ">fast" not in bob.get(url).content.decode()
+    client.post(ada.url("all-runs/views"), {**told, "shared": "on"})
+    assert ">fast" in bob.get(url).content.decode()
+    kept = SavedView.objects.get()
+    assert bob.post(ada.url(f"all-runs/views/{kept.pk}/remove")).status_code == 403
+    client.post(ada.url(f"all-runs/views/{kept.pk}/remove"))
+    assert not SavedView.objects.exists()
+
+
+def test_what_is_found_leaves_as_a_file(ada: Place, client: Client) -> None:
+    rows = client.get(ada.url("all-runs/?q=policy+%3D+vdnn&column=step_time&export=csv")).content.decode()
+    lines = rows.splitlines()
+    assert lines[0].endswith("seed,step_time") and len(lines) == 3
+
+
+def test_completion_answers_and_the_apis_list_takes_the_same_search(ada: Place, client: Client) -> None:
+    words = client.get(ada.url("all-runs/completion"), {"q": "policy = v"}).json()["words"]
+    assert words == ["vdnn"]
+    _, secret = api.make_token(ada.project.team, ada.user, "t", Role.VIEWER)
+    headers = {"authorization": f"Bearer {secret}"}
+    found = Client().get("/api/v1/runs", {"query": "step_time >= 2 s"}, headers=headers)
+    assert sorted(row["policy"] for row in found.json()["runs"]) == ["capuchin", "vdnn"]
+    wrong = Client().get("/api/v1/runs", {"query": "step_time >="}, headers=headers)
+    assert wrong.status_code == 422 and "column 13" in wrong.content.decode()
+    assert ApiToken.objects.count() == 1
+
+
+@pytest.mark.browser
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("width", [1440, 390])
+def test_typing_completes_sorting_sorts_and_the_chosen_are_compared(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    settings.WHITENOISE_USE_FINDERS = settings.WHITENOISE_AUTOREFRESH = True
+    monkeypatch.setitem(os.environ, "DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+    there = filled(cast.place("ada"))
+    with serving() as address, browser_page(width=width) as page:
+        enter(page, address, there.user)
+        page.goto(address + there.url("all-runs/"))
+        search = page.get_by_role("combobox", name="Search runs")
+        search.press_sequentially("policy = v")
+        page.get_by_role("option", name="vdnn").wait_for()
+        search.press("ArrowDown")
+        search.press("Tab")
+        assert search.input_value() == "policy = vdnn "
+        search.press("Enter")
+        page.get_by_text("2 runs").wait_for()
+        assert serious(page) == []
+        page.emulate_media(color_scheme="light")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        if folder := os.environ.get("LAB_SHOTS"):
+            page.screenshot(path=f"{folder}/all-runs-{width}.png", full_page=True)
+        page.locator('[data-order="step_time"]').click()
+        page.wait_for_url("**order+by+step_time**")
+        page.get_by_label("Choose every run of this page").check()
+        page.get_by_label("Tag", exact=True).fill("paper")
+        page.get_by_role("button", name="Put on").click()
+        page.get_by_text("2 runs are tagged paper.").wait_for()
+        page.get_by_label("Choose every run of this page").check()
+        page.get_by_role("button", name="Compare the chosen").click()
+        page.wait_for_url("**/compare/?run=**")

@@ -1,0 +1,1 @@
+"""Every run of a project in one table: searched, grouped, tagged, kept as views."""

@@ -1,0 +1,42 @@
+"""What people put on runs, and searches that they keep."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from webapp.accounts.models import Project, User
+from webapp.runs.models import Run
+
+
+class RunTag(models.Model):
+    """A word that somebody put on a run."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="tags")
+    name = models.CharField(max_length=40)
+    by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "name"], name="one_tag_of_a_name_on_a_run")]
+        indexes = [models.Index(fields=["name", "run"], name="runs_of_tag")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class SavedView(models.Model):
+    """A search under a name: its owner's, or where it is ``shared`` the team's."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="views")
+    owner = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    name = models.CharField(max_length=80)
+    query = models.TextField(max_length=4000, blank=True)
+    columns = models.CharField(max_length=1000, blank=True)
+    shared = models.BooleanField(default=False)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["project", "owner", "name"], name="one_view_a_name")]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,188 @@
+"""A search as a query of the database: parametrised by the ORM, nothing of the text is ever SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db.models import (
+    Avg,
+    BooleanField,
+    Count,
+    Exists,
+    ExpressionWrapper,
+    F,
+    FloatField,
+    Max,
+    Min,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Value,
+)
+from django.db.models.functions import Coalesce
+
+from webapp.history.models import RunTag
+from webapp.history.search.fields import COLUMNS, type_of
+from webapp.history.search.tree import (
+    Aggregate,
+    And,
+    Between,
+    Compare,
+    Condition,
+    Field,
+    Like,
+    Missing,
+    Not,
+    OneOf,
+    Or,
+    Query,
+    Text,
+)
+from webapp.history.search.tree import Value as Told
+from webapp.runs.models import Run, RunMetric
+
+LOOKUPS = {"=": "exact", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
+#: Where free text is looked for.
+SEARCHED = ("policy", "hardware", "artifact__name", "experiment__name")
+AGGREGATES = {"min": Min, "max": Max, "mean": Avg}
+#: The order that Postgres gives JSON values of other types: text, numbers, booleans.
+LEAST_NUMBER = -1.7e308
+
+
+def search(runs: QuerySet[Run], query: Query) -> QuerySet[Run]:
+    """The runs that the search's condition holds for."""
+    return runs.filter(_q(query.condition)) if query.condition else runs
+
+
+def ordered(runs: QuerySet[Run], query: Query) -> QuerySet[Run]:
+    """By what the search names, those without it last; the newest first where it names nothing."""
+    if query.order is None:
+        return runs.order_by("-queued_at", "-id")
+    if query.order.kind == "metric":
+        values = RunMetric.objects.filter(run=OuterRef("pk"), name=query.order.name).values("value")
+        runs = runs.annotate(sorted_by=Subquery(values, output_field=FloatField()))
+    else:
+        runs = runs.annotate(sorted_by=F(COLUMNS[query.order.name][0]))
+    key = F("sorted_by")
+    first = key.desc(nulls_last=True) if query.descending else key.asc(nulls_last=True)
+    return runs.order_by(first, "-queued_at", "-id")
+
+
+def groups(runs: QuerySet[Run], query: Query, most: int) -> list[dict[str, Any]]:
+    """A row for each group: its fields by name, its aggregates as they are written, the largest first."""
+    columns = {field.name: F(COLUMNS[field.name][0]) for field in query.group}
+    keys = {f"key_{place}": column for place, column in enumerate(columns.values())}
+    named = {f"value_{place}": _aggregate(one) for place, one in enumerate(query.aggregates)}
+    rows = runs.order_by().values(**keys).annotate(size=Count("id", distinct=True), **named)
+    found: list[dict[str, Any]] = [dict(row) for row in rows.order_by("-size", *keys)[:most]]
+    return [
+        {
+            **{name: row[f"key_{place}"] for place, name in enumerate(columns)},
+            **{str(one): row[f"value_{place}"] for place, one in enumerate(query.aggregates)},
+        }
+        for row in found
+    ]
+
+
+def _aggregate(one: Aggregate) -> Any:
+    if one.field is None:
+        return Count("id", distinct=True)
+    return AGGREGATES[one.function]("metrics__value", filter=Q(metrics__name=one.field.name))
+
+
+def _q(condition: Condition) -> Q:
+    match condition:
+        case Compare(field, "!=", value):
+            return _has(field) & ~_holds(field, [("exact", value)])
+        case Compare(field, operator, value):
+            return _holds(field, [(LOOKUPS[operator], value)])
+        case OneOf(field, values):
+            return _any([_holds(field, [("exact", value)]) for value in values])
+        case Between(field, low, high):
+            return _holds(field, [("gte", low), ("lte", high)])
+        case Like(field, pattern):
+            return _holds(field, [("iregex", _regex(pattern))])
+        case Missing(field):
+            return ~_has(field)
+        case Text(text):
+            return _any([_or_false(Q(**{f"{column}__icontains": text})) for column in SEARCHED])
+        case Not(of):
+            return ~_q(of)
+        case And(parts):
+            found = Q()
+            for part in parts:
+                found &= _q(part)
+            return found
+        case Or(parts):
+            return _any([_q(part) for part in parts])
+
+
+def _any(parts: Sequence[Q]) -> Q:
+    found = parts[0]
+    for part in parts[1:]:
+        found |= part
+    return found
+
+
+def _regex(pattern: str) -> str:
+    return f"^{'.*'.join(map(re.escape, pattern.split('*')))}$"
+
+
+def _has(field: Field) -> Q:
+    if field.kind == "metric":
+        return Q(Exists(RunMetric.objects.filter(run=OuterRef("pk"), name=field.name)))
+    if field.kind == "tag":
+        return Q(Exists(RunTag.objects.filter(run=OuterRef("pk"))))
+    if field.kind == "column":
+        column = COLUMNS[field.name][0]
+        return Q(**{f"{column}__isnull": False}) & (~Q(**{column: ""}) if type_of(field) == "text" else Q())
+    path = _path(field)
+    return Q(**{f"{path}__isnull": False}) & ~_or_false(Q(**{path: None}))
+
+
+def _path(field: Field) -> str:
+    """A key of the spec; names were looked up among those that policies and workloads have."""
+    return f"spec__knobs__{field.name}" if field.kind == "knob" else f"spec__workload__options__{field.name}"
+
+
+def _holds(field: Field, tests: Sequence[tuple[str, Told]]) -> Q:
+    if field.kind == "metric":
+        asked = {f"value__{lookup}": value for lookup, value in tests}
+        return Q(Exists(RunMetric.objects.filter(run=OuterRef("pk"), name=field.name, **asked)))
+    if field.kind == "tag":
+        asked = {f"name__{lookup}": value for lookup, value in tests}
+        return Q(Exists(RunTag.objects.filter(run=OuterRef("pk"), **asked)))
+    if field.kind == "column":
+        column = COLUMNS[field.name][0]
+        typed = {f"{column}__{lookup}": _typed(field, value) for lookup, value in tests}
+        return _or_false(Q(**typed))
+    return _or_false(_json_holds(_path(field), tests))
+
+
+def _or_false(condition: Q) -> Q:
+    """Nothing there is no match, and its negation one: SQL's third truth value would be neither."""
+    whole = ExpressionWrapper(condition, output_field=BooleanField())
+    return Q(Coalesce(whole, Value(False), output_field=BooleanField()))
+
+
+def _typed(field: Field, value: Told) -> Any:
+    return datetime.fromisoformat(str(value)) if type_of(field) == "moment" else value
+
+
+def _json_holds(path: str, tests: Sequence[tuple[str, Told]]) -> Q:
+    """Numbers are compared with numbers alone: JSON's order puts text before and booleans behind them."""
+    found = Q()
+    for lookup, value in tests:
+        if isinstance(value, float):
+            number = int(value) if value == int(value) and abs(value) < 2**53 else value
+            found &= Q(**{f"{path}__{lookup}": number})
+            if lookup != "exact":
+                found &= Q(**{f"{path}__gte": LEAST_NUMBER}) & Q(**{f"{path}__lt": False})
+        else:
+            truth = {"true": True, "false": False}.get(value.lower(), value)
+            found &= Q(**{f"{path}__{lookup}": truth})
+    return found

@@ -1,0 +1,112 @@
+"""A page of the table of all runs: rows with the figures that are shown, and where the next page begins."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import QuerySet
+
+from experiments.core.metrics import METRICS
+from webapp.accounts.models import Project
+from webapp.history.search import Query
+from webapp.history.search.rows import groups, ordered, search
+from webapp.history.search.tree import And, Between, Compare, Condition, Field, Missing, Not, OneOf, Or
+from webapp.runs.headline import LEADING
+from webapp.runs.models import Run
+
+PER_PAGE, MOST_GROUPS = 50, 200
+#: Rows are counted up to here; more are said to be more.
+MOST_COUNTED = 10_000
+#: Columns of figures that are shown where nobody chose any.
+USUAL = 4
+
+
+@dataclass(frozen=True)
+class Row:
+    run: Run
+    figures: tuple[tuple[str, float | None], ...]
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Found:
+    """``count`` runs in ``seconds``, more where ``is_more``; ``metrics`` are the columns of figures."""
+
+    count: int
+    is_more: bool
+    seconds: float
+    metrics: tuple[str, ...]
+    rows: tuple[Row, ...]
+    groups: tuple[Mapping[str, Any], ...]
+    offered: tuple[str, ...]
+    page: int
+    has_next: bool
+
+
+def runs_of(project: Project) -> QuerySet[Run]:
+    return Run.objects.filter(project=project, kind=Run.Kind.POLICY)
+
+
+def find(project: Project, query: Query, chosen: Sequence[str], page: int) -> Found:
+    """The page of that number (from 0) of what ``query`` finds."""
+    began = time.perf_counter()
+    matching = search(runs_of(project), query)
+    count = matching.order_by()[: MOST_COUNTED + 1].count()
+    grouped = tuple(groups(matching, query, MOST_GROUPS)) if query.group else ()
+    start = page * PER_PAGE
+    wanted = ordered(matching, query).select_related("artifact", "host", "experiment")
+    wanted = wanted.prefetch_related("metrics", "tags").defer("log_tail", "spec")
+    runs = list(wanted[start : start + PER_PAGE + 1])
+    shown, has_next = runs[:PER_PAGE], len(runs) > PER_PAGE
+    offered = _offered(shown)
+    metrics = _columns(query, chosen, shown, offered)
+    rows = tuple(_row(run, metrics) for run in shown)
+    seconds = time.perf_counter() - began
+    more = count > MOST_COUNTED
+    return Found(min(count, MOST_COUNTED), more, seconds, metrics, rows, grouped, offered, page, has_next)
+
+
+def _row(run: Run, metrics: Sequence[str]) -> Row:
+    values = {metric.name: metric.value for metric in run.metrics.all()}
+    tags = tuple(sorted(tag.name for tag in run.tags.all()))
+    return Row(run, tuple((name, values.get(name)) for name in metrics), tags)
+
+
+def _offered(runs: Sequence[Run]) -> tuple[str, ...]:
+    """The metrics that any of the runs has, in the catalog's order."""
+    there = {metric.name for run in runs for metric in run.metrics.all()}
+    return tuple(name for name in METRICS if name in there)
+
+
+def _columns(
+    query: Query, chosen: Sequence[str], runs: Sequence[Run], offered: Sequence[str]
+) -> tuple[str, ...]:
+    """Those that were chosen; else those that the search is about, and the leading ones of the families."""
+    if chosen:
+        return tuple(name for name in chosen if name in METRICS)
+    about = [field.name for field in fields_of(query) if field.kind == "metric"]
+    families = dict.fromkeys(run.family for run in runs)
+    leading = [name for family in families for name in LEADING.get(family, ())]
+    usual = [name for name in leading if name in offered]
+    return tuple(dict.fromkeys([*about, *usual]))[: max(USUAL, len(about))]
+
+
+def fields_of(query: Query) -> list[Field]:
+    """All that the search names, in the order in which it does."""
+    found = _fields(query.condition) if query.condition else []
+    found += [one.field for one in query.aggregates if one.field]
+    return [*found, *([query.order] if query.order else [])]
+
+
+def _fields(condition: Condition) -> list[Field]:
+    match condition:
+        case And(parts) | Or(parts):
+            return [field for part in parts for field in _fields(part)]
+        case Not(of):
+            return _fields(of)
+        case Compare(field) | OneOf(field) | Between(field) | Missing(field):
+            return [field]
+    return []

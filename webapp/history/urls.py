@@ -1,0 +1,14 @@
+"""Addresses of the table of all runs, below the project."""
+
+from django.urls import path
+
+from webapp.history import views
+
+app_name = "history"
+urlpatterns = [
+    path("", views.index, name="index"),
+    path("completion", views.completion, name="completion"),
+    path("tag", views.tag, name="tag"),
+    path("views", views.keep_view, name="keep_view"),
+    path("views/<int:view>/remove", views.remove_view, name="remove_view"),
+]

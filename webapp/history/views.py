@@ -1,0 +1,132 @@
+"""All runs of a project: the page, its completion, tags and saved views."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.db.models import Q, QuerySet
+from django.http import HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.http import urlencode
+from django.views.decorators.http import require_POST, require_safe
+
+from webapp.accounts.access import ProjectRequest, in_project
+from webapp.compare.export import Column, Table, download
+from webapp.compare.filters import named_runs
+from webapp.history import services, table
+from webapp.history.forms import TagForm, ViewForm
+from webapp.history.models import SavedView
+from webapp.history.search import Query, SearchError, parse
+from webapp.history.search.completion import complete
+from webapp.history.search.rows import ordered, search
+from webapp.history.search.words import said
+from webapp.navigation import project_url
+
+MOST_PAGES = 10_000
+MOST_EXPORTED = 10_000
+
+
+def views_of(request: ProjectRequest) -> QuerySet[SavedView]:
+    """The person's own and those that the team shares."""
+    own = Q(owner=request.user) if request.user.is_authenticated else Q()
+    return SavedView.objects.filter(own | Q(shared=True), project=request.project).select_related("owner")
+
+
+@require_safe
+@in_project(exports=True)
+def index(request: ProjectRequest) -> HttpResponse:
+    text = request.GET.get("q", "").strip()
+    error, query = None, Query()
+    try:
+        query = parse(text)
+    except SearchError as complaint:
+        error = complaint
+    chosen = request.GET.getlist("column")
+    if "export" in request.GET and error is None:
+        return download(_exported(request, query, chosen), request.GET["export"])
+    found = table.find(request.project, query, chosen, _page(request))
+    page: dict[str, Any] = {
+        "text": text,
+        "error": error,
+        "said": said(query) if text and not error else "",
+        "found": found,
+        "aggregates": [(str(one), one.field.name if one.field else "") for one in query.aggregates],
+        "group": [field.name for field in query.group],
+        "views": views_of(request),
+        "columns": " ".join(chosen),
+        "caret": " " * (error.column - 1) + "^" if error else "",
+    }
+    return render(request, "history/index.html", page, status=422 if error else 200)
+
+
+def _page(request: ProjectRequest) -> int:
+    text = request.GET.get("page", "0")
+    return min(int(text), MOST_PAGES) if text.isascii() and text.isdigit() and len(text) < 9 else 0
+
+
+def _exported(request: ProjectRequest, query: Query, chosen: list[str]) -> Table:
+    """What the search finds as a table, its figures in SI units."""
+    matching = ordered(search(table.runs_of(request.project), query), query)
+    runs = matching.select_related("artifact", "host").prefetch_related("metrics").defer("log_tail", "spec")
+    first = table.find(request.project, query, chosen, 0).metrics
+    columns = (*map(Column, ("run", "policy", "workload", "hardware", "mode", "state", "seed")),)
+    figures = tuple(Column(name, "", is_figure=True) for name in first)
+    rows = []
+    for run in runs[:MOST_EXPORTED]:
+        values = {metric.name: metric.value for metric in run.metrics.all()}
+        workload = run.artifact.name if run.artifact else ""
+        told = (str(run.pk), run.policy, workload, run.hardware, run.mode, run.state, run.seed)
+        rows.append((*told, *(values.get(name) for name in first)))
+    return Table("All runs", (*columns, *figures), tuple(rows))
+
+
+@require_safe
+@in_project()
+def completion(request: ProjectRequest) -> HttpResponse:
+    """Words that may come next, for the box."""
+    return JsonResponse({"words": complete(request.project, request.GET.get("q", "")[:4000])})
+
+
+def _back(request: ProjectRequest) -> HttpResponse:
+    return redirect(f"{project_url(request.project, 'history:index')}?{request.POST.get('back', '')[:4000]}")
+
+
+@require_POST
+@in_project()
+def tag(request: ProjectRequest) -> HttpResponse:
+    """Puts a tag on the chosen runs, or takes it off."""
+    runs, form = named_runs(request.POST), TagForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, f"No tag: {'; '.join(str(one) for one in form.errors.get('name', ()))}.")
+    elif request.POST.get("take") == "off":
+        count = services.untag(request.project, runs, form.cleaned_data["name"])
+        messages.success(request, f"{form.cleaned_data['name']} was taken off {count} runs.")
+    else:
+        count = services.tag(request.project, runs, form.cleaned_data["name"], request.user)
+        messages.success(request, f"{count} runs are tagged {form.cleaned_data['name']}.")
+    return _back(request)
+
+
+@require_POST
+@in_project()
+def keep_view(request: ProjectRequest) -> HttpResponse:
+    form = ViewForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, "A view needs a name.")
+        return _back(request)
+    made = services.keep_view(request.project, request.user, **form.cleaned_data)
+    messages.success(request, f"The view {made} is kept{' for the team' if made.shared else ''}.")
+    return redirect(view_url(request, made))
+
+
+def view_url(request: ProjectRequest, view: SavedView) -> str:
+    told = [("q", view.query), *(("column", name) for name in view.columns.split())]
+    return f"{project_url(request.project, 'history:index')}?{urlencode(told)}"
+
+
+@require_POST
+@in_project()
+def remove_view(request: ProjectRequest, view: int) -> HttpResponse:
+    get_object_or_404(SavedView, pk=view, project=request.project, owner=request.user).delete()
+    return _back(request)

@@ -89,7 +89,10 @@ CHECKS = {
     ),
     "schedulers": Check(
         "FGD, best fit and random over ten seeds within half a point, Pollux at full load within 5 %",
-        ("tests/experiments/cluster", "-k", "default_trace_over_seeds or pollux_is_ahead"),
+        (
+            *("tests/experiments/cluster/test_published.py", "tests/experiments/cluster/test_fragments.py"),
+            *("-k", "default_trace_over_seeds or pollux_is_ahead"),
+        ),
         {"LAB_SCHEDULERS": "10"},
     ),
 }

@@ -4,7 +4,9 @@ hash.
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +68,25 @@ def serving(cast: Cast, trace: Artifact, **options: Any) -> Run:
     return Run.objects.create(project=cast.project, artifact=trace, spec=spec, **same)
 
 
+def profile() -> bytes:
+    """A layer profile, which is no workload by itself."""
+    layers = ("qkv_proj", "o_proj", "down_proj", "layernorm", "embedding", "final_layernorm")
+    texts = {
+        "dense.csv": "layer,tokens,time_us\n" + "".join(f"{name},1,2\n{name},64,9\n" for name in layers),
+        "per_sequence.csv": "layer,sequences,time_us\nlm_head,1,3\nsampler,1,1\n",
+        "attention.csv": "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n0,0,1,16,2\n16,0,0,0,3\n",
+    }
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as archive:
+        for name, text in texts.items():
+            archive.writestr(f"tp1/{name}", text)
+    return held.getvalue()
+
+
 def test_an_uploaded_model_serves_the_trace_and_a_side_file_goes_along(cast: Cast) -> None:
     trace = upload(cast, "trace.csv", REQUESTS)
     model = upload(cast, "my tiny model.json", json.dumps(TINY).encode())
-    side = upload(cast, "notes.txt", b"no workload by itself")
+    side = upload(cast, "tp1.zip", profile())
     run = carry_out(serving(cast, trace, model=f"artifact:{model.pk}", extra=f"artifact:{side.pk}"))
     assert (run.state, run.reason) == ("succeeded", "")
     outcome = run.document.outcome
@@ -79,7 +96,7 @@ def test_an_uploaded_model_serves_the_trace_and_a_side_file_goes_along(cast: Cas
     told = outcome["spec"]["workload"]
     assert told["source"] == f"trace.csv@{trace.blob_id}"
     assert told["options"]["model"] == f"my tiny model.json@{model.blob_id}"
-    assert told["options"]["extra"] == f"notes.txt@{side.blob_id}"
+    assert told["options"]["extra"] == f"tp1.zip@{side.blob_id}"
     side.refresh_from_db()
     assert side.state == Artifact.State.REJECTED
 

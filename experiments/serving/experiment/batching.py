@@ -23,6 +23,8 @@ from experiments.sources import load, requests_of
 from experiments.workloads.model import ModelSource
 from experiments.workloads.requests import RequestTrace
 
+#: Said where a profile lies beside the trace of a policy that reserves slots.
+UNREAD = "the layer profile is not used: passes of this policy are priced by the device's sheet"
 #: Rows of the request table that an outcome carries.
 MAX_ROWS = 4000
 
@@ -47,7 +49,7 @@ def serve_trace(spec: RunSpec, policy: ServingPolicy, progress: Progress) -> Res
         workload_sha256=loaded.sha256,
         notes={
             "hardware": deployment.hardware.to_json(),
-            "warnings": list(deployment.hardware.warnings),
+            "warnings": [*deployment.hardware.warnings, *([UNREAD] if trace.profiles is not None else [])],
             "served": deployment.to_json(),
             "trace": {
                 "format": loaded.format,

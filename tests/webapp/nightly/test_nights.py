@@ -281,7 +281,7 @@ def test_every_suite_can_be_submitted_by_a_project(
             suites.trials_of(suite, ada.project, ada.user)
     for nodes in filter(is_users, lists):
         cast.ready(ada.project, kind="nodes", name=PurePath(nodes).name, zoo="", source="upload")
-    kind = "jobs" if name.startswith("cluster") else "step"
+    kind = {"cluster": "jobs", "serving": "requests"}.get(name.partition("-")[0], "step")
     for source in filter(is_users, brought):  # what the user has to bring
         cast.ready(ada.project, kind=kind, name=PurePath(source).name, zoo="", source="upload")
     sides = {row["workload"].get("options", {}).get("extra") or "" for _, row in suite.runs}

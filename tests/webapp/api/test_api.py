@@ -267,7 +267,7 @@ def test_an_unknown_parameter_is_refused_by_its_name(caller: Caller) -> None:
     """A misspelt filter would answer with what was not asked for."""
     answer = caller.get("/runs?stat=failed")
     assert (caller.last, answer["field"], answer["value"]) == (422, "stat", "failed")
-    assert "after, limit, project, state" in answer["expected"]
+    assert "after, limit, project, query, state" in answer["expected"]
     assert caller.post("/runs?need=cpu", SPEC)["field"] == "need"
     assert not Run.objects.exists()
 

@@ -1,4 +1,4 @@
-"""How often a step of a nightly figure is found and how often none is told as one, beside asv and Otava.
+"""How often a step of a nightly figure is found and how often none is told as one, next to asv and Otava.
 
     python benchmarks/nightly_alerts.py                      # ours and asv's own rule
     python benchmarks/nightly_alerts.py --otava PYTHON       # an interpreter that has apache-otava
@@ -25,7 +25,7 @@ from asv.step_detect import detect_regressions, detect_steps
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from webapp.nightly.levels import LEAST_MEASURED, segments
+from webapp.nightly.levels import LEAST_MEASURED, segments, shows_step
 
 NIGHTS, SERIES, NOISE, NEAR = 60, 200, 0.01, 3
 #: asv's usual threshold of a regression.
@@ -116,12 +116,8 @@ def confirmed(series: Sequence[Floats], again: Sequence[Floats]) -> Told:
     """Of the steps those that the repeats on the last night show too, as ``webapp.nightly.changes`` asks."""
     out = []
     for values, repeats in zip(series, again, strict=True):
-        kept = []
-        for place, before, after in ours_steps(values):
-            median = float(np.median(repeats[place]))
-            if abs(median - after) < abs(median - before):
-                kept.append(place)
-        out.append(kept)
+        steps = ours_steps(values)
+        out.append([at for at, before, after in steps if shows_step(before, after, repeats[at].tolist())])
     return out
 
 

@@ -52,20 +52,6 @@ def _opt(name: str, parameters: float, layers: int, hidden: int, heads: int) -> 
     return ServedModel(name, parameters, layers, hidden, heads, heads, hidden // heads, 2048, source)
 
 
-def _published(
-    name: str,
-    parameters: float,
-    layers: int,
-    hidden: int,
-    heads: int,
-    kv_heads: int,
-    head_dim: int,
-    context: int,
-    source: str,
-) -> ServedModel:
-    return ServedModel(name, parameters, layers, hidden, heads, kv_heads, head_dim, context, source)
-
-
 #: Of the published configurations.
 META = "config.json of meta-llama/Llama-3.1-"
 
@@ -75,9 +61,9 @@ SERVED: Mapping[str, ServedModel] = {
         _llama("llama2-7b", 6.738e9, 32, 4096, 32, 32),
         _llama("llama2-13b", 13.016e9, 40, 5120, 40, 40),
         _llama("llama2-70b", 68.977e9, 80, 8192, 64, 8),
-        _published("llama31-8b", 8.030e9, 32, 4096, 32, 8, 128, 131072, META + "8B"),
-        _published("llama31-70b", 70.554e9, 80, 8192, 64, 8, 128, 131072, META + "70B"),
-        _published("qwen3-32b", 32.762e9, 64, 5120, 64, 8, 128, 40960, "config.json of Qwen/Qwen3-32B"),
+        ServedModel("llama31-8b", 8.030e9, 32, 4096, 32, 8, 128, 131072, META + "8B"),
+        ServedModel("llama31-70b", 70.554e9, 80, 8192, 64, 8, 128, 131072, META + "70B"),
+        ServedModel("qwen3-32b", 32.762e9, 64, 5120, 64, 8, 128, 40960, "config.json of Qwen/Qwen3-32B"),
         _opt("opt-13b", 12.853e9, 40, 5120, 40),
         _opt("opt-66b", 65.717e9, 64, 9216, 72),
         _opt("opt-175b", 174.604e9, 96, 12288, 96),

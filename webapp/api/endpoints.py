@@ -130,7 +130,7 @@ def list_runs(
     if state is not None:
         found = found.filter(state=_state(state))
     if query is not None:
-        found = _searched(found, query)
+        found = _search(found, query)
     if after is not None:
         found = found.older_than(get_object_or_404(runs_of(request), pk=after))
     rows = answers.run_rows(found.order_by("-queued_at", "-id")[: limit + 1])
@@ -138,7 +138,7 @@ def list_runs(
     return api.create_response(request, page, status=200)  # as it is: not checked against its own schema
 
 
-def _searched(runs: RunQuerySet, text: str) -> RunQuerySet:
+def _search(runs: RunQuerySet, text: str) -> RunQuerySet:
     """Those of the search; ``BadInput`` names the column."""
     try:
         query = parse(text)

@@ -11,8 +11,9 @@ from django.db.models import QuerySet
 
 from experiments.core.metrics import METRICS
 from webapp.accounts.models import Project
+from webapp.compare.export import Column, Table
 from webapp.history.search import Query
-from webapp.history.search.rows import groups, ordered, search
+from webapp.history.search.rows import groups, order_runs, search
 from webapp.history.search.tree import And, Between, Compare, Condition, Field, Missing, Not, OneOf, Or
 from webapp.runs.headline import LEADING
 from webapp.runs.models import Run
@@ -20,6 +21,8 @@ from webapp.runs.models import Run
 PER_PAGE, MOST_GROUPS = 50, 200
 #: Rows are counted up to here; more are said to be more.
 MOST_COUNTED = 10_000
+#: Rows of a file.
+MOST_EXPORTED = 10_000
 #: Columns of figures that are shown where nobody chose any.
 USUAL = 4
 
@@ -57,16 +60,33 @@ def find(project: Project, query: Query, chosen: Sequence[str], page: int) -> Fo
     count = matching.order_by()[: MOST_COUNTED + 1].count()
     grouped = tuple(groups(matching, query, MOST_GROUPS)) if query.group else ()
     start = page * PER_PAGE
-    wanted = ordered(matching, query).select_related("artifact", "host", "experiment")
+    wanted = order_runs(matching, query).select_related("artifact", "host", "experiment")
     wanted = wanted.prefetch_related("metrics", "tags").defer("log_tail", "spec")
     runs = list(wanted[start : start + PER_PAGE + 1])
     shown, has_next = runs[:PER_PAGE], len(runs) > PER_PAGE
-    offered = _offered(shown)
+    offered = _list_metrics(shown)
     metrics = _columns(query, chosen, shown, offered)
     rows = tuple(_row(run, metrics) for run in shown)
     seconds = time.perf_counter() - began
     more = count > MOST_COUNTED
     return Found(min(count, MOST_COUNTED), more, seconds, metrics, rows, grouped, offered, page, has_next)
+
+
+def export_of(project: Project, query: Query, chosen: Sequence[str]) -> Table:
+    """What the search finds as a table, its figures in SI units; it says where there is more."""
+    found = order_runs(search(runs_of(project), query), query).select_related("artifact")
+    runs = list(found.prefetch_related("metrics", "tags").defer("log_tail", "spec")[: MOST_EXPORTED + 1])
+    shown = runs[:MOST_EXPORTED]
+    metrics = _columns(query, chosen, shown, _list_metrics(shown[:PER_PAGE]))
+    rows = []
+    for row in (_row(run, metrics) for run in shown):
+        run, workload = row.run, row.run.artifact.name if row.run.artifact else ""
+        told = (str(run.pk), run.policy, workload, run.hardware, run.mode, run.state, run.seed)
+        rows.append((*told, " ".join(row.tags), *(value for _, value in row.figures)))
+    names = ("run", "policy", "workload", "hardware", "mode", "state", "seed", "tags")
+    figures = (Column(name, METRICS[name].unit, is_figure=True) for name in metrics)
+    title = "All runs" if len(runs) <= MOST_EXPORTED else f"All runs, the first {MOST_EXPORTED:,}"
+    return Table(title, (*map(Column, names), *figures), tuple(rows))
 
 
 def _row(run: Run, metrics: Sequence[str]) -> Row:
@@ -75,7 +95,7 @@ def _row(run: Run, metrics: Sequence[str]) -> Row:
     return Row(run, tuple((name, values.get(name)) for name in metrics), tags)
 
 
-def _offered(runs: Sequence[Run]) -> tuple[str, ...]:
+def _list_metrics(runs: Sequence[Run]) -> tuple[str, ...]:
     """The metrics that any of the runs has, in the catalog's order."""
     there = {metric.name for run in runs for metric in run.metrics.all()}
     return tuple(name for name in METRICS if name in there)

@@ -12,19 +12,17 @@ from django.utils.http import urlencode
 from django.views.decorators.http import require_POST, require_safe
 
 from webapp.accounts.access import ProjectRequest, in_project
-from webapp.compare.export import Column, Table, download
+from webapp.compare.export import download
 from webapp.compare.filters import named_runs
 from webapp.history import services, table
 from webapp.history.forms import TagForm, ViewForm
 from webapp.history.models import SavedView
 from webapp.history.search import Query, SearchError, parse
 from webapp.history.search.completion import complete
-from webapp.history.search.rows import ordered, search
-from webapp.history.search.words import said
+from webapp.history.search.words import say
 from webapp.navigation import project_url
 
 MOST_PAGES = 10_000
-MOST_EXPORTED = 10_000
 
 
 def views_of(request: ProjectRequest) -> QuerySet[SavedView]:
@@ -44,12 +42,12 @@ def index(request: ProjectRequest) -> HttpResponse:
         error = complaint
     chosen = request.GET.getlist("column")
     if "export" in request.GET and error is None:
-        return download(_exported(request, query, chosen), request.GET["export"])
+        return download(table.export_of(request.project, query, chosen), request.GET["export"])
     found = table.find(request.project, query, chosen, _page(request))
     page: dict[str, Any] = {
         "text": text,
         "error": error,
-        "said": said(query) if text and not error else "",
+        "said": say(query) if text and not error else "",
         "found": found,
         "aggregates": [(str(one), one.field.name if one.field else "") for one in query.aggregates],
         "group": [field.name for field in query.group],
@@ -63,22 +61,6 @@ def index(request: ProjectRequest) -> HttpResponse:
 def _page(request: ProjectRequest) -> int:
     text = request.GET.get("page", "0")
     return min(int(text), MOST_PAGES) if text.isascii() and text.isdigit() and len(text) < 9 else 0
-
-
-def _exported(request: ProjectRequest, query: Query, chosen: list[str]) -> Table:
-    """What the search finds as a table, its figures in SI units."""
-    matching = ordered(search(table.runs_of(request.project), query), query)
-    runs = matching.select_related("artifact", "host").prefetch_related("metrics").defer("log_tail", "spec")
-    first = table.find(request.project, query, chosen, 0).metrics
-    columns = (*map(Column, ("run", "policy", "workload", "hardware", "mode", "state", "seed")),)
-    figures = tuple(Column(name, "", is_figure=True) for name in first)
-    rows = []
-    for run in runs[:MOST_EXPORTED]:
-        values = {metric.name: metric.value for metric in run.metrics.all()}
-        workload = run.artifact.name if run.artifact else ""
-        told = (str(run.pk), run.policy, workload, run.hardware, run.mode, run.state, run.seed)
-        rows.append((*told, *(values.get(name) for name in first)))
-    return Table("All runs", (*columns, *figures), tuple(rows))
 
 
 @require_safe

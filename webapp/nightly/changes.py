@@ -4,7 +4,7 @@ decided by people.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
@@ -15,7 +15,9 @@ from django.db.models import Exists, OuterRef, QuerySet
 from webapp.accounts.models import Project, User
 from webapp.nightly import steps
 from webapp.nightly.history import history
+from webapp.nightly.levels import shows_step
 from webapp.nightly.models import Change, ChangeComment, Night, Schedule
+from webapp.nightly.services import UNFINISHED
 from webapp.runs.grid import Trial
 from webapp.runs.models import Run
 from webapp.runs.services import submit_experiment
@@ -26,7 +28,6 @@ MOVES = timedelta(days=3)
 NEWS = timedelta(days=7)
 #: How often a measured run is repeated before its step is told.
 REPEATS = 3
-UNENDED = (Run.State.QUEUED, Run.State.RUNNING)
 State = Change.State
 
 
@@ -43,23 +44,28 @@ class Precision:
 
 
 def watch(now: datetime) -> None:
-    """Looks at every night whose runs have ended since, and at what was run again."""
-    for night in _ended_nights():
-        look(night.schedule, now)
-        Night.objects.filter(pk=night.pk).update(looked_at=now)
+    """Looks once at every schedule of which nights have ended since, and at what was run again."""
+    ended = list(_ended_nights())
+    for schedule in {night.schedule_id: night.schedule for night in ended}.values():
+        look(schedule, now)
+    Night.objects.filter(pk__in=[night.pk for night in ended]).update(looked_at=now)
     for change in Change.objects.filter(state=State.CONFIRMING).select_related("schedule__project"):
         settle(change)
 
 
 def _ended_nights() -> QuerySet[Night]:
-    running = Run.objects.filter(experiment=OuterRef("experiment"), state__in=UNENDED)
+    running = Run.objects.filter(experiment=OuterRef("experiment"), state__in=UNFINISHED)
     found = Night.objects.filter(looked_at=None, experiment__isnull=False).exclude(Exists(running))
     return found.select_related("schedule__project__team").order_by("slot")
 
 
 @transaction.atomic
 def look(schedule: Schedule, now: datetime) -> list[Change]:
-    """The changes that the nights show now, kept; one that they show no more is said to have vanished."""
+    """The changes that the nights show now, kept; one that they show no more is said to have vanished.
+
+    Of two looks at a schedule at the same time the second waits, and finds what the first has kept.
+    """
+    Schedule.objects.select_for_update().get(pk=schedule.pk)
     found = history(schedule)
     kept = [_keep(schedule, alert, now) for alert in steps.alerts(found)]
     seen = {change.pk for change in kept}
@@ -109,24 +115,17 @@ def confirm(change: Change, user: User | None = None) -> bool:
 
 
 def settle(change: Change) -> None:
-    """Once its repeats have ended: a change that they show too is open, one they do not show is none."""
+    """Once its repeats have ended: a change that they show too, or without any figure, is open."""
     experiment = change.confirmation
     runs = Run.objects.filter(experiment=experiment) if experiment else Run.objects.none()
-    if runs.filter(state__in=UNENDED).exists():
+    if runs.filter(state__in=UNFINISHED).exists():
         return
     answered = runs.filter(state__in=Run.ANSWERED, metrics__name=change.metric)
     values = list(answered.values_list("metrics__value", flat=True))
     change.again = median(values) if values else None
-    change.state = State.OPEN if _shows(change, values) else State.UNCONFIRMED
+    confirmed = not values or shows_step(change.before, change.after, values)
+    change.state = State.OPEN if confirmed else State.UNCONFIRMED
     change.save(update_fields=["again", "state"])
-
-
-def _shows(change: Change, values: Sequence[float]) -> bool:
-    """Whether the repeats are nearer to the new level than to the old; without any it stays open."""
-    if not values:
-        return True
-    found = median(values)
-    return abs(found - change.after) < abs(found - change.before)
 
 
 @transaction.atomic

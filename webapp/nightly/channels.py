@@ -24,7 +24,7 @@ from experiments.core.units import human
 from webapp.accounts.models import Project
 from webapp.navigation import project_url
 from webapp.nightly.models import Change, Channel, Message, Night
-from webapp.runs.models import Run
+from webapp.nightly.services import UNFINISHED
 
 #: Services of Apprise that a lab may be told through; the rest write files, run programs or ring desktops.
 SERVICES = (
@@ -38,7 +38,6 @@ BETWEEN = timedelta(hours=20)
 #: What failed is sent again after so long, until it is older than a day.
 RETRY, GIVEN_UP = timedelta(minutes=15), timedelta(days=1)
 TIMEOUT = 10
-UNENDED = (Run.State.QUEUED, Run.State.RUNNING)
 #: Changes that one message names; of more it says how many.
 NAMED = 20
 
@@ -83,17 +82,25 @@ def new_secret() -> str:
 
 def send_due(now: datetime) -> None:
     """Sends what every channel has not been told, where its night is over and it is not quiet there."""
-    for channel in Channel.objects.filter(project__trashed_at=None).select_related("project__team"):
-        found = untold(channel, now)
-        if found and not channel.is_quiet(now.hour) and _may_send(channel, now):
-            send(channel, found, now)
+    for key in list(Channel.objects.filter(project__trashed_at=None).values_list("pk", flat=True)):
+        with transaction.atomic():
+            held = Channel.objects.select_for_update(skip_locked=True, of=("self",)).filter(pk=key)
+            channel = held.select_related("project__team").first()
+            if channel is not None:  # else another worker is at it
+                _send_news(channel, now)
+
+
+def _send_news(channel: Channel, now: datetime) -> None:
+    found = untold(channel, now)
+    if found and not channel.is_quiet(now.hour) and _may_send(channel, now):
+        send(channel, found, now)
 
 
 def untold(channel: Channel, now: datetime) -> list[Change]:
     """Open changes that the channel was not sent; none while nights run or changes are run again."""
     project = channel.project
     nights = Night.objects.filter(schedule__project=project, slot__gt=now - timedelta(days=1))
-    if nights.filter(experiment__runs__state__in=UNENDED).exists():
+    if nights.filter(experiment__runs__state__in=UNFINISHED).exists():
         return []
     changes = Change.objects.filter(schedule__project=project, silent=False)
     if changes.filter(state=Change.State.CONFIRMING).exists():
@@ -110,6 +117,7 @@ def _may_send(channel: Channel, now: datetime) -> bool:
     return now - last.at >= (RETRY if last.error else BETWEEN)
 
 
+@transaction.atomic
 def send(channel: Channel, changes: Sequence[Change], now: datetime) -> Message:
     """One message of all the changes; the log says why where it did not arrive."""
     error = ""
@@ -117,9 +125,8 @@ def send(channel: Channel, changes: Sequence[Change], now: datetime) -> Message:
         deliver(channel, title_of(channel.project, changes), changes, now)
     except Undelivered as reason:
         error = str(reason)[:300]
-    with transaction.atomic():
-        made = Message.objects.create(channel=channel, at=now, error=error)
-        made.changes.set(changes)
+    made = Message.objects.create(channel=channel, at=now, error=error)
+    made.changes.set(changes)
     return made
 
 

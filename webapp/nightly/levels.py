@@ -7,7 +7,9 @@ odd night among many is none, however large the fraction; no threshold is chosen
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 #: A measured series that is shorter cannot tell a step from noise: of five nights with 2 % of noise every
 #: fourth series would seem to have a step, of eight one in a hundred. Simulated figures have no noise.
@@ -35,3 +37,9 @@ def segments(values: tuple[float, ...]) -> tuple[Segment, ...]:
 
     found = detect_steps(list(values))
     return tuple(Segment(left, right, level) for left, right, level, _, _ in found)
+
+
+def shows_step(before: float, after: float, repeats: Sequence[float]) -> bool:
+    """Whether the median of the repeats is nearer to the new level than to the old."""
+    found = median(repeats)
+    return abs(found - after) < abs(found - before)

@@ -139,7 +139,7 @@ def _life(row: Request) -> Life:
         ("arrived", human(row["arrival"], "s")),
         ("asked for", tokens),
         ("first token after", "never" if waited == float("inf") else human(waited, "s")),
-        ("answered", _ended(row, took)),
+        ("answered", _end_in_words(row, took)),
         *([("per later token", human(_tpot(row), "s"))] if row["output"] > 1 and took < float("inf") else []),
         *([("preempted", f"{len(_preemptions(row))} times")] if _preemptions(row) else []),
     ]
@@ -151,7 +151,7 @@ def _life(row: Request) -> Life:
     return Life(str(row["request"]), tuple(facts), tuple(stages))
 
 
-def _ended(row: Request, took: float) -> str:
+def _end_in_words(row: Request, took: float) -> str:
     if row["rejected"]:
         return f"rejected: {row['reason']}" if row.get("reason") else "rejected"
     return "never" if took == float("inf") else f"after {human(took, 's')}"

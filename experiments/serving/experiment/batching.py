@@ -23,7 +23,7 @@ from experiments.sources import load, requests_of
 from experiments.workloads.model import ModelSource
 from experiments.workloads.requests import RequestTrace
 
-#: Said where a profile lies beside the trace of a policy that reserves slots.
+#: Said where a profile comes with the trace of a policy that reserves slots.
 UNREAD = "the layer profile is not used: passes of this policy are priced by the device's sheet"
 #: Rows of the request table that an outcome carries.
 MAX_ROWS = 4000

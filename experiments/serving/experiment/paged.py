@@ -48,7 +48,7 @@ def serve_paged(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Resul
         return Result.from_violations(faults, document, loaded.sha256)
     objective = LatencyObjective(policy.slo_ttft, policy.slo_tpot)
     return Result(
-        metrics=figures(plan, trace, objective) | _swapped(plan, policy, model, dtype),
+        metrics=figures(plan, trace, objective) | _swap_figures(plan, policy, model, dtype),
         series=curves(plan, trace),
         plan=document,
         workload_sha256=loaded.sha256,
@@ -109,7 +109,7 @@ def _swap_seconds(policy: PagedPolicy, model: ServedModel, hardware: Hardware, d
     return hardware.device.host_link.time(size / hardware.device_count)
 
 
-def _swapped(plan: ServingPlan, policy: PagedPolicy, model: ServedModel, dtype: str) -> dict[str, float]:
+def _swap_figures(plan: ServingPlan, policy: PagedPolicy, model: ServedModel, dtype: str) -> dict[str, float]:
     if plan.memory is None:
         return {}
     size = policy.block_size * model.kv_bytes_per_token(DTYPE_BYTES[dtype])

@@ -28,7 +28,7 @@ MOST_ROWS, LONGEST = 4000, 3600.0
 
 
 def share_device(spec: RunSpec, policy: SharingPolicy, progress: Progress) -> Result:
-    """Simulate ``policy`` on the scenario of ``spec``, with its real-time models alone beside it."""
+    """Simulate ``policy`` on the scenario of ``spec``, and its real-time models alone."""
     scenario, loaded = scenario_of(spec.workload)
     hardware = resolve(spec.hardware)
     device, models = device_of(hardware), models_of(scenario)

@@ -29,7 +29,6 @@ class BlockPass(NamedTuple):
     used: int
     cached: int
     waiting: int
-    beyond: bool
 
 
 @dataclass(frozen=True)

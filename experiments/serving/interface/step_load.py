@@ -54,9 +54,9 @@ class StepLoad(NamedTuple):
 class StepPrice(Protocol):
     """``seconds`` of a step and of the ``steps - 1`` after it, each decode with one more token of context.
 
-    ``is_beyond`` says whether the last of them lies outside what was measured.
+    ``steps_beyond`` says how many of them, the last ones, lie outside what was measured.
     """
 
     def seconds(self, load: StepLoad, steps: int = 1) -> Floats: ...
 
-    def is_beyond(self, load: StepLoad, steps: int = 1) -> bool: ...
+    def steps_beyond(self, load: StepLoad, steps: int = 1) -> int: ...

@@ -212,14 +212,12 @@ class PagedSimulation:
         end, used = float(ends[-1]), pool.used
         row = (self.now, end, load.sequences, load.tokens, steps, used * pool.size)
         self.iterations.append(Iteration(*row))
-        beyond = self.price.is_beyond(load, steps)
-        self.passes.append(
-            BlockPass(load.prefill, load.decodes, used, pool.cached, len(view.waiting), beyond)
-        )
+        beyond = self.price.steps_beyond(load, steps)
+        self.passes.append(BlockPass(load.prefill, load.decodes, used, pool.cached, len(view.waiting)))
         self.totals["passes"] += steps
         if beyond:
-            self.totals["beyond"] += steps
-            self.seconds_beyond += end - self.now
+            self.totals["beyond"] += beyond
+            self.seconds_beyond += end - (self.now if beyond == steps else float(ends[steps - beyond - 1]))
 
     def _emit(self, entries: Sequence[Entry], ends: Floats) -> None:
         """A token at each end for every request whose tokens are all computed; the last one ends it."""

@@ -109,18 +109,22 @@ class ProfilePrice:
         ]
         return np.array(shares)
 
-    def is_beyond(self, load: StepLoad, steps: int = 1) -> bool:
+    def steps_beyond(self, load: StepLoad, steps: int = 1) -> int:
         attention = self.times.attention
         prompts, decodes = attention.longest
-        mean = load.decode_context / load.decodes + steps - 1 if load.decodes else 0.0
-        return (
+        if (
             load.tokens > self._most_tokens
             or load.prefill > attention.chunks[-1]
             or load.decodes > attention.counts[-1]
             or load.prefill_context > prompts
-            or mean > decodes
             or load.sequences > self._most_sequences
-        )
+        ):
+            return steps
+        if not load.decodes:
+            return 0
+        # Of unequal contexts the longest is looked up too.
+        asked = load.longest if self.times.unequal else load.decode_context // load.decodes
+        return min(steps, max(0, int(asked + steps - 1 - decodes)))
 
     @property
     def _most_tokens(self) -> float:
@@ -146,5 +150,5 @@ class SheetPrice:
             whole = Load(load.tokens, load.sequences, pairs + grown, kv + grown)
         return np.atleast_1d(np.asarray(self.cost.stage_time(whole), np.float64))
 
-    def is_beyond(self, load: StepLoad, steps: int = 1) -> bool:
-        return False
+    def steps_beyond(self, load: StepLoad, steps: int = 1) -> int:
+        return 0

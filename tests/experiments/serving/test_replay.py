@@ -1,4 +1,4 @@
-"""A recorded run of vLLM beside ours: prices of steps, and what requests took, with no constant fitted."""
+"""A recorded run of vLLM and ours: prices of steps, and what requests took, with no constant fitted."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_steps_cost_what_their_layers_do(
     dense, head, shared = cost.dense(load.tokens), cost.head(load.sequences), cost.communication(load.tokens)
     parts = (dense, whole - dense - head - shared, head, shared)
     assert [1e6 * part for part in parts] == pytest.approx(list(microseconds), abs=0.06)
-    assert not cost.is_beyond(load)
+    assert cost.steps_beyond(load) == 0
 
 
 def test_steps_in_a_row_cost_what_each_of_them_does(shared_data: Path) -> None:
@@ -81,8 +81,9 @@ def test_steps_in_a_row_cost_what_each_of_them_does(shared_data: Path) -> None:
 def test_what_was_not_measured_is_extrapolated_and_counted(shared_data: Path) -> None:
     cost = price(shared_data, ON_4090, "llama31-8b")
     inside, beyond = (StepLoad.of([Entry(0, 1, context)]) for context in (16384, 17000))
-    assert (cost.is_beyond(inside), cost.is_beyond(beyond)) == (False, True)
-    assert cost.is_beyond(StepLoad.of(decodes(257, 100)))
+    assert (cost.steps_beyond(inside), cost.steps_beyond(beyond)) == (0, 1)
+    assert (cost.steps_beyond(inside, 10), cost.steps_beyond(beyond, 10)) == (9, 10)
+    assert cost.steps_beyond(StepLoad.of(decodes(257, 100)), 4) == 4
     assert float(cost.seconds(beyond)[0]) > float(cost.seconds(inside)[0])
 
 

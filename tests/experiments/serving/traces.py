@@ -45,8 +45,8 @@ class ToyPrice:
     def seconds(self, load: StepLoad, steps: int = 1) -> npt.NDArray[np.float64]:
         return np.full(steps, TOY.fixed + TOY.per_token * load.tokens)
 
-    def is_beyond(self, load: StepLoad, steps: int = 1) -> bool:
-        return False
+    def steps_beyond(self, load: StepLoad, steps: int = 1) -> int:
+        return 0
 
 
 def policies_of(kind: type[Policy]) -> list[str]:

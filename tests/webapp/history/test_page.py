@@ -100,7 +100,7 @@ def test_views_are_ones_own_until_they_are_shared(ada: Place, client: Client) ->
 def test_what_is_found_leaves_as_a_file(ada: Place, client: Client) -> None:
     rows = client.get(ada.url("all-runs/?q=policy+%3D+vdnn&column=step_time&export=csv")).content.decode()
     lines = rows.splitlines()
-    assert lines[0].endswith("seed,step_time") and len(lines) == 3
+    assert lines[0].endswith("seed,tags,step_time (s)") and len(lines) == 3
 
 
 def test_completion_answers_and_the_apis_list_takes_the_same_search(ada: Place, client: Client) -> None:

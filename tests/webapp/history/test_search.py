@@ -14,7 +14,7 @@ from tests.webapp.cast import Place
 from webapp.history.models import RunTag
 from webapp.history.search import Query, SearchError, parse
 from webapp.history.search.completion import complete
-from webapp.history.search.rows import groups, ordered, search
+from webapp.history.search.rows import groups, order_runs, search
 from webapp.history.search.tree import (
     Aggregate,
     And,
@@ -29,7 +29,7 @@ from webapp.history.search.tree import (
     Or,
     Text,
 )
-from webapp.history.search.words import said, written
+from webapp.history.search.words import say, write
 from webapp.history.table import runs_of
 from webapp.runs.models import Run
 
@@ -80,8 +80,8 @@ conditions = st.recursive(
 @settings(max_examples=300)
 @given(condition=conditions)
 def test_what_is_written_reads_the_same(condition: Condition) -> None:
-    assert bare(parse(written(Query(condition)))) == Query(condition)
-    assert said(Query(condition)).startswith("runs where ")
+    assert bare(parse(write(Query(condition)))) == Query(condition)
+    assert say(Query(condition)).startswith("runs where ")
 
 
 @settings(max_examples=500)
@@ -141,7 +141,7 @@ def test_groups_and_orders() -> None:
     assert found.group == (POLICY, HARDWARE)
     assert found.aggregates == (Aggregate("min", STEP), Aggregate("count"))
     assert (found.order, found.descending) == (STEP, True)
-    assert bare(parse(written(found))) == found
+    assert bare(parse(write(found))) == found
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ def test_the_database_finds_what_plain_python_does(history: Place) -> None:
     @given(condition=conditions)
     def find(condition: Condition) -> None:
         found = set(search(runs, Query(condition)).values_list("pk", flat=True))
-        assert found == {one.run.pk for one in truth if one.holds(condition)}, written(Query(condition))
+        assert found == {one.run.pk for one in truth if one.holds(condition)}, write(Query(condition))
 
     find()
 
@@ -241,7 +241,7 @@ def test_the_database_finds_what_plain_python_does(history: Place) -> None:
 def test_order_and_groups(history: Place) -> None:
     runs = runs_of(history.project)
     query = parse("order by step_time desc")
-    found = [{one.name: one.value for one in run.metrics.all()} for run in ordered(runs, query)]
+    found = [{one.name: one.value for one in run.metrics.all()} for run in order_runs(runs, query)]
     values = [row.get("step_time") for row in found]
     assert values == [4.0, 2.0, 1.0, 0.5, None, None]
     rows = groups(runs, parse("group by policy: min(step_time), mean(step_time), count"), 10)

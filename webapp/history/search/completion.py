@@ -58,8 +58,8 @@ def _values(project: Project, name: str) -> list[str]:
     column = COLUMNS[field.name][0]
     newest = Run.objects.filter(project=project, kind=Run.Kind.POLICY).order_by("-queued_at", "-id")[:5000]
     found = dict.fromkeys(newest.values_list(column, flat=True))
-    return [_quoted(value) for value in found if value]
+    return [_quote(value) for value in found if value]
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     return f'"{value}"' if re.search(r'[\s()<>=!,:"]', value) else value

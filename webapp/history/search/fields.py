@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from django.db.models import JSONField
+
 from experiments.core import knobs, registry
 from experiments.core.metrics import METRICS
 from experiments.core.options import WorkloadOptions
@@ -36,8 +38,8 @@ UNITS: dict[str, float] = {
 }
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 #: Names that would mean something else as a key of a JSON column.
-LOOKUPS = "contains|contained_by|has_key|has_keys|has_any_keys|in|range"
-UNSAFE = re.compile(rf"[^A-Za-z0-9_]|__|^_|_$|^({LOOKUPS})$")
+UNSAFE = re.compile(r"[^A-Za-z0-9_]|__|^_|_$")
+LOOKUPS = frozenset(JSONField.get_class_lookups())
 
 
 @dataclass(frozen=True)
@@ -48,15 +50,19 @@ class Unknown(Exception):
     near: tuple[str, ...]
 
 
+def _is_key(name: str) -> bool:
+    return not UNSAFE.search(name) and name not in LOOKUPS
+
+
 @functools.cache
 def knob_names() -> frozenset[str]:
     found = {knob.name for policy in registry.all_policies() for knob in knobs.describe(policy)}
-    return frozenset(name for name in found if not UNSAFE.search(name))
+    return frozenset(name for name in found if _is_key(name))
 
 
 @functools.cache
 def option_names() -> frozenset[str]:
-    return frozenset(knob.name for knob in knobs.describe(WorkloadOptions) if not UNSAFE.search(knob.name))
+    return frozenset(knob.name for knob in knobs.describe(WorkloadOptions) if _is_key(knob.name))
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any
 
 from lark import Lark, Token, Transformer
@@ -25,7 +26,8 @@ from webapp.history.search.tree import (
     Text,
 )
 
-LONGEST, DEEPEST = 4000, 40
+LONGEST, DEEPEST = 4000, 60
+NESTING = re.compile(r'"(?:\\.|[^"\\])*"|[()]|(?<![\w.*-])not(?![\w.*-])', re.I)
 GRAMMAR = r"""
 start: [either] [group] [order]
 ?either: both (_OR both)*
@@ -116,7 +118,15 @@ def parse(text: str) -> Query:
 
 
 def _depth(text: str) -> int:
-    return max(text.count("("), text.lower().count("not"))
+    """How deep parentheses and NOTs stand inside each other; what quotes hold counts for nothing."""
+    depth = nots = deepest = 0
+    for word in NESTING.findall(text):
+        if word.lower() == "not":
+            nots += 1
+        elif word in "()":
+            depth, nots = depth + (1 if word == "(" else -1), nots if word == "(" else 0
+        deepest = max(deepest, depth + nots)
+    return deepest
 
 
 def _complaint(error: UnexpectedInput, text: str) -> SearchError:
@@ -192,14 +202,14 @@ class _Tree(Transformer):  # type: ignore[type-arg]
         return Text(str(parts[0]))
 
     def quoted(self, parts: list[Token]) -> Condition:
-        return Text(_unquoted(parts[0]))
+        return Text(_unquote(parts[0]))
 
     def plain(self, parts: list[Token]) -> tuple[str, int]:
         unit = f" {parts[1]}" if len(parts) > 1 and parts[1] is not None else ""
         return f"{parts[0]}{unit}", int(parts[0].column or 0)
 
     def string(self, parts: list[Token]) -> tuple[str, int]:
-        return _unquoted(parts[0]), int(parts[0].column or 0)
+        return _unquote(parts[0]), int(parts[0].column or 0)
 
     def name(self, parts: list[Token]) -> Field:
         return _field(parts[0])
@@ -247,5 +257,5 @@ def _value(field: Field, told: tuple[str, int]) -> Any:
         raise SearchError(column, f"{text!r:.40} is not that", str(error)) from None
 
 
-def _unquoted(token: Token) -> str:
+def _unquote(token: Token) -> str:
     return str(token)[1:-1].replace('\\"', '"').replace("\\\\", "\\")

@@ -58,7 +58,7 @@ def search(runs: QuerySet[Run], query: Query) -> QuerySet[Run]:
     return runs.filter(_q(query.condition)) if query.condition else runs
 
 
-def ordered(runs: QuerySet[Run], query: Query) -> QuerySet[Run]:
+def order_runs(runs: QuerySet[Run], query: Query) -> QuerySet[Run]:
     """By what the search names, those without it last; the newest first where it names nothing."""
     if query.order is None:
         return runs.order_by("-queued_at", "-id")
@@ -73,7 +73,7 @@ def ordered(runs: QuerySet[Run], query: Query) -> QuerySet[Run]:
 
 
 def groups(runs: QuerySet[Run], query: Query, most: int) -> list[dict[str, Any]]:
-    """A row for each group: its fields by name, its aggregates as they are written, the largest first."""
+    """A row for each group: its fields by name, its aggregates as they are write, the largest first."""
     columns = {field.name: F(COLUMNS[field.name][0]) for field in query.group}
     keys = {f"key_{place}": column for place, column in enumerate(columns.values())}
     named = {f"value_{place}": _aggregate(one) for place, one in enumerate(query.aggregates)}

@@ -27,9 +27,9 @@ KEYWORDS = ("and", "or", "not", "in", "between", "like", "missing", "group", "or
 SAID = {"=": "is", "!=": "is not", "<": "under", "<=": "at most", ">": "over", ">=": "at least"}
 
 
-def written(query: Query) -> str:
+def write(query: Query) -> str:
     """Text that ``parse`` reads as the same query."""
-    parts = [_written(query.condition)] if query.condition else []
+    parts = [_write(query.condition)] if query.condition else []
     if query.group:
         fields = ", ".join(map(str, query.group))
         parts.append(f"group by {fields}: {', '.join(map(str, query.aggregates))}")
@@ -38,7 +38,7 @@ def written(query: Query) -> str:
     return " ".join(parts)
 
 
-def _written(condition: Condition) -> str:
+def _write(condition: Condition) -> str:
     match condition:
         case Compare(field, operator, value):
             return f"{field} {operator} {_value(value)}"
@@ -51,29 +51,29 @@ def _written(condition: Condition) -> str:
         case Missing(field):
             return f"{field} missing"
         case Text(text):
-            return _quoted(text)
+            return _quote(text)
         case Not(of):
-            return f"not ({_written(of)})"
+            return f"not ({_write(of)})"
         case And(parts):
-            return " and ".join(f"({_written(part)})" for part in parts)
+            return " and ".join(f"({_write(part)})" for part in parts)
         case Or(parts):
-            return " or ".join(f"({_written(part)})" for part in parts)
+            return " or ".join(f"({_write(part)})" for part in parts)
 
 
 def _value(value: Value) -> str:
     if isinstance(value, float):
         return repr(value)
-    return value if PLAIN.fullmatch(value) and value.lower() not in KEYWORDS else _quoted(value)
+    return value if PLAIN.fullmatch(value) and value.lower() not in KEYWORDS else _quote(value)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
-def said(query: Query) -> str:
+def say(query: Query) -> str:
     """``memory runs ...`` as a sentence for the page."""
-    parts = ["runs" + (f" where {_said(query.condition)}" if query.condition else "")]
+    parts = ["runs" + (f" where {_say(query.condition)}" if query.condition else "")]
     if query.group:
         parts.append(f"by {' and '.join(map(str, query.group))}")
     if query.order:
@@ -81,14 +81,14 @@ def said(query: Query) -> str:
     return ", ".join(parts)
 
 
-def _said(condition: Condition) -> str:
+def _say(condition: Condition) -> str:
     match condition:
         case Compare(field, operator, value):
-            return f"{field.name} {SAID[operator]} {_shown(field, value)}"
+            return f"{field.name} {SAID[operator]} {_show_value(field, value)}"
         case OneOf(field, values):
-            return f"{field.name} is {' or '.join(_shown(field, value) for value in values)}"
+            return f"{field.name} is {' or '.join(_show_value(field, value) for value in values)}"
         case Between(field, low, high):
-            return f"{field.name} from {_shown(field, low)} to {_shown(field, high)}"
+            return f"{field.name} from {_show_value(field, low)} to {_show_value(field, high)}"
         case Like(field, pattern):
             return f"{field.name} like {pattern}"
         case Missing(field):
@@ -96,18 +96,18 @@ def _said(condition: Condition) -> str:
         case Text(text):
             return f"something says {text!r}"
         case Not(of):
-            return f"not ({_said(of)})"
+            return f"not ({_say(of)})"
         case And(parts):
-            return " and ".join(_enclosed(part) for part in parts)
+            return " and ".join(_enclose(part) for part in parts)
         case Or(parts):
-            return " or ".join(_enclosed(part) for part in parts)
+            return " or ".join(_enclose(part) for part in parts)
 
 
-def _enclosed(condition: Condition) -> str:
-    return f"({_said(condition)})" if isinstance(condition, And | Or) else _said(condition)
+def _enclose(condition: Condition) -> str:
+    return f"({_say(condition)})" if isinstance(condition, And | Or) else _say(condition)
 
 
-def _shown(field: Field, value: Value) -> str:
+def _show_value(field: Field, value: Value) -> str:
     if isinstance(value, float) and field.kind == "metric":
         return human(value, METRICS[field.name].unit)
     return f"{value:g}" if isinstance(value, float) else value

@@ -20,7 +20,8 @@ from experiments.core.reading import refusal
 from experiments.core.spec import Workload
 from experiments.hardware.parts import Device
 from experiments.hardware.roofline import op_times
-from experiments.models.catalog import zoo_model
+from experiments.models.catalog import ZOO, zoo_model
+from experiments.models.served import SERVED
 from experiments.models.step_options import OPEN, defaults_of, spell_out
 from experiments.readers.adapter_config import with_adapter
 from experiments.readers.base import open_file
@@ -73,9 +74,10 @@ def load(workload: Workload, seed: int = 0) -> Loaded:
     if workload.source.startswith("zoo:"):
         name = workload.source.removeprefix("zoo:")
         options, assumed = with_adapter(options)
-        model = _published_source(name, workload.source, options) or ModelSource(
-            workload.source, zoo=name, options=options
+        model = _published_source(name, workload.source, options) or _served_source(
+            name, workload.source, options
         )
+        model = model or ModelSource(workload.source, zoo=name, options=options)
         return Loaded(model, "model", "zoo", jsonio.digest(workload.source), assumed)
     if workload.source.startswith(GENERATED):
         return _generated(workload.source.removeprefix(GENERATED), options, seed)
@@ -109,13 +111,26 @@ def _published_source(name: str, source: str, options: WorkloadOptions) -> Model
     return None if known is None else ModelSource(source, config=known.config, options=known.options(options))
 
 
+def _served_source(name: str, source: str, options: WorkloadOptions) -> ModelSource | None:
+    """A model that nobody but the serving family knows: its sizes alone were published."""
+    known = SERVED.get(name)
+    is_known_elsewhere = name in ZOO
+    return (
+        None
+        if known is None or is_known_elsewhere
+        else ModelSource(source, config=known.config, options=options)
+    )
+
+
 def complete_options(workload: Workload, loaded: Loaded, fp32_gradients: bool = False) -> Workload:
-    """``workload`` with the options that a model's step leaves open spelled out; anything else as it is.
+    """``workload`` with the options that a model's step leaves open spelled out.
+
+    Anything else is left as it is, and so is a model whose sizes alone are known: it has no step.
 
     ``fp32_gradients``: as ``core.precision.default_precision`` has it.
     """
     model = loaded.value
-    if not isinstance(model, ModelSource):
+    if not isinstance(model, ModelSource) or model.config.get("model_type") in SERVED:
         return workload
     options = spell_out(model.options, defaults_of(model), fp32_gradients)
     told = {name: getattr(options, name) for name in (*OPEN, *OF_PUBLISHED)}

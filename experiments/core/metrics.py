@@ -60,6 +60,8 @@ stashed_bytes                    bytes      lower   older weights kept on a devi
 initial_loss                     nats       -       loss before training
 final_loss                       nats       lower   loss at the end of training
 latency                          s          lower   latency
+mbu                              fraction   higher  memory bandwidth utilization
+max_context                      tokens     higher  longest context that fits
 roofline_latency                 s          lower   latency by a calibrated roofline
 compile_time                     s          lower   compile time
 compile_cpu_time                 s          lower   processor time of compiling, the C++ compiler's too
@@ -180,11 +182,14 @@ preemptions                      count      lower   times that a request lost it
 recomputed_tokens                tokens     lower   tokens computed again after that
 swapped_bytes                    bytes      lower   KV bytes copied to and from the host
 prefix_hit_fraction              fraction   higher  tokens of prompts found in KV memory
+tokens_per_verification          tokens     higher  tokens out of a pass that verifies drafts
 extrapolated_steps               count      -       passes priced beyond what was measured
 ttft_error                       fraction   -       mean time to first token over the measured one, less 1
 tpot_error                       fraction   -       mean time per output token over the measured one, less 1
 latency_error                    fraction   -       mean request latency over the measured one, less 1
 max_rate                         requests/s higher  highest rate with the wanted attainment
+transfer_time                    s          lower   mean time of a copy of KV between instances
+transfer_wait                    s          lower   mean time that KV waits before it is copied
 model_loads                      count      lower   copies of weights to devices
 switch_time_mean                 s          lower   mean time of a change of models
 preemption_latency_p99           s          lower   99th percentile until a request has the device

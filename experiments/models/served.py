@@ -17,6 +17,8 @@ class ServedModel:
     """A decoder-only transformer.
 
     ``kv_heads`` < ``heads`` for grouped queries; ``parameters`` embeddings included.
+
+    ``inner`` is the width of the feed-forward layer where it is told.
     """
 
     name: str
@@ -28,6 +30,21 @@ class ServedModel:
     head_dim: int
     context: int
     source: str
+    inner: int = 0
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Its sizes by the names of HF configurations; what else such a file has nobody published."""
+        return {
+            "model_type": self.name,
+            "num_hidden_layers": self.layers,
+            "hidden_size": self.hidden,
+            "intermediate_size": self.inner or 4 * self.hidden,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+            "max_position_embeddings": self.context,
+        }
 
     def kv_bytes_per_token(self, dtype_bytes: int) -> int:
         """Keys and values of one token in all layers: 2 x layers x KV heads x head size x element."""
@@ -52,6 +69,12 @@ def _opt(name: str, parameters: float, layers: int, hidden: int, heads: int) -> 
     return ServedModel(name, parameters, layers, hidden, heads, heads, hidden // heads, 2048, source)
 
 
+def _palm(name: str, parameters: float, layers: int, hidden: int, heads: int) -> ServedModel:
+    """One head of keys and values for all; the feed-forward layer is four times as wide."""
+    source = "Chowdhery et al., PaLM, JMLR 2023, table 1"
+    return ServedModel(name, parameters, layers, hidden, heads, 1, 256, 2048, source, 4 * hidden)
+
+
 #: Of the published configurations.
 META = "config.json of meta-llama/Llama-3.1-"
 
@@ -67,6 +90,9 @@ SERVED: Mapping[str, ServedModel] = {
         _opt("opt-13b", 12.853e9, 40, 5120, 40),
         _opt("opt-66b", 65.717e9, 64, 9216, 72),
         _opt("opt-175b", 174.604e9, 96, 12288, 96),
+        _palm("palm-8b", 8.63e9, 32, 4096, 16),
+        _palm("palm-62b", 62.50e9, 64, 8192, 32),
+        _palm("palm-540b", 540.35e9, 118, 18432, 48),
         _gpt3("gpt3-13b", 13e9, 40, 5120, 40),
         _gpt3("gpt3-101b", 101e9, 80, 10240, 80),
         _gpt3("gpt3-175b", 175e9, 96, 12288, 96),
@@ -123,7 +149,7 @@ def _from_config(source: str, config: Mapping[str, Any]) -> ServedModel:
     saved = 2 * hidden * (heads - kv_heads) * head_dim * layers
     parameters = _parameters(layers, hidden, inner, rows, gated=gated) - saved
     return ServedModel(
-        source, parameters, layers, hidden, heads, kv_heads, head_dim, context, "its config.json"
+        source, parameters, layers, hidden, heads, kv_heads, head_dim, context, "its config.json", inner
     )
 
 

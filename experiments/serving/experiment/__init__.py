@@ -11,10 +11,12 @@ from typing import Any
 from experiments.core.policy import Policy
 from experiments.core.progress import Progress
 from experiments.core.spec import Result, RunSpec
-from experiments.serving.experiment import batching, deployment, paged, sharing
+from experiments.serving.experiment import batching, deployment, paged, partitioning, phases, sharing
 from experiments.serving.interface import ServingPolicy
 from experiments.serving.interface.deployment import DeploymentPolicy
 from experiments.serving.interface.paged import PagedPolicy
+from experiments.serving.interface.partitioning import PartitioningPolicy
+from experiments.serving.interface.phases import PhasePolicy
 from experiments.serving.interface.sharing import SharingPolicy
 
 Way = Callable[[RunSpec, Any, Progress], Result]
@@ -23,6 +25,8 @@ Way = Callable[[RunSpec, Any, Progress], Result]
 QUESTIONS: Mapping[type[Policy], Mapping[str, Way]] = {
     ServingPolicy: {"simulated": batching.serve_trace},
     PagedPolicy: {"simulated": paged.serve_paged},
+    PhasePolicy: {"simulated": phases.serve_phases},
+    PartitioningPolicy: {"simulated": partitioning.divide_model},
     DeploymentPolicy: {"simulated": deployment.serve_scenario},
     SharingPolicy: {"simulated": sharing.share_device},
 }

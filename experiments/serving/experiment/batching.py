@@ -118,12 +118,17 @@ def model_of(options: WorkloadOptions) -> ServedModel:
 
 def kv_slots(model: ServedModel, hardware: Hardware, element: int) -> int:
     """Tokens whose keys and values fit next to the weights, on all devices together."""
-    memory = USABLE_MEMORY * hardware.device.memory_bytes * hardware.device_count
+    return slots_on(model, hardware.device.memory_bytes, hardware.device_count, element)
+
+
+def slots_on(model: ServedModel, memory: float, devices: int, element: int) -> int:
+    """The same on ``devices`` of ``memory`` bytes each; ``Infeasible`` says how much is missing for one."""
+    usable = USABLE_MEMORY * memory * devices
     weights = model.parameters * element
-    slots = int((memory - weights) / model.kv_bytes_per_token(element))
+    slots = int((usable - weights) / model.kv_bytes_per_token(element))
     if slots < 1:
-        missing = weights + model.kv_bytes_per_token(element) - memory
-        room = f"{human(memory, 'bytes')} usable on {hardware.device_count} devices"
+        missing = weights + model.kv_bytes_per_token(element) - usable
+        room = f"{human(usable, 'bytes')} usable on {devices} devices"
         what = f"weights of {human(weights, 'bytes')} and one token do not fit in {room}"
         raise Infeasible(f"{what}: {human(missing, 'bytes')} are missing", f"model {model.name}", missing)
     return slots

@@ -25,6 +25,7 @@ from experiments.serving.interface.deployment import (
     WholeCost,
     deployment_violations,
 )
+from experiments.serving.planning.highest_rate import find_highest
 from experiments.serving.simulator.deployment import (
     Queries,
     attainment_by_model,
@@ -49,8 +50,6 @@ from experiments.workloads.scenario import (
 USABLE_MEMORY = 0.9
 #: What is added to a run's seed for the sample by which models are placed: as much load, other requests.
 SAMPLE_SEED = 1_000_003
-#: Simulations of a search for the highest load, and by how much of itself it is then known.
-MOST_SIMULATIONS, PRECISION = 12, 0.02
 ROWS = 4000
 
 
@@ -147,19 +146,10 @@ def _cost(model: ScenarioModel, hardware: Hardware) -> PassCost:
 def find_max_rate(scenario: Scenario, hardware: Hardware, policy: DeploymentPolicy, seed: int) -> float:
     """Return the highest requests a second at which the wanted share meets its objective; 0 for none.
 
-    All loads grow in proportion. The load is doubled or halved until it brackets the answer, then bisected.
+    All loads grow in proportion.
     """
     total = sum(scenario.rate(model.name) for model in scenario.models if not model.after)
-    low, high, factor = 0.0, math.inf, 1.0
-    for _ in range(MOST_SIMULATIONS):
-        if _attains(_at_load(scenario, factor), hardware, policy, seed):
-            low = factor
-        else:
-            high = factor
-        if high - low <= PRECISION * high:
-            break
-        factor = 2 * low if high == math.inf else (low + high) / 2
-    return low * total
+    return total * find_highest(lambda load: _attains(_at_load(scenario, load), hardware, policy, seed))
 
 
 def _at_load(scenario: Scenario, factor: float) -> Scenario:

@@ -4,8 +4,6 @@ beside it, else by the device's sheet.
 
 from __future__ import annotations
 
-from typing import Any
-
 from experiments.core.errors import BadInput, Infeasible
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
@@ -13,15 +11,14 @@ from experiments.core.units import DTYPE_BYTES
 from experiments.hardware import Hardware, resolve
 from experiments.models.served import ServedModel
 from experiments.serving.experiment.batching import kv_slots, model_of, plan_json
-from experiments.serving.interface import RooflineCost, violations
+from experiments.serving.experiment.prices import price_of
+from experiments.serving.interface import violations
 from experiments.serving.interface.paged import PagedPolicy
+from experiments.serving.interface.phases import InstanceShape
 from experiments.serving.interface.plan import ServingPlan
-from experiments.serving.interface.step_load import StepPrice
 from experiments.serving.simulator import LatencyObjective, curves, figures
 from experiments.serving.simulator.paged import simulate_paged
-from experiments.serving.simulator.step_prices import ProfilePrice, SheetPrice
 from experiments.sources import requests_of
-from experiments.workloads.profiles.layer_times import LayerTimes
 from experiments.workloads.requests import RequestTrace
 
 #: Share of a run's time priced beyond its profile from which its answer says so.
@@ -39,10 +36,14 @@ def serve_paged(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Resul
     hardware = resolve(spec.hardware)
     if len(hardware.groups) > 1 or hardware.node_count > 1:
         raise BadInput(f"{hardware.name} has {hardware.node_count} nodes", "spec.hardware", "one node")
-    price, told = price_of(trace, model, hardware, dtype)
+    price, told = price_of(
+        trace.profiles, model, hardware, dtype, InstanceShape(1, hardware.node.device_count)
+    )
     blocks = _blocks(policy, model, hardware, dtype)
     copy = _swap_seconds(policy, model, hardware, dtype)
-    plan = simulate_paged(trace, policy, blocks, price, model.context, copy, part(progress, 0.05, 0.9))
+    plan = simulate_paged(
+        trace, policy, blocks, price, model.context, copy, part(progress, 0.05, 0.9), spec.seed
+    )
     document = plan_json(plan, trace)
     if faults := violations(plan, trace, blocks * policy.block_size):
         return Result.from_violations(faults, document, loaded.sha256)
@@ -72,26 +73,6 @@ def serve_paged(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Resul
             },
         },
     )
-
-
-def price_of(
-    trace: RequestTrace, model: ServedModel, hardware: Hardware, dtype: str
-) -> tuple[StepPrice, dict[str, Any]]:
-    """What a step costs, and in words where that comes from."""
-    node, profile = hardware.node, trace.profiles
-    if profile is None:
-        cost = RooflineCost(
-            model, node.device, dtype, DTYPE_BYTES[dtype], node.device_count, rank_link=node.link
-        )
-        return SheetPrice(cost), {"cost": "roofline of the spec sheet"}
-    if not isinstance(profile, LayerTimes):
-        what = f"{type(profile).__name__} tells nothing of a model that serves"
-        raise BadInput(what, "spec.workload.options.extra", "a layer profile: dense.csv, attention.csv ...")
-    if profile.ranks != node.device_count:
-        what = f"it was measured on {profile.ranks} devices, the node has {node.device_count}"
-        raise BadInput(what, f"profile {profile.name}", f"a folder tp{node.device_count}")
-    link = node.link if node.device_count > 1 else None
-    return ProfilePrice(profile, model, link), {"cost": f"layer profile {profile.name}"}
 
 
 def _blocks(policy: PagedPolicy, model: ServedModel, hardware: Hardware, dtype: str) -> int:

@@ -22,7 +22,7 @@ TOLERANCE = 1e-9
 def violations(plan: ServingPlan, trace: RequestTrace, kv_slots: int) -> list[str]:
     """What is impossible about ``plan`` on an engine with ``kv_slots``; empty when nothing is."""
     memory = _reservations(plan, kv_slots) if plan.memory is None else _blocks(plan, trace, plan.memory)
-    found = [*_outcome_faults(plan, trace), *memory]
+    found = [*outcome_faults(plan, trace), *memory]
     more = len(found) - LISTED
     return found if more <= 0 else [*found[:LISTED], f"and {more} more"]
 
@@ -43,7 +43,8 @@ def batch_fault(batch: Batch) -> str:
     return ""
 
 
-def _outcome_faults(plan: ServingPlan, trace: RequestTrace) -> Iterator[str]:
+def outcome_faults(plan: ServingPlan, trace: RequestTrace) -> Iterator[str]:
+    """What is impossible about the times and tokens of requests."""
     requests = [served.request for served in plan.served]
     if requests != list(range(len(trace))):
         yield f"{len(requests)} outcomes are reported for {len(trace)} requests"

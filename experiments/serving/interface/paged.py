@@ -16,6 +16,7 @@ from experiments.core.knobs import knob
 from experiments.core.policy import Policy
 from experiments.serving.interface.blocks import BlockPool
 from experiments.serving.interface.policy import ONE_MODEL, tpot_objective, ttft_objective
+from experiments.serving.interface.speculation import Speculation
 
 
 class Entry(NamedTuple):
@@ -33,7 +34,8 @@ class PagedView:
     ``known`` tokens of a request exist (prompt and answer so far), of ``computed`` ones the keys and
     values are in memory. ``entries`` are those of the step being filled; ``hits`` were found in the pool
     instead of computed; of what a preempted request had (``lost``), ``recomputed`` were not. ``keys``
-    name the full blocks of each request's tokens; without ``caching`` nothing is found."""
+    name the full blocks of each request's tokens; without ``caching`` nothing is found. ``drafted`` has
+    how many tokens behind a request's last one are verified."""
 
     now: float
     prompt: Sequence[int]
@@ -54,6 +56,7 @@ class PagedView:
     hits: int = 0
     recomputed: int = 0
     swapped_blocks: int = 0
+    drafted: dict[int, int] = field(default_factory=dict)
     on_host: dict[int, int] = field(default_factory=dict)
     lost: dict[int, int] = field(default_factory=dict)
 
@@ -62,6 +65,7 @@ class PagedView:
         self.now = now
         self.entries, self.preempted, self.rejected, self.admitted = [], [], [], []
         self.hits = self.recomputed = self.swapped_blocks = 0
+        self.drafted = {}
 
     def lacking(self, request: int) -> int:
         """Tokens that exist and were not computed: one of a request that decodes."""
@@ -81,6 +85,29 @@ class PagedView:
         self._compute(request, tokens)
         return True
 
+    def verify(self, request: int, drafts: int) -> bool:
+        """The last token of a request that decodes and ``drafts`` behind it; ``False`` where blocks lack."""
+        if self.lacking(request) != 1 or drafts < 1:
+            raise self.illegal(request, f"verifies {drafts} tokens and lacks {self.lacking(request)}")
+        computed, held = self.computed[request], self.held[request]
+        need = self.pool.blocks_for(computed + 1 + drafts) - len(held)
+        if need > self.pool.free:
+            return False
+        held.extend(self.pool.take(max(0, need)))
+        self.entries.append(Entry(request, 1 + drafts, computed))
+        self.computed[request] = computed + 1
+        self.drafted[request] = drafts
+        return True
+
+    def accept(self, request: int, drafts: int) -> None:
+        """So many drafted tokens are right: they are known, and their KV is there; the rest is left."""
+        self.known[request] += drafts
+        self.computed[request] += drafts
+        held, needed = self.held[request], self.pool.blocks_for(self.computed[request] + 1)
+        if len(held) > needed:
+            self.pool.release(held[needed:])
+            del held[needed:]
+
     def extend_all(self) -> bool:
         """One token of every running request, where each lacks one and blocks last for all; else nothing."""
         size, computed, known, held = self.pool.size, self.computed, self.known, self.held
@@ -99,8 +126,12 @@ class PagedView:
 
     def repeat(self, more: int) -> None:
         """``more`` further tokens of every entry of the step, all of one token; there are blocks for them."""
+        self.repeat_entries(self.entries, more)
+
+    def repeat_entries(self, entries: Sequence[Entry], more: int) -> None:
+        """The same of a step that was filled before."""
         size, computed, known, held = self.pool.size, self.computed, self.known, self.held
-        for request, _, _ in self.entries:
+        for request, _, _ in entries if more else ():
             known[request] += more
             computed[request] += more
             need = -(-computed[request] // size) - len(held[request])
@@ -215,11 +246,14 @@ class PagedView:
         return True
 
     def _leave(self, request: int) -> None:
-        if request not in self.held or any(entry.request == request for entry in self.entries):
+        if request not in self.held or self.is_in_step(request):
             raise self.illegal(request, "is preempted but does not run, or is in the step")
         self.running.remove(request)
         self.pool.release(self.held.pop(request))
         self.preempted.append(request)
+
+    def is_in_step(self, request: int) -> bool:
+        return any(entry.request == request for entry in self.entries)
 
     def reject(self, request: int, why: str) -> None:
         if request not in self.waiting:
@@ -271,6 +305,11 @@ class PagedPolicy(Policy):
     @property
     def caches_prefixes(self) -> bool:
         return False
+
+    @property
+    def speculation(self) -> Speculation | None:
+        """What drafts are worth and cost, for a policy that verifies some."""
+        return None
 
     @classmethod
     def lacks(cls, told: Mapping[str, Any]) -> str:

@@ -38,7 +38,7 @@ class BlockLog:
     ``hits`` are tokens that a request found in the pool when it was first admitted, ``recomputed`` those that
     a preempted one had and did not find again; ``preempted`` requests were so ``preemptions`` times together.
     ``swapped_blocks`` were copied to or from the host. ``extrapolated`` passes, of so many seconds, were
-    priced beyond what was measured.
+    priced beyond what was measured. Of so many ``verifications`` of drafts came ``verified_tokens``.
     """
 
     total: int
@@ -52,6 +52,8 @@ class BlockLog:
     extrapolated_seconds: float
     extrapolated: int
     held_at_end: int
+    verifications: int = 0
+    verified_tokens: int = 0
 
 
 @dataclass(frozen=True)

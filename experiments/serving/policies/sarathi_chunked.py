@@ -53,7 +53,7 @@ class _StallFree:
             if left == 0 or request not in view.held or view.lacking(request) != 1:
                 continue
             while not view.extend(request, 1):
-                victim = max(r for r in view.running if not _is_in(view, r))
+                victim = max(r for r in view.running if not view.is_in_step(r))
                 view.preempt(victim)
                 if victim == request:
                     break
@@ -75,7 +75,3 @@ class _StallFree:
             view.reserve(request, view.known[request])
             left -= taken
         return left
-
-
-def _is_in(view: PagedView, request: int) -> bool:
-    return any(entry.request == request for entry in view.entries)

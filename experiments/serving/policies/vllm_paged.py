@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.core.knobs import knob
-from experiments.serving.interface.paged import PagedPolicy, PagedView, StepFiller
+from experiments.serving.interface.paged import PagedPolicy, StepFiller
+from experiments.serving.planning.prompts_first import PromptsFirst
 
 
 @dataclass(frozen=True)
@@ -29,56 +30,4 @@ class VllmPaged(PagedPolicy):
     preemption: str = knob("auto", "what the latest gives way by", choices=("auto", "recompute", "swap"))
 
     def begin(self) -> StepFiller:
-        return _Phases(self.max_batch, self.max_tokens, self.watermark, self.preemption == "swap")
-
-
-@dataclass(frozen=True)
-class _Phases:
-    max_batch: int
-    max_tokens: int
-    watermark: float
-    swaps: bool
-
-    def fill(self, view: PagedView) -> bool:
-        reserve = int(self.watermark * view.pool.total)
-        if not view.swapped and self._prompts(view, reserve):
-            return False
-        self._decodes(view)
-        if not view.preempted:
-            self._bring_back(view, reserve)
-        return not (view.preempted or view.swapped or view.rejected or view.swapped_blocks)
-
-    def _prompts(self, view: PagedView, reserve: int) -> bool:
-        left = self.max_tokens
-        while view.waiting and len(view.running) < self.max_batch:
-            request = view.waiting[0]
-            known = view.known[request]
-            if view.pool.blocks_for(known) + reserve > view.pool.total:
-                view.reject(request, f"its {known} tokens and the watermark are more than all KV blocks")
-                continue
-            if known > left and left < self.max_tokens:
-                break
-            if not view.admit(request, known, reserve=reserve):
-                break
-            left -= known
-        return bool(view.entries)
-
-    def _decodes(self, view: PagedView) -> None:
-        if view.extend_all():
-            return
-        for request in sorted(view.running):
-            if request not in view.held:
-                continue
-            while not view.extend(request, 1):
-                victim = max(view.running)
-                if not (self.swaps and view.swap_out(victim)):
-                    view.preempt(victim)
-                if victim == request:
-                    break
-
-    def _bring_back(self, view: PagedView, reserve: int) -> None:
-        while view.swapped and len(view.running) < self.max_batch:
-            request = view.swapped[0]
-            if view.on_host[request] + 1 + reserve > view.pool.free or not view.swap_in(request):
-                return
-            view.extend(request, 1)
+        return PromptsFirst(self.max_batch, self.max_tokens, self.watermark, self.preemption == "swap")

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.core.knobs import knob
-from experiments.serving.interface.paged import PagedPolicy, PagedView, StepFiller
+from experiments.serving.interface.paged import PagedPolicy, StepFiller
+from experiments.serving.planning.unified_steps import UnifiedSteps
 
 
 @dataclass(frozen=True)
@@ -35,40 +36,4 @@ class VllmV1(PagedPolicy):
         return self.prefix_caching
 
     def begin(self) -> StepFiller:
-        return _Unified(self.max_batch, self.token_budget, self.longest_chunk or self.token_budget)
-
-
-@dataclass(frozen=True)
-class _Unified:
-    max_batch: int
-    budget: int
-    longest: int
-
-    def fill(self, view: PagedView) -> bool:
-        left = self._run(view)
-        if view.preempted:
-            return False
-        while view.waiting and left > 0 and len(view.running) < self.max_batch:
-            taken = view.admit(view.waiting[0], min(left, self.longest))
-            if not taken:
-                break
-            left -= taken
-        is_same = not view.admitted and len(view.entries) == len(view.running)
-        return is_same and left + len(view.entries) == self.budget
-
-    def _run(self, view: PagedView) -> int:
-        """Running requests first; returns what is left of the budget."""
-        left, place, running = self.budget, 0, view.running
-        if len(running) <= left and view.extend_all():
-            return left - len(running)
-        while place < len(running) and left > 0:
-            request = running[place]
-            wanted = min(view.lacking(request), left, self.longest)
-            while not view.extend(request, wanted):
-                victim = running[-1]
-                view.preempt(victim)
-                if victim == request:
-                    return left
-            left -= wanted
-            place += 1
-        return left
+        return UnifiedSteps(self.max_batch, self.token_budget, self.longest_chunk or self.token_budget)

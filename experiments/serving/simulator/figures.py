@@ -93,9 +93,12 @@ def _memory(plan: ServingPlan, trace: RequestTrace) -> dict[str, float]:
     log, seconds = plan.memory, [row.end - row.start for row in plan.iterations]
     if log is None or not seconds:
         return {}
+    drafts = {}
+    if log.verifications:
+        drafts["tokens_per_verification"] = log.verified_tokens / log.verifications
     used = float(np.average([row.used for row in log.passes], weights=seconds))
     sizes, steps = zip(*((row.requests, row.steps) for row in plan.iterations), strict=True)
-    return {
+    return drafts | {
         "kv_utilization_mean": used / log.total,
         "batch_size_mean": float(np.average(sizes, weights=steps)),
         "preempted_requests": float(log.preempted),

@@ -6,19 +6,18 @@ arrives that would not wait behind others, or blocks run out.
 
 from __future__ import annotations
 
-import math
-from array import array
 from collections.abc import Sequence
 
 import numpy as np
 
 from experiments.core.errors import ImpossiblePlan
 from experiments.core.progress import Progress, silent
-from experiments.serving.interface import Iteration, Served, ServingPlan
+from experiments.serving.interface import Iteration, ServingPlan
 from experiments.serving.interface.blocks import BlockPool
 from experiments.serving.interface.paged import Entry, PagedPolicy, PagedView
 from experiments.serving.interface.plan import BlockLog, BlockPass
 from experiments.serving.interface.step_load import StepLoad, StepPrice
+from experiments.serving.simulator.ledger import RequestLedger
 from experiments.workloads.requests import RequestTrace
 from experiments.workloads.step import Floats
 
@@ -34,13 +33,14 @@ def simulate_paged(
     context: int | None = None,
     swap_seconds: float = 0.0,
     progress: Progress = silent,
+    seed: int = 0,
 ) -> ServingPlan:
     """Serve all requests of ``trace`` from ``blocks`` of KV memory.
 
     Prompts over ``context`` are rejected. A step waits ``swap_seconds`` for each block that is copied to or
-    from the host.
+    from the host. ``seed`` draws which drafted tokens are right.
     """
-    return PagedSimulation(trace, policy, blocks, price, context, swap_seconds, progress).run()
+    return PagedSimulation(trace, policy, blocks, price, context, swap_seconds, progress, seed).run()
 
 
 def keys_of(trace: RequestTrace, block: int) -> Sequence[Sequence[int]]:
@@ -52,8 +52,21 @@ def keys_of(trace: RequestTrace, block: int) -> Sequence[Sequence[int]]:
     return [tuple(2 * key for key in row[:blocks]) for row, blocks in rows]
 
 
+def most_steps(view: PagedView, total: Sequence[int]) -> int:
+    """Steps of ``view.entries``, all of one token, until the first of them ends or blocks run out."""
+    size, known, entries = view.pool.size, view.known, view.entries
+    left: int = min([total[request] - known[request] for request, _, _ in entries])
+    left = min(left, MOST_AT_ONCE)
+    if left * len(entries) <= view.pool.free:
+        return left
+    room = np.array([len(view.held[r]) * size - view.computed[r] for r, _, _ in entries])
+    while left > 1 and int(np.maximum(0, -(-(left - 1 - room) // size)).sum()) > view.pool.free:
+        left -= max(1, left // 8)
+    return max(1, left)
+
+
 class PagedSimulation:
-    """The state of one run; ``output`` is the truth that no policy sees."""
+    """The state of one run."""
 
     def __init__(
         self,
@@ -64,35 +77,32 @@ class PagedSimulation:
         context: int | None,
         swap_seconds: float,
         progress: Progress,
+        seed: int = 0,
     ) -> None:
-        count = len(trace)
-        self.arrival: list[float] = trace.arrival.tolist()
-        prompt: list[int] = trace.prompt.tolist()
-        self.total = [p + o for p, o in zip(prompt, trace.output.tolist(), strict=True)]
-        self.price, self.context, self.progress = price, context, progress
+        self.ledger = RequestLedger(trace, progress)
+        self.arrival, self.total = self.ledger.arrival, self.ledger.total
+        prompt = self.ledger.prompt
+        self.price, self.context = price, context
         self.swap_seconds = swap_seconds
-        self.filler = policy.begin()
+        self.filler, self.speculation = policy.begin(), policy.speculation
+        self.rng = np.random.default_rng(seed)
+        #: Verifications, and the tokens that came out of them.
+        self.verified = [0, 0]
         self.view = PagedView(
             now=0.0,
             prompt=prompt,
             known=list(prompt),
-            computed=[0] * count,
+            computed=[0] * len(prompt),
             pool=BlockPool(blocks, policy.block_size),
             keys=keys_of(trace, policy.block_size),
             caching=policy.caches_prefixes,
             host_blocks=policy.host_blocks,
         )
-        self.admitted, self.first, self.last, self.answered = ([math.nan] * count for _ in range(4))
-        self.most = [0] * count
-        self.out: dict[int, float] = {}
-        self.spells: dict[int, list[tuple[float, float]]] = {}
-        self.reasons: dict[int, str] = {}
-        self.gaps = array("d")
         self.iterations: list[Iteration] = []
         self.passes: list[BlockPass] = []
         self.totals = dict.fromkeys(("passes", "hits", "recomputed", "preemptions", "swapped", "beyond"), 0)
         self.seconds_beyond = 0.0
-        self.now, self.next, self.left = self.arrival[0] if count else 0.0, 0, count
+        self.now, self.next = self.arrival[0] if prompt else 0.0, 0
 
     def run(self) -> ServingPlan:
         while self._arrive():
@@ -104,9 +114,9 @@ class PagedSimulation:
             elif not self._skip():
                 break
         return ServingPlan(
-            tuple(map(self._served, range(len(self.arrival)))),
+            self.ledger.served(self.view.pool.size, self.view.computed.__getitem__),
             tuple(self.iterations),
-            memoryview(self.gaps),
+            memoryview(self.ledger.gaps),
             self.totals["passes"],
             self._log(),
         )
@@ -135,8 +145,7 @@ class PagedSimulation:
 
     def _refuse(self, request: int, why: str) -> None:
         self.view.waiting.remove(request)
-        self.reasons[request] = why
-        self._one_less()
+        self.ledger.refuse(request, why)
 
     def _skip(self) -> bool:
         """Nothing runs: on to the next arrival; ``False`` where none comes and what waits never runs."""
@@ -155,19 +164,7 @@ class PagedSimulation:
     def _note(self) -> None:
         """What the policy did besides the entries."""
         view = self.view
-        for request, why in view.rejected:
-            self.reasons[request] = why
-            self._one_less()
-        for request in view.preempted:
-            self.out[request] = self.now
-            self.most[request] = max(self.most[request], view.pool.blocks_for(view.known[request] - 1))
-        for entry in view.entries if self.out else ():
-            since = self.out.pop(entry.request, None)
-            if since is not None:
-                self.spells.setdefault(entry.request, []).append((since, self.now))
-        for request in view.admitted:
-            if math.isnan(self.admitted[request]):
-                self.admitted[request] = self.now
+        self.ledger.note(view)
         self.totals["hits"] += view.hits
         self.totals["recomputed"] += view.recomputed
         self.totals["preemptions"] += len(view.preempted)
@@ -178,8 +175,8 @@ class PagedSimulation:
         load = StepLoad.of(view.entries)
         if steady and load.prefill:
             raise ImpossiblePlan([f"a step at t={self.now:g} s with parts of prompts is to be repeated"])
-        times = self.price.seconds(load, self._most_steps(view.entries) if steady else 1)
-        times[0] += self.swap_seconds * view.swapped_blocks
+        times = self.price.seconds(load, most_steps(view, self.total) if steady else 1)
+        times[0] += self.swap_seconds * view.swapped_blocks + self._draft_seconds()
         ends = self.now + np.cumsum(times)
         steps = self._cut(ends) if steady else 1
         if steps > 1:
@@ -188,17 +185,24 @@ class PagedSimulation:
         self._emit(view.entries, ends[:steps])
         self.now = float(ends[steps - 1])
 
-    def _most_steps(self, entries: Sequence[Entry]) -> int:
-        """Until the first of them ends, or blocks run out."""
-        view, size, known = self.view, self.view.pool.size, self.view.known
-        left: int = min([self.total[request] - known[request] for request, _, _ in entries])
-        left = min(left, MOST_AT_ONCE)
-        if left * len(entries) <= view.pool.free:
-            return left
-        room = np.array([len(view.held[r]) * size - view.computed[r] for r, _, _ in entries])
-        while left > 1 and int(np.maximum(0, -(-(left - 1 - room) // size)).sum()) > view.pool.free:
-            left -= max(1, left // 8)
-        return max(1, left)
+    def _draft_seconds(self) -> float:
+        """The small model's passes, one after another, before those of the served one."""
+        drafted = self.view.drafted
+        if not drafted or self.speculation is None:
+            return 0.0
+        decodes = [Entry(r, 1, context) for r, _, context in self.view.entries if r in drafted]
+        one = float(self.price.seconds(StepLoad.of(decodes))[0])
+        return max(drafted.values()) * self.speculation.cost * one
+
+    def _accepted(self, request: int) -> int:
+        """Drafted tokens of ``request`` that are right and still asked for."""
+        drafts, left = self.view.drafted[request], self.total[request] - self.view.known[request]
+        assert self.speculation is not None
+        wrong = 1 - self.speculation.acceptance
+        right = min(drafts, int(self.rng.geometric(wrong)) - 1) if wrong > 0 else drafts
+        self.verified[0] += 1
+        self.verified[1] += 1 + right
+        return right if right < left else left - 1
 
     def _cut(self, ends: Floats) -> int:
         """Steps that begin before somebody arrives whom the policy would ask about."""
@@ -221,42 +225,19 @@ class PagedSimulation:
 
     def _emit(self, entries: Sequence[Entry], ends: Floats) -> None:
         """A token at each end for every request whose tokens are all computed; the last one ends it."""
-        view, first, last = self.view, float(ends[0]), float(ends[-1])
+        view, ledger, first, last = self.view, self.ledger, float(ends[0]), float(ends[-1])
         emitting = [request for request, _, _ in entries if view.computed[request] == view.known[request]]
         for request in emitting:
+            more = self._accepted(request) if request in view.drafted else 0
+            if request in view.drafted:
+                view.accept(request, more)
             view.known[request] += 1
-            if math.isnan(self.first[request]):
-                self.first[request] = first
-            else:
-                self.gaps.append(first - self.last[request])
-            self.last[request] = last
+            ledger.give_tokens(request, first, last)
+            ledger.gaps.extend([0.0] * more)
             if view.known[request] == self.total[request]:
-                self.answered[request] = last
-                self.most[request] = len(view.held[request])
+                ledger.answer(request, last, len(view.held[request]))
                 view.finish(request)
-                self._one_less()
-        if len(ends) > 1:
-            self.gaps.frombytes(np.tile(np.diff(ends), len(emitting)).tobytes())
-
-    def _one_less(self) -> None:
-        self.left -= 1
-        if self.left % 256 == 0:
-            count = len(self.arrival)
-            self.progress(1 - self.left / count, f"{count - self.left} of {count} requests")
-
-    def _served(self, request: int) -> Served:
-        return Served(
-            request,
-            self.admitted[request],
-            self.first[request],
-            self.last[request],
-            self.answered[request],
-            self.most[request] * self.view.pool.size,
-            self.view.computed[request],
-            request in self.reasons,
-            self.reasons.get(request, ""),
-            tuple(self.spells.get(request, ())),
-        )
+        ledger.repeat_gaps(ends, len(emitting))
 
     def _log(self) -> BlockLog:
         pool, totals = self.view.pool, self.totals
@@ -267,9 +248,10 @@ class PagedSimulation:
             totals["hits"],
             totals["recomputed"],
             totals["preemptions"],
-            sum(map(bool, self.spells.values())) + len(self.out.keys() - self.spells.keys()),
+            self.ledger.preempted,
             totals["swapped"],
             self.seconds_beyond,
             totals["beyond"],
             pool.used,
+            *self.verified,
         )

@@ -19,6 +19,7 @@ from experiments.models.served import ServedModel
 from experiments.serving.interface import CostModel, Load
 from experiments.serving.interface.step_load import StepLoad
 from experiments.workloads.profiles.layer_times import LayerTimes
+from experiments.workloads.profiles.phase_times import PassTimes
 
 Floats = npt.NDArray[np.float64]
 ONCE_A_STEP = ("embedding", "final_layernorm")
@@ -152,3 +153,22 @@ class SheetPrice:
 
     def steps_beyond(self, load: StepLoad, steps: int = 1) -> int:
         return 0
+
+
+@dataclass(frozen=True)
+class TablePrice:
+    """Measured whole passes: prompts by their tokens, answers by their number.
+
+    A pass with both costs what a prompt of all its tokens does: the weights are read once.
+    """
+
+    times: PassTimes
+
+    def seconds(self, load: StepLoad, steps: int = 1) -> Floats:
+        answers = float(self.times.answer.at(float(load.decodes))) if load.decodes else 0.0
+        prompts = float(self.times.prompt.at(float(load.tokens))) if load.prefill else 0.0
+        return np.full(steps, max(answers, prompts))
+
+    def steps_beyond(self, load: StepLoad, steps: int = 1) -> int:
+        most = self.times.prompt.points[-1] if load.prefill else self.times.answer.points[-1]
+        return steps if load.tokens > most else 0

@@ -152,8 +152,10 @@ def workloads(family: str, folder: Path) -> list[dict[str, Any]]:
         ],
         "serving": [
             ({"source": held["requests"], "options": {"model": "llama2-7b"}}, "a100-80g"),
+            ({"source": held["requests"], "options": {"model": "llama2-7b"}}, TWO_NODES),
             ({"source": held["scenario"]}, TWO_NODES),
             ({"source": held["shared"]}, "v100-16g"),
+            ({"source": "zoo:palm-8b", "options": {"batch": 8}}, TWO_NODES),
         ],
     }
     return [{"workload": workload, "hardware": hardware} for workload, hardware in found[family]]

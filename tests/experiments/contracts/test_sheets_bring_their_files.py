@@ -46,7 +46,7 @@ def is_brought(name: str, sheet: Path) -> bool:
         return name.removeprefix(PREFIX) in package_files()
     if sheet.parent == FOLDER and name.startswith(DATA):
         return ".." not in Path(name).parts
-    known = name.removeprefix("zoo:") in NAMES or name in SERVED
+    known = name.removeprefix("zoo:") in {*NAMES, *SERVED}
     return known or name.removeprefix(GENERATED) in LAWS
 
 

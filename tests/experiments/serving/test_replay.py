@@ -179,7 +179,7 @@ def test_runs_that_nobody_told_us_are_predicted(
 
 def test_a_profile_of_other_devices_or_without_a_layer_is_refused(shared_data: Path, tmp_path: Path) -> None:
     made = spec(shared_data, str(shared_data / RECORDED), ON_TWO)
-    with pytest.raises(BadInput, match="measured on 2 devices, the node has 1"):
+    with pytest.raises(BadInput, match="measured on 2 devices, a stage has 1"):
         run(load_spec(made))
     whole = shared_data / ON_4090
     for name in ("dense.csv", "per_sequence.csv", "attention.csv"):

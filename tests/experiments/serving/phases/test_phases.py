@@ -1,0 +1,213 @@
+"""Prompts apart from answers: queues by their closed forms, copies by hand, what holds for any requests."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiments.hardware.parts import Link
+from experiments.serving.interface.phases import (
+    DECODE,
+    PREFILL,
+    Instance,
+    InstanceShape,
+    PhasePolicy,
+    Site,
+    Trial,
+    instance_fault,
+)
+from experiments.serving.simulator import LatencyObjective
+from experiments.serving.simulator.phases import Fabric, phase_figures
+from experiments.workloads.requests import RequestTrace
+from tests.experiments.serving.phases.by_hand import fabric, pairs, policy, serve
+from tests.experiments.serving.traces import policies_of, requests, serve_paged
+
+PHASES = policies_of(PhasePolicy)
+every_policy = pytest.mark.parametrize("name", PHASES)
+
+
+def poisson(rate: float, count: int) -> RequestTrace:
+    """Prompts of one length and answers of one token."""
+    arrival = np.cumsum(np.random.default_rng(7).exponential(1 / rate, count))
+    ones = np.ones(count, np.int64)
+    return RequestTrace("poisson", arrival - arrival[0], 100 * ones, ones, ("",) * count)
+
+
+@pytest.mark.parametrize(
+    ("rate", "pipeline", "stage", "expected"),
+    [
+        (0.5, 1, 1.0, 1.5),
+        (0.5, 2, 0.5, 1.083),
+        (0.5, 1, 1 / 1.6, 0.767),
+        (1.5, 2, 0.5, 1.750),
+        (1.5, 1, 1 / 1.6, 5.313),
+    ],
+)
+def test_queues_of_prompts_are_those_of_the_closed_form(
+    rate: float, pipeline: int, stage: float, expected: float
+) -> None:
+    """Prompts of 1 s: stages of half of it win at a high load, 1.6 times the speed at a low one."""
+    trace = poisson(rate, 400_000 if rate > 1 else 100_000)
+    plan = serve(trace, "distserve", pairs(1, 1, pipeline), stage=lambda load: stage, prefill_tokens=100)
+    found = phase_figures(plan, trace, LatencyObjective())
+    assert found["ttft_mean"] == pytest.approx(expected, rel=0.02)
+
+
+def test_two_thousand_tokens_cross_25_gigabytes_a_second_in_11_ms() -> None:
+    """32 layers of 8 KV heads of 128 in 16 bits: 131,072 bytes a token."""
+    link = Link("25 GB/s", 25e9, 0.0, True, "by hand")
+    one, other = pairs(1, 1)
+    joined = Fabric(link, link, 1, 131072, 32)
+    assert joined.seconds(one, other, 2048) == pytest.approx(10.7e-3, abs=5e-5)
+
+
+def test_an_answer_goes_on_where_its_keys_and_values_arrived() -> None:
+    """A prompt of 4 for 14 ms, a copy of 5, three tokens of 11 ms; the second prompt waits for the first."""
+    trace = requests((0, 4, 4), (0, 2, 2))
+    plan = serve(trace, "distserve", pairs(1, 1), joined=fabric(0.005), prefill_tokens=4)
+    assert [round(1e3 * s.first_token, 6) for s in plan.serving.served] == [14, 26]
+    assert [round(1e3 * s.answered, 6) for s in plan.serving.served] == [53, 53]
+    assert [round(1e3 * copy.start) for copy in plan.copies] == [14, 26]
+
+
+def test_one_copy_at_a_time_crosses_a_link() -> None:
+    plan = serve(requests((0, 2, 2), (0, 2, 2)), "distserve", pairs(1, 1), joined=fabric(0.1))
+    assert [round(1e3 * copy.start, 6) for copy in plan.copies] == [14, 114]
+
+
+def test_keys_and_values_wait_for_memory_with_the_prompts_that_hold_them() -> None:
+    """Four blocks of four: the second answer of 12 tokens comes once the first one's blocks are free."""
+    trace = requests((0, 12, 3), (0, 12, 3))
+    plan = serve(trace, "distserve", pairs(1, 1), blocks=4, watermark=0.0, prefill_tokens=12)
+    waits = [copy.start - copy.asked for copy in plan.copies]
+    assert waits[0] == 0 and waits[1] == pytest.approx(0)
+    assert plan.serving.served[1].admitted == pytest.approx(0.022), "its prompt has no room before"
+    assert [round(1e3 * s.answered, 6) for s in plan.serving.served] == [44, 66]
+
+
+def test_long_prompts_are_copied_while_they_are_computed() -> None:
+    """A pass of 30 ms hides a copy of 20 but for the last of four layers; a short prompt's comes behind."""
+    link = Link("1 token a ms", 1000.0, 0.0, True, "by hand")
+    joined = Fabric(link, link, 1, 1.0, 4)
+    plan = serve(
+        requests((0, 20, 2)), "splitwise", pairs(1, 1), joined=joined, overlap_from=20, prefill_tokens=99
+    )
+    assert plan.copies[0].end == pytest.approx(0.035)
+    plan = serve(
+        requests((0, 20, 2)), "splitwise", pairs(1, 1), joined=joined, overlap_from=21, prefill_tokens=99
+    )
+    assert (plan.copies[0].start, plan.copies[0].end) == pytest.approx((0.030, 0.050))
+
+
+def test_a_long_queue_of_prompts_borrows_a_machine_which_goes_back() -> None:
+    """Of three machines the prompts' one has 40 tokens waiting: one for answers computes the next prompts."""
+    trace = requests(*[(row, 20, 3) for row in range(6)], (900, 20, 3), (901, 20, 3))
+    plan = serve(trace, "splitwise", pairs(1, 2), prompt_queue=40, prefill_tokens=20)
+    with_prompts = {row.instance for row in plan.passes if row.prefill}
+    late = {row.instance for row in plan.passes if row.prefill and row.start >= 0.9}
+    assert len(with_prompts) == 2 and late == {0}
+
+
+def test_the_faster_shape_of_either_load_is_found_by_goodput() -> None:
+    """By what each shape carries the cluster is filled so that the slower phase has most."""
+    carried = {(PREFILL, 1, 1): 2.0, (PREFILL, 1, 2): 5.0, (DECODE, 1, 1): 5.0, (DECODE, 1, 2): 8.0}
+
+    def try_out(instances: tuple[Instance, ...], rate: float) -> Trial:
+        phases = {
+            role: sum(carried[(role, *one.shape)] for one in instances if one.role == role)
+            for role in {one.role for one in instances}
+        }
+        return Trial(float(min(phases.values()) >= rate), 1.0)
+
+    def bound(instances: tuple[Instance, ...]) -> float:
+        return 1.3 * min(carried[(one.role, *one.shape)] for one in instances)
+
+    shapes = (InstanceShape(1, 1), InstanceShape(1, 2))
+    site = Site(2, 4, shapes, 1.0, bound, try_out)  # type: ignore[arg-type]
+    found = policy("distserve", links="fast").arrange(site)
+    kinds = [(one.role, *one.shape) for one in found.instances]
+    assert kinds.count((PREFILL, 1, 2)) == 2 and kinds.count((DECODE, 1, 1)) == 2
+    assert found.plan["planned_rate"] == pytest.approx(10, rel=0.1)
+    assert instance_fault(found.instances, 8, 4) == ""
+    slow = policy("distserve", links="slow").arrange(site)
+    assert instance_fault(slow.instances, 8, 4) == ""
+    for one, other in zip(slow.instances[::2], slow.instances[1::2], strict=True):
+        assert one.stage_nodes(4) == other.stage_nodes(4), "keys and values never leave a node"
+
+
+rows = st.lists(
+    st.tuples(st.integers(0, 300), st.integers(1, 40), st.integers(1, 12)), min_size=1, max_size=20
+).map(sorted)
+
+
+@every_policy
+@settings(max_examples=80, deadline=None)
+@given(
+    rows=rows,
+    blocks=st.integers(4, 60),
+    batch=st.integers(1, 6),
+    shape=st.sampled_from([(1, 1, 1), (2, 1, 1), (1, 2, 2), (2, 3, 1)]),
+    seconds=st.sampled_from([0.0, 0.004, 0.3]),
+)
+def test_every_request_is_answered_or_refused_and_all_blocks_come_back(
+    name: str,
+    rows: list[tuple[int, int, int]],
+    blocks: int,
+    batch: int,
+    shape: tuple[int, int, int],
+    seconds: float,
+) -> None:
+    trace = requests(*rows)
+    knobs: dict[str, Any] = (
+        {"overlap_from": 8, "prompt_queue": 30, "full": 0.5} if name == "splitwise" else {}
+    )
+    plan = serve(trace, name, pairs(*shape), blocks=blocks, max_batch=batch, joined=fabric(seconds), **knobs)
+    assert plan.held_at_end == 0
+    for served, (_, prompt, output) in zip(plan.serving.served, rows, strict=True):
+        assert served.rejected != (not math.isnan(served.answered)), served
+        if prompt + output <= (blocks - 1) * 4:
+            assert not served.rejected, "it fits alone"
+    assert phase_figures(plan, trace, LatencyObjective())["unfinished_requests"] == 0
+
+
+@every_policy
+@settings(max_examples=30, deadline=None)
+@given(rows=rows, data=st.data())
+def test_no_decision_looks_at_answers_that_are_not_there_yet(
+    name: str, rows: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    """Until the first answer is over, runs with other answers do the same."""
+    trace = requests(*rows)
+    other = replace(trace, output=trace.output + data.draw(st.integers(1, 5)))
+    first, second = (serve(one, name, pairs(2, 2)) for one in (trace, other))
+    over = min(s.answered for s in first.serving.served)
+    for one, two in zip(first.serving.served, second.serving.served, strict=True):
+        if one.first_token < over:
+            assert (one.admitted, one.first_token) == (two.admitted, two.first_token)
+
+
+@every_policy
+def test_with_free_copies_the_first_tokens_are_those_of_a_server_of_prompts(name: str) -> None:
+    trace = requests(*[(13 * row, 5 + row % 9, 1 + row % 4) for row in range(30)])
+    alone = serve_paged(replace(trace, output=np.ones_like(trace.output)), "vllm_paged", max_tokens=2048)
+    plan = serve(trace, name, pairs(1, 1))
+    assert [s.first_token for s in plan.serving.served] == pytest.approx(
+        [s.first_token for s in alone.served]
+    )
+
+
+@every_policy
+def test_a_request_alone_takes_its_passes_and_its_copy(name: str) -> None:
+    plan = serve(requests((7, 6, 4)), name, pairs(2, 2), joined=fabric(0.2))
+    assert plan.serving.served[0].answered == pytest.approx(0.007 + 0.016 + 0.2 + 3 * 0.011, rel=1e-12)
+
+
+def test_answers_whose_prompts_are_done_elsewhere_begin_as_they_come() -> None:
+    plan = serve(requests((0, 8, 3), (5, 8, 3)), "distserve", pairs(0, 1), answers_only=True)
+    assert [round(1e3 * s.answered, 6) for s in plan.serving.served] == [23, 34]

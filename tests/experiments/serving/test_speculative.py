@@ -1,0 +1,60 @@
+"""Speculative decoding: what comes out of a pass by the paper's formula, and that nothing else changes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from experiments.core import registry
+from experiments.serving.interface import violations
+from experiments.serving.interface.paged import PagedPolicy
+from experiments.serving.interface.speculation import Speculation
+from experiments.serving.simulator import figures
+from experiments.serving.simulator.paged import simulate_paged
+from tests.experiments.serving.traces import ToyPrice, answered, requests, serve_paged
+
+
+def make(**knobs: Any) -> PagedPolicy:
+    made = registry.create("serving", "speculative", {"block_size": 4, **knobs})
+    assert isinstance(made, PagedPolicy)
+    return made
+
+
+@pytest.mark.parametrize(("acceptance", "drafts"), [(0.5, 3), (0.8, 5), (0.9, 1)])
+def test_a_pass_gives_as_many_tokens_as_the_formula_says(acceptance: float, drafts: int) -> None:
+    expected = (1 - acceptance ** (drafts + 1)) / (1 - acceptance)
+    trace = requests(*[(0, 4, int(1000 * expected)) for _ in range(100)])
+    policy = make(acceptance=acceptance, draft_tokens=drafts)
+    plan = simulate_paged(trace, policy, 10**6, ToyPrice())
+    assert plan.memory is not None and plan.memory.verifications == pytest.approx(10**5, rel=0.02)
+    assert figures(plan, trace)["tokens_per_verification"] == pytest.approx(expected, rel=0.01)
+    assert violations(plan, trace, 4 * 10**6) == []
+
+
+def test_drafts_that_are_always_right_cost_a_pass_for_all_of_them() -> None:
+    """A prompt of 4 for 14 ms; then 3 drafts at half of 11 ms and a pass of 4 tokens: 30.5 ms for 4."""
+    plan = serve_paged(requests((0, 4, 9)), "speculative", acceptance=1.0, draft_tokens=3, draft_cost=0.5)
+    assert answered(plan) == [pytest.approx(14 + 2 * 30.5)]
+
+
+def test_drafts_that_are_never_right_give_the_tokens_of_plain_decoding() -> None:
+    plan = serve_paged(requests((0, 4, 4)), "speculative", acceptance=0.0, draft_tokens=2, draft_cost=0.0)
+    assert answered(plan) == [14 + 3 * 13]
+    assert plan.served[0].computed == 4 + 4 - 1
+
+
+def test_memory_that_lacks_blocks_for_drafts_still_decodes() -> None:
+    """Four blocks of four hold 13 tokens and the last: there is no room for eight drafts behind them."""
+    plan = serve_paged(requests((0, 12, 4)), "speculative", blocks=4, acceptance=0.9, draft_tokens=8)
+    assert not math.isnan(plan.served[0].answered)
+
+
+def test_the_number_of_drafts_is_the_best_by_theorem_3_8() -> None:
+    """The paper's figure 3: alpha 0.8 at c 0.05 has its optimum at 8, at c 0.5 at 1."""
+    spec = Speculation(0.8, 0.05)
+    best = max(range(1, 40), key=spec.improvement)
+    assert make(acceptance=0.8, draft_cost=0.05, draft_tokens=0).drafts == best  # type: ignore[attr-defined]
+    assert spec.improvement(best) > max(spec.improvement(best - 1), spec.improvement(best + 1)) > 2
+    assert make(acceptance=0.3, draft_cost=0.5, draft_tokens=0).drafts == 1  # type: ignore[attr-defined]

@@ -30,6 +30,11 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     capture = verbs.add_parser("capture", help="capture a model's step under fake tensors")
     profile = verbs.add_parser("profile", help="time a model's step on this host")
     profile.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda when there is one")
+    profile.add_argument(
+        "--serving",
+        action="store_true",
+        help="its layers as a serving engine runs them, into the folder --out",
+    )
     for parser, call in ((capture, call_capture), (profile, call_profile)):
         parser.add_argument("model", help="zoo:NAME or a model file")
         parser.add_argument("--format", default="auto")
@@ -77,8 +82,24 @@ def _law(model: ModelSource, step: Step, progress: Progress) -> dict[str, Any]:
 
 
 def call_profile(arguments: argparse.Namespace) -> None:
+    if arguments.serving:
+        return _profile_serving(arguments)
     profiling = importlib.import_module("experiments.profiling.timing")
-    _deliver(profiling.profile(_model(arguments), arguments.device, progress_of(arguments)), arguments)
+    return _deliver(profiling.profile(_model(arguments), arguments.device, progress_of(arguments)), arguments)
+
+
+def _profile_serving(arguments: argparse.Namespace) -> None:
+    """A layer profile of this host: ``options.extra`` of a request trace."""
+    if arguments.out is None:
+        raise BadInput("no folder for the profile", "--out", "a folder")
+    options = options_of(arguments.options)
+    live = importlib.import_module("experiments.serving.live")
+    model = live.build(arguments.model, options.dtype or "float32", 0, arguments.device or "cpu")
+    longest = min(options.sequence or model.positions, model.positions)
+    with live.one_thread():
+        times = live.measure_layers(model, longest, progress_of(arguments))
+    live.write_layers(times, arguments.out)
+    print(f"{arguments.model}: layers up to {longest} tokens, in {arguments.out}/tp1")
 
 
 def _deliver(step: Step, arguments: argparse.Namespace, more: Mapping[str, Any] = NOTHING) -> None:

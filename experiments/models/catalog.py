@@ -167,6 +167,15 @@ _MODELS = (
     _gpt(
         "gpt2-tiny", "GPT-2 cut to 2 layers of 64", layers=2, width=64, heads=4, vocabulary=256, positions=64
     ),
+    _gpt(
+        "gpt2-mini",
+        "GPT-2 cut to 2 layers of 128, for serving on a processor",
+        layers=2,
+        width=128,
+        heads=4,
+        vocabulary=1024,
+        positions=2048,
+    ),
     _gpt("gpt2", "GPT-2 124M", layers=12, width=768, heads=12, vocabulary=50257, positions=1024),
     _gpt("gpt2-medium", "GPT-2 355M", layers=24, width=1024, heads=16, vocabulary=50257, positions=1024),
     _gpt("gpt2-large", "GPT-2 774M", layers=36, width=1280, heads=20, vocabulary=50257, positions=1024),

@@ -18,6 +18,7 @@ Models = Mapping[str, Mapping[str, Any]]
 COMPARED = (
     *("peak_memory", "peak_memory_per_device", "step_time", "ideal_share", "latency", "roofline_latency"),
     *("speedup", "communication_bytes", "avg_jct", "makespan"),
+    *("ttft_mean", "tpot_mean", "latency_mean", "peak_kv_tokens"),
 )
 #: Sizes that fit the ten minutes on two CPU cores, and sizes that mean something on a GPU.
 SINGLE_DEVICE: dict[str, dict[str, dict[str, Any]]] = {

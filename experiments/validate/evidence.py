@@ -11,7 +11,7 @@ from typing import Any
 
 from experiments.core.progress import Progress, part
 from experiments.run import host, revision, versions
-from experiments.validate import cluster, compilation, memory, parallel
+from experiments.validate import cluster, compilation, memory, parallel, serving
 from experiments.validate.cells import EVERYTHING, Chosen, ValidationCell, errors
 
 FORMAT = "mlsys-validation-1"
@@ -20,6 +20,7 @@ FAMILIES: dict[str, ModuleType] = {
     "compilation": compilation,
     "parallel": parallel,
     "cluster": cluster,
+    "serving": serving,
 }
 
 

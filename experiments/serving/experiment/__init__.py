@@ -11,7 +11,15 @@ from typing import Any
 from experiments.core.policy import Policy
 from experiments.core.progress import Progress
 from experiments.core.spec import Result, RunSpec
-from experiments.serving.experiment import batching, deployment, paged, partitioning, phases, sharing
+from experiments.serving.experiment import (
+    batching,
+    deployment,
+    measured,
+    paged,
+    partitioning,
+    phases,
+    sharing,
+)
 from experiments.serving.interface import ServingPolicy
 from experiments.serving.interface.deployment import DeploymentPolicy
 from experiments.serving.interface.paged import PagedPolicy
@@ -24,7 +32,7 @@ Way = Callable[[RunSpec, Any, Progress], Result]
 #: By question and mode what carries an answer out.
 QUESTIONS: Mapping[type[Policy], Mapping[str, Way]] = {
     ServingPolicy: {"simulated": batching.serve_trace},
-    PagedPolicy: {"simulated": paged.serve_paged},
+    PagedPolicy: {"simulated": paged.serve_paged, "measured": measured.serve_here},
     PhasePolicy: {"simulated": phases.serve_phases},
     PartitioningPolicy: {"simulated": partitioning.divide_model},
     DeploymentPolicy: {"simulated": deployment.serve_scenario},

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from experiments.workloads.requests import RequestTrace
+
 
 class BlockPool:
     """``total`` blocks of ``size`` tokens. A key names what a full block holds and all that is before it."""
@@ -82,3 +84,12 @@ class BlockPool:
                 del self._free[block]
                 self.cached -= 1
             self._references[block] += 1
+
+
+def keys_of(trace: RequestTrace, block: int) -> Sequence[Sequence[int]]:
+    """Even keys of the prompts' full blocks, where the trace tells them of blocks of that size."""
+    if trace.hashes is None or trace.block != block:
+        return [()] * len(trace)
+    full = (trace.prompt // block).tolist()
+    rows = zip(trace.hashes.lists(), full, strict=True)
+    return [tuple(2 * key for key in row[:blocks]) for row, blocks in rows]

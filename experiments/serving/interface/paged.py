@@ -294,7 +294,11 @@ class PagedPolicy(Policy):
     """
 
     family: ClassVar[str] = "serving"
-    workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {"simulated": ("requests",)}
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
+    workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "simulated": ("requests",),
+        "measured": ("requests",),
+    }
 
     block_size: int = knob(16, "tokens in a block", low=1, high=4096, unit="tokens")
     blocks: int | None = knob(None, "KV blocks; empty: what fits in memory", low=1, high=10**9)

@@ -13,11 +13,11 @@ import numpy as np
 from experiments.core.errors import ImpossiblePlan
 from experiments.core.progress import Progress, silent
 from experiments.serving.interface import Iteration, ServingPlan
-from experiments.serving.interface.blocks import BlockPool
+from experiments.serving.interface.blocks import BlockPool, keys_of
+from experiments.serving.interface.ledger import RequestLedger
 from experiments.serving.interface.paged import Entry, PagedPolicy, PagedView
 from experiments.serving.interface.plan import BlockLog, BlockPass
 from experiments.serving.interface.step_load import StepLoad, StepPrice
-from experiments.serving.simulator.ledger import RequestLedger
 from experiments.workloads.requests import RequestTrace
 from experiments.workloads.step import Floats
 
@@ -41,15 +41,6 @@ def simulate_paged(
     from the host. ``seed`` draws which drafted tokens are right.
     """
     return PagedSimulation(trace, policy, blocks, price, context, swap_seconds, progress, seed).run()
-
-
-def keys_of(trace: RequestTrace, block: int) -> Sequence[Sequence[int]]:
-    """Even keys of the prompts' full blocks, where the trace tells them of blocks of that size."""
-    if trace.hashes is None or trace.block != block:
-        return [()] * len(trace)
-    full = (trace.prompt // block).tolist()
-    rows = zip(trace.hashes.lists(), full, strict=True)
-    return [tuple(2 * key for key in row[:blocks]) for row, blocks in rows]
 
 
 def most_steps(view: PagedView, total: Sequence[int]) -> int:

@@ -81,6 +81,8 @@ ALLOWED = (
     Allowed("experiments.commands.model", "experiments.profiling.memory_law", TORCH),
     Allowed("experiments.commands.model", "experiments.profiling.timing", TORCH),
     Allowed("experiments.commands.model", "experiments.profiling.training_forms", TORCH),
+    Allowed("experiments.commands.model", "experiments.serving.live", TORCH),
+    Allowed("experiments.serving.experiment.measured", "experiments.serving.live", TORCH),
     Allowed("experiments.validate.compilation", "experiments.compilation.live.rates", TORCH),
     Allowed("experiments.validate.memory", "experiments.memory.live", TORCH),
     Allowed("experiments.validate.numerics", "experiments.compilation.live.matmul_rate", TORCH),

@@ -61,7 +61,7 @@ def test_weights_are_gathered_where_the_batch_is_large() -> None:
 def test_no_layout_moves_less_than_the_best_of_any_count_of_gathered_chips(
     exponent: int, tokens: int
 ) -> None:
-    """4 E sqrt(T F / n) bounds what a layout that gathers over a part of the chips reaches (section 3.2.3)."""
+    """4 E sqrt(T F / n) bounds what a layout that gathers over part of the chips reaches (section 3.2.3)."""
     chips = 4**exponent
     bound = 4 * E * (tokens * F / chips) ** 0.5
     for name in ("gathered_x", "gathered_xy"):

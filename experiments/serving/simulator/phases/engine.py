@@ -10,6 +10,7 @@ from experiments.core.events import EventQueue
 from experiments.core.progress import Progress, silent
 from experiments.serving.interface import Iteration, ServingPlan
 from experiments.serving.interface.blocks import BlockPool
+from experiments.serving.interface.ledger import RequestLedger
 from experiments.serving.interface.phases import (
     Instance,
     InstancePass,
@@ -19,7 +20,6 @@ from experiments.serving.interface.phases import (
     PhaseView,
 )
 from experiments.serving.interface.step_load import StepPrice
-from experiments.serving.simulator.ledger import RequestLedger
 from experiments.serving.simulator.paged import most_steps
 from experiments.serving.simulator.phases.copies import Fabric, KvCopies
 from experiments.serving.simulator.phases.instance import Flight, InstanceRun

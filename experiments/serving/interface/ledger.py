@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 
 from experiments.core.progress import Progress
-from experiments.serving.interface import Served
 from experiments.serving.interface.paged import PagedView
+from experiments.serving.interface.plan import Served
 from experiments.workloads.requests import RequestTrace
 from experiments.workloads.step import Floats
 

@@ -1,0 +1,218 @@
+"""Measures the layers of a GPT on this host, in the terms by which steps are priced.
+
+Each figure is the median of five runs after three. What a layer does besides its named operators is its
+``residual``: a whole step of one prompt less embedding, head, attention and those operators. Attention of a
+prompt behind a context and of decodes is a whole step less everything else; it runs for each request apart,
+so that what prompts and decodes take adds up. ``bookkeeping`` is what a step takes besides the model: it is
+seen in a short run of the engine with so many requests.
+"""
+
+from __future__ import annotations
+
+import csv
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from experiments.core.progress import Progress, silent
+from experiments.models.gpt import Block
+from experiments.serving.live.bookkeeping import measure_bookkeeping
+from experiments.serving.live.model import PagedGpt, Row
+from experiments.workloads.profiles.layer_times import AttentionTimes, Curve, LayerTimes, Steady
+
+WARM_UPS, RUNS = 3, 5
+SIZE = 16
+TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+SEQUENCES = (1, 2, 4, 8, 16, 32, 64)
+CHUNKS = (16, 64, 256, 1024)
+PROMPT_CONTEXTS = (0, 256, 1024)
+DECODES = (1, 4, 16, 64)
+CONTEXTS = (16, 128, 512, 1024)
+MICROSECOND = 1e-6
+
+
+def measure_layers(model: PagedGpt, longest: int, progress: Progress = silent) -> LayerTimes:
+    """Measure everything up to ``longest`` tokens of a request or a step."""
+    grid = _Grid(model, min(longest, model.positions))
+    heads = grid.by_sequences()
+    dense = grid.by_tokens(heads["lm_head"], progress)
+    progress(0.6, "timing attention")
+    return LayerTimes(
+        f"this host, {model.layers} layers", 1, dense, heads, grid.attention(dense, heads["lm_head"])
+    )
+
+
+def write_layers(times: LayerTimes, folder: Path) -> None:
+    """Write ``dense.csv``, ``per_sequence.csv`` and ``attention.csv`` into ``folder``/tp1."""
+    target = folder / f"tp{times.ranks}"
+    target.mkdir(parents=True, exist_ok=True)
+    _write(target / "dense.csv", ("layer", "tokens", "time_us"), _rows(times.by_tokens))
+    _write(target / "per_sequence.csv", ("layer", "sequences", "time_us"), _rows(times.by_sequences))
+    names = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode", "time_us")
+    _write(target / "attention.csv", names, _attention_rows(times.attention))
+
+
+def _rows(curves: Mapping[str, Curve]) -> Iterable[tuple[object, ...]]:
+    for layer, curve in curves.items():
+        for point, seconds in zip(curve.points, curve.seconds, strict=True):
+            yield layer, int(point), seconds / MICROSECOND
+
+
+def _attention_rows(times: AttentionTimes) -> Iterable[tuple[object, ...]]:
+    for (chunk, count), steady in times.groups.items():
+        for context, curve in zip(steady.contexts, steady.curves, strict=True):
+            for point, seconds in zip(curve.points, curve.seconds, strict=True):
+                yield chunk, int(context), count, int(point), seconds / MICROSECOND
+
+
+def _write(path: Path, names: Sequence[str], rows: Iterable[tuple[object, ...]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(names)
+        writer.writerows(rows)
+
+
+class _Grid:
+    """The points of a model that fit into ``longest`` tokens."""
+
+    def __init__(self, model: PagedGpt, longest: int) -> None:
+        self.model, self.longest = model, longest
+        blocks = -(-longest // SIZE) + 1
+        self.memory = model.memory(blocks * max(DECODES), SIZE)
+        self.blocks = blocks
+        self.block: Block = model.body.blocks[0]  # type: ignore[assignment]
+
+    def row(self, place: int, tokens: int, context: int) -> Row:
+        own = range(place * self.blocks, (place + 1) * self.blocks)
+        return Row([1] * tokens, context, list(own), 1)
+
+    def by_tokens(self, head: Curve, progress: Progress) -> dict[str, Curve]:
+        points = _within(TOKENS, self.longest)
+        rows: dict[str, list[float]] = {}
+        for done, tokens in enumerate(points):
+            progress(0.5 * done / len(points), f"timing layers on {tokens} tokens")
+            for name, seconds in self._layers(tokens, head).items():
+                rows.setdefault(name, []).append(seconds)
+        return {name: Curve(tuple(map(float, points)), tuple(found)) for name, found in rows.items()}
+
+    def _layers(self, tokens: int, head: Curve) -> dict[str, float]:
+        model, block, row = self.model, self.block, self.row(0, tokens, 0)
+        ids, places, _ = model.index([row], SIZE)
+        x = model.embed(ids, places)
+        normed, mixed = block.norm1(x), x.clone()
+        wide = block.expand(normed)
+        activated = block.activation(wide)
+        parts: Mapping[str, Callable[[], object]] = {
+            "layernorm": lambda: block.norm1(x),
+            "qkv_proj": lambda: block.attention.qkv(normed),
+            "o_proj": lambda: block.attention.project(mixed),
+            "gate_up_proj": lambda: block.expand(normed),
+            "act_fn": lambda: block.activation(wide),
+            "down_proj": lambda: block.contract(activated),
+        }
+        found = {name: _seconds(call) for name, call in parts.items()}
+        once = _seconds(lambda: model.embed(*model.index([row], SIZE)[:2]))
+        layer = (self._step([row]) - once - float(head.at(1.0))) / model.layers
+        named = sum(found.values()) + found["layernorm"] + self._attend([row])
+        return {**found, "residual": max(0.0, layer - named), "embedding": once, "final_layernorm": 0.0}
+
+    def by_sequences(self) -> dict[str, Curve]:
+        points = _within(SEQUENCES, max(DECODES))
+        head, sampler = [], []
+        for count in points:
+            rows = [self.row(place, 1, 0) for place in range(count)]
+            x = torch.zeros(count, self.model.width, dtype=self.model.dtype, device=self.model.device)
+            logits = self.model.logits(x, rows)
+            head.append(_seconds(lambda x=x, rows=rows: self.model.logits(x, rows)))  # type: ignore[misc]
+            sampler.append(_seconds(lambda logits=logits: [_pick(one) for one in logits]))  # type: ignore[misc]
+        axis = tuple(map(float, points))
+        besides = tuple(
+            max(0.0, measure_bookkeeping(self.model, n) - s) for n, s in zip(points, sampler, strict=True)
+        )
+        return {
+            "lm_head": Curve(axis, tuple(head)),
+            "sampler": Curve(axis, tuple(sampler)),
+            "bookkeeping": Curve(axis, besides),
+        }
+
+    def attention(self, dense: Mapping[str, Curve], head: Curve) -> AttentionTimes:
+        def layer(rows: Sequence[Row]) -> float:
+            """Seconds of one layer's attention, and what belongs to it of the rest of the step."""
+            tokens = float(sum(len(row.ids) for row in rows))
+            each = {name: float(curve.at(tokens)) for name, curve in dense.items()}
+            others = sum(each.values()) + each["layernorm"] - each["embedding"]
+            step = self._step(rows) - each["embedding"] - float(head.at(float(len(rows))))
+            return max(self._attend(rows), step / self.model.layers - others)
+
+        prompts = {
+            (chunk, context): layer([self.row(0, chunk, context)])
+            for chunk in _within(CHUNKS, self.longest)
+            for context in PROMPT_CONTEXTS
+            if context == 0 or chunk + context <= self.longest
+        }
+        decodes = {
+            (count, context): layer([self.row(place, 1, context) for place in range(count)])
+            for count in DECODES
+            for context in _within(CONTEXTS, self.longest - 1)
+        }
+        return AttentionTimes(dict(_combined(prompts, decodes)))
+
+    def _step(self, rows: Sequence[Row]) -> float:
+        return _seconds(lambda: self.model.run(rows, self.memory))
+
+    def _attend(self, rows: Sequence[Row]) -> float:
+        """Seconds of one layer's attention by itself."""
+        model = self.model
+        tokens = sum(len(row.ids) for row in rows)
+        dim = model.width // model.heads
+        q = torch.zeros(tokens, model.heads, dim, dtype=model.dtype, device=model.device)
+        ways = [model.reads(row, SIZE) for row in rows]
+        return _seconds(lambda: model.attend(0, q, rows, ways, self.memory))
+
+
+def _combined(
+    prompts: Mapping[tuple[int, int], float], decodes: Mapping[tuple[int, int], float]
+) -> Iterable[tuple[tuple[int, int], Steady]]:
+    """Every pair of prompts and decodes, each of which may be missing."""
+    by_chunk: dict[int, dict[int, float]] = {0: {0: 0.0}}
+    for (chunk, context), seconds in prompts.items():
+        by_chunk.setdefault(chunk, {})[context] = seconds
+    by_count: dict[int, dict[int, float]] = {0: {0: 0.0}}
+    for (count, context), seconds in decodes.items():
+        by_count.setdefault(count, {})[context] = seconds
+    for chunk, rows in by_chunk.items():
+        for count, columns in by_count.items():
+            if chunk or count:
+                curves = tuple(
+                    Curve(tuple(map(float, columns)), tuple(base + more for more in columns.values()))
+                    for base in rows.values()
+                )
+                yield (chunk, count), Steady(tuple(map(float, rows)), curves)
+
+
+def _pick(logits: Tensor) -> list[int]:
+    ids: list[int] = logits.argmax(dim=-1).tolist()
+    return ids
+
+
+def _within(points: Sequence[int], most: int) -> list[int]:
+    """The points up to ``most``, which is one itself where it lies between them."""
+    found = [point for point in points if point <= most]
+    return found if found and (found[-1] == most or most > points[-1]) else [*found, most]
+
+
+@torch.inference_mode()
+def _seconds(call: Callable[[], object]) -> float:
+    """Median seconds of a call."""
+    times = []
+    for _ in range(WARM_UPS + RUNS):
+        begin = time.perf_counter()
+        call()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times[WARM_UPS:])

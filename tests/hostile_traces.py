@@ -178,6 +178,11 @@ BAD_TRACES: list[tuple[str, bytes, str]] = [
 ODD_TRACES: list[tuple[str, bytes, str]] = [
     ("scenario-without-requests.json", scenario(rate=0), "serving-scenario"),
     ("scenario-in-bursts.json", scenario(arrivals="gamma", cv=1000), "serving-scenario"),
+    (
+        "one-operator-that-stays.json",
+        b'{"uplink": 1, "downlink": 1, "operators": [{"name": "a", "device": 0, "stays": true}]}',
+        "device-cloud",
+    ),
     ("one-forward-pass.json", on_a_cpu(), "kineto"),
     ("no-shapes.json", on_a_cpu(memory_events=False, shapes=False), "kineto"),
     ("worker.pt.trace.json.gz", gzip.compress(on_a_gpu(), mtime=0), "kineto"),

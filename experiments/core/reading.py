@@ -23,6 +23,7 @@ NOUNS = {
     "rules": "substitution rules",
     "operators": "a list of operators",
     "tuning": "a tuning log",
+    "split": "a model between a device and a cloud",
     "nodes": "a list of a cluster's nodes",
 }
 KINDS = tuple(NOUNS)

@@ -19,6 +19,7 @@ from experiments.serving.experiment import (
     partitioning,
     phases,
     sharing,
+    splitting,
 )
 from experiments.serving.interface import ServingPolicy
 from experiments.serving.interface.deployment import DeploymentPolicy
@@ -26,6 +27,7 @@ from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.interface.partitioning import PartitioningPolicy
 from experiments.serving.interface.phases import PhasePolicy
 from experiments.serving.interface.sharing import SharingPolicy
+from experiments.serving.interface.splitting import SplittingPolicy
 
 Way = Callable[[RunSpec, Any, Progress], Result]
 
@@ -36,6 +38,7 @@ QUESTIONS: Mapping[type[Policy], Mapping[str, Way]] = {
     PhasePolicy: {"simulated": phases.serve_phases},
     PartitioningPolicy: {"simulated": partitioning.divide_model},
     DeploymentPolicy: {"simulated": deployment.serve_scenario},
+    SplittingPolicy: {"simulated": splitting.divide_task},
     SharingPolicy: {"simulated": sharing.share_device},
 }
 

@@ -90,6 +90,17 @@ SHARED = json.dumps(
         ],
     }
 )  # fmt: skip
+#: A chain between a device and a cloud.
+SPLIT = json.dumps(
+    {
+        "uplink": 1e7, "downlink": 1e7, "round_trip": 0.005, "input_bytes": 4e5, "output_bytes": 1e3,
+        "operators": [
+            {"name": "a", "device": 0.01, "cloud": 0.001, "bytes": 1e5},
+            {"name": "b", "device": 0.01, "cloud": 0.001, "bytes": 5e4},
+            {"name": "c", "device": 0.01, "cloud": 0.001},
+        ],
+    }
+)  # fmt: skip
 OPERATORS = "M1 matmul m=128 n=1000 k=64\n"
 
 
@@ -117,6 +128,7 @@ def files(folder: Path) -> dict[str, str]:
         "operators.txt": OPERATORS,
         "scenario.json": SCENARIO,
         "shared.json": SHARED,
+        "split.json": SPLIT,
         "log.json": "\n".join(log_line(tile) for tile in (1, 2, 4)),
     }
     texts |= {f"traces/ncf/{name}.csv": text for name, text in TRACES.items()}
@@ -155,6 +167,7 @@ def workloads(family: str, folder: Path) -> list[dict[str, Any]]:
             ({"source": held["requests"], "options": {"model": "llama2-7b"}}, TWO_NODES),
             ({"source": held["scenario"]}, TWO_NODES),
             ({"source": held["shared"]}, "v100-16g"),
+            ({"source": held["split"]}, "cpu-generic"),
             ({"source": "zoo:palm-8b", "options": {"batch": 8}}, TWO_NODES),
         ],
     }

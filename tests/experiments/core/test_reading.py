@@ -56,7 +56,8 @@ def test_every_policy_says_for_each_of_its_modes_which_workloads_it_reads() -> N
 
 
 def test_families_are_known_by_what_their_policies_read() -> None:
-    assert families_reading("model") == ["memory", "parallel", "compilation"]
+    assert families_reading("model") == ["memory", "parallel", "compilation", "serving"]
+    assert families_reading("split") == ["serving"]
     assert families_reading("tuning") == ["compilation"]
     assert families_reading("jobs") == ["cluster"]
     assert families_reading("rules") == []

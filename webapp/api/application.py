@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -53,7 +54,11 @@ class Renderer(BaseRenderer):
 
     def render(self, request: HttpRequest, data: Any, *, response_status: int) -> bytes:
         options = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z
-        return orjson.dumps(data, default=NinjaJSONEncoder().default, option=options)
+        try:
+            return orjson.dumps(data, default=NinjaJSONEncoder().default, option=options)
+        except TypeError:
+            # A number beyond 64 bits, which an answer about a refused value repeats.
+            return json.dumps(data, cls=NinjaJSONEncoder).encode()
 
 
 class Api(NinjaAPI):

@@ -63,6 +63,8 @@ def linears(graph: Graph) -> list[GraphNode]:
 
 def obstacle(node: GraphNode, graph: Graph) -> str:
     """Why this layer may not be stacked with others; empty when it may."""
+    if node.once:
+        return "it is computed once already"
     for ref in node.refs[1:]:
         weight = graph.by_name[ref.node]
         if weight.name not in graph.unwritten_constants:

@@ -65,6 +65,8 @@ def products_of(addition: GraphNode, graph: Graph) -> list[tuple[GraphNode, Argu
 
 def obstacle(product: GraphNode, addend: Argument, addition: GraphNode, graph: Graph) -> str:
     """Why the two cannot be one op; empty when they can."""
+    if product.once:
+        return "the product is computed once already"
     if addition.keyword("alpha", 1) != 1:
         return f"the addend is scaled by {addition.keyword('alpha')}"
     if len(graph.readers[Ref(product.name)]) > 1 or addition.refs.count(Ref(product.name)) > 1:

@@ -29,6 +29,7 @@ from experiments.compilation.policies.cse import Cse
 from experiments.compilation.policies.dce import Dce
 from experiments.compilation.policies.fuse_conv_bn import FuseConvBn
 from experiments.compilation.policies.fuse_matmul_add import FuseMatmulAdd
+from experiments.core import registry
 
 pytestmark = pytest.mark.torch
 
@@ -175,3 +176,12 @@ def test_a_random_model_computes_the_same_after_every_rewrite(
         if done.exactness == "exact":
             assert exact_places(graph, done.graph, "cpu", 0)[1] == ""
         graph = done.graph
+
+
+def test_products_that_are_computed_once_stay_so_under_later_rewrites() -> None:
+    """Linear layers of a constant are folded, and a view of one with it: nothing may join them again."""
+    names = ("constant_folding", "fuse_matmul_add", "concat_qkv")
+    order = [policy for name in names for policy in [registry.create("compilation", name, {})]]
+    test_a_random_model_computes_the_same_after_every_rewrite.hypothesis.inner_test(  # type: ignore[attr-defined]
+        [("constants", 0), ("linear and view", 1)], 1, order, (2, 4)
+    )

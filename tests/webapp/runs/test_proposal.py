@@ -36,11 +36,12 @@ def test_the_family_follows_the_workload_and_the_others_say_what_they_need() -> 
     offers = {offer.family: offer.needs for offer in offers_for(["jobs"])}
     assert next(iter(offers)) == "cluster" and set(offers) == set(FAMILIES)
     assert offers["cluster"] == ""
-    assert offers["serving"] == "a request trace"
+    assert offers["serving"] == "a model or a request trace or a model between a device and a cloud"
     assert [offer.family for offer in offers_for(["model"]) if offer.is_open] == [
         "memory",
         "parallel",
         "compilation",
+        "serving",
     ]
 
 

@@ -189,6 +189,8 @@ class PhaseSimulation:
         if view.entries:
             self._launch(run, is_steady)
         elif view.rejected or view.preempted:
+            if view.rejected:
+                self._receive(place)
             self.events.push(self.now, _Event(FREE, place), FREE)
 
     def _note(self, view: InstanceView) -> None:

@@ -208,6 +208,14 @@ def test_a_request_alone_takes_its_passes_and_its_copy(name: str) -> None:
     assert plan.serving.served[0].answered == pytest.approx(0.007 + 0.016 + 0.2 + 3 * 0.011, rel=1e-12)
 
 
+@every_policy
+def test_keys_and_values_come_once_an_answer_that_outgrew_all_memory_is_refused(name: str) -> None:
+    """One sequence at a time: the second waits at its goal until the first is given up."""
+    plan = serve(requests((0, 6, 12), (1, 1, 2)), name, pairs(1, 1), blocks=4, max_batch=1)
+    assert [served.rejected for served in plan.serving.served] == [True, False]
+    assert not math.isnan(plan.serving.served[1].answered)
+
+
 def test_answers_whose_prompts_are_done_elsewhere_begin_as_they_come() -> None:
     plan = serve(requests((0, 8, 3), (5, 8, 3)), "distserve", pairs(0, 1), answers_only=True)
     assert [round(1e3 * s.answered, 6) for s in plan.serving.served] == [23, 34]

@@ -17,7 +17,7 @@ import numpy as np
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
-from experiments.core.units import DTYPE_BYTES, human
+from experiments.core.units import human
 from experiments.hardware.local import this_host
 from experiments.models.served import ServedModel, served_model
 from experiments.serving.experiment.batching import plan_json
@@ -118,7 +118,7 @@ def serve_on(
 
 def _blocks(trace: RequestTrace, host: LiveHost, size: int) -> int:
     """As many as all requests need together, within the memory set aside."""
-    token = host.served.kv_bytes_per_token(DTYPE_BYTES["float32"])
+    token = host.served.kv_bytes_per_token(host.model.body.tokens.weight.element_size())
     wanted = int(np.sum(-(-(trace.prompt + trace.output) // size)))
     return max(1, min(wanted, int(KV_BYTES / token / size)))
 

@@ -198,7 +198,8 @@ class _Trials:
 
     def try_out(self, instances: Sequence[Instance], rate: float) -> Trial:
         self.count += 1
-        self.progress(1 - 1 / (1 + self.count / 50), f"{self.count} simulations of arrangements")
+        # A search does not know how many it will ask for.
+        self.progress(0.0, f"{self.count} simulations of arrangements")
         roles = {one.role for one in instances}
         sample = self._sample(min(MOST, max(FEWEST, PER_INSTANCE * len(instances))), rate, roles)
         plan = self.cluster.serve(instances, sample, answers_only=roles == {DECODE}, progress=lambda *_: None)

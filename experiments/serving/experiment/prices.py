@@ -1,4 +1,4 @@
-"""What a pass of a served model costs on an instance: as measured beside its trace, else by the sheet."""
+"""What a pass of a served model costs on an instance: as measured beside its trace, else by the spec."""
 
 from __future__ import annotations
 

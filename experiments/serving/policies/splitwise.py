@@ -60,7 +60,7 @@ class Splitwise(PhasePolicy):
 
     def arrange(self, site: Site) -> Arrangement:
         shape = InstanceShape(1, self._tensor(site))
-        machines = site.devices // shape.tensor
+        machines = site.nodes * (site.devices_per_node // shape.tensor)
         if machines < 2 or self.prompt_machines >= machines:
             what = f"{machines} machines of {shape.tensor} devices"
             raise BadInput(what, "spec.hardware", "a machine for prompts and one for answers at least")

@@ -2,7 +2,6 @@
 
 from experiments.serving.interface.phases.arrangement import (
     DECODE,
-    MIXED,
     PREFILL,
     Instance,
     InstanceShape,
@@ -22,7 +21,6 @@ from experiments.serving.interface.phases.view import InstanceView, PhaseView
 
 __all__ = [
     "DECODE",
-    "MIXED",
     "PREFILL",
     "Arrangement",
     "Instance",

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-PREFILL, DECODE, MIXED = "prefill", "decode", "mixed"
-ROLES = (PREFILL, DECODE, MIXED)
+PREFILL, DECODE = ROLES = ("prefill", "decode")
 
 
 class InstanceShape(NamedTuple):
@@ -54,7 +53,7 @@ def instance_fault(instances: Sequence[Instance], devices: int, per_node: int) -
         if any(len({device // per_node for device in stage}) > 1 for stage in stages):
             return f"a stage of {one.devices} is spread over several nodes"
     roles = {one.role for one in instances}
-    if MIXED not in roles and not {PREFILL, DECODE} <= roles:
+    if not {PREFILL, DECODE} <= roles:
         return f"there is no instance for {'prompts' if PREFILL not in roles else 'answers'}"
     return ""
 

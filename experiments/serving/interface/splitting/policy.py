@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from experiments.core.policy import Policy
@@ -16,14 +16,6 @@ class DevicePlan(NamedTuple):
 
     seconds: tuple[float, ...]
     chosen: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class SplitPlan:
-    """``splits`` from each ``time`` on."""
-
-    device: DevicePlan
-    splits: tuple[tuple[float, Split], ...] = field(default_factory=tuple)
 
 
 @dataclass(frozen=True)

@@ -198,8 +198,19 @@ def checked(live: LiveCluster, speed: MeasuredSpeed, plan: ClusterPlan) -> list[
 
 
 def test_a_shorter_job_takes_the_slot_and_the_longer_one_goes_on(tmp_path: Path) -> None:
-    live, speed = cluster(tmp_path, trace_of((0, 1, 30), (6, 1, 0.4)), "srtf")
+    """The shorter one is submitted once the longer one is seen to train, however long it took to start."""
+    trace = trace_of((0, 1, 10), (3600, 1, 0.4))
+    live, speed = cluster(tmp_path, trace, "srtf")
+
+    def submit() -> None:
+        while 0 not in live.stays or live.stays[0].step == 0:
+            time.sleep(0.01)
+        trace.submit[1] = live.now
+
+    hand = threading.Thread(target=submit)
+    hand.start()
     plan = live.run()
+    hand.join()
     assert checked(live, speed, plan) == [(0, PREEMPTED), (1, COMPLETED), (0, COMPLETED)]
     first, _, second = plan.executions
     assert first.work + second.work == live.jobs.steps[0]

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from experiments.serving.interface.splitting import Split
 from experiments.workloads.split_task import LinkState, SplitTask
+
+if TYPE_CHECKING:
+    from networkx import DiGraph
 
 DEVICE, CLOUD = "device", "cloud"
 
 
 def cheapest_cut(task: SplitTask, device: Sequence[float], link: LinkState) -> Split:
     """Return the operators of the cloud where a round trip costs nothing."""
-    graph = nx.DiGraph()
+    import networkx  # takes a while
+
+    graph = networkx.DiGraph()
     for place, (one, seconds) in enumerate(zip(task.operators, device, strict=True)):
         graph.add_edge(place, CLOUD, capacity=seconds)
         graph.add_edge(DEVICE, place, capacity=math.inf if one.stays else one.cloud)
@@ -29,17 +33,17 @@ def cheapest_cut(task: SplitTask, device: Sequence[float], link: LinkState) -> S
         _join(graph, place, "result")
     graph.add_edge(DEVICE, "result", capacity=math.inf)
     _price(graph, task, link)
-    _, (_, cloud) = nx.minimum_cut(graph, DEVICE, CLOUD)
+    _, (_, cloud) = networkx.minimum_cut(graph, DEVICE, CLOUD)
     return frozenset(node for node in cloud if isinstance(node, int))
 
 
-def _join(graph: nx.DiGraph, source: object, reader: object) -> None:
+def _join(graph: DiGraph, source: object, reader: object) -> None:
     """``reader`` takes the output of ``source``, up or down as the cut has it."""
     graph.add_edge(("up", source), reader, capacity=math.inf)
     graph.add_edge(reader, ("down", source), capacity=math.inf)
 
 
-def _price(graph: nx.DiGraph, task: SplitTask, link: LinkState) -> None:
+def _price(graph: DiGraph, task: SplitTask, link: LinkState) -> None:
     """The copies of all outputs, once each; the result's is that of the task."""
     results = set(task.sinks)
     for node in list(graph):

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import orjson
 import psutil
@@ -31,6 +31,8 @@ from workers.services import temporary_servers
 #: Histories of at least so many runs are held to the goals of a million.
 MANY = 100_000
 DESCRIPTION, COMPARED, FULL_RUNS = "seeded.json", 200, 1_000
+#: Points of a request, and of a figure that is read.
+BATCH, SERIES = 1_000, 12_000
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,39 @@ class Browser:
         return len(answer.content)
 
 
+class Program:
+    """Logs a run of its own over the API, and reads what it logged."""
+
+    def __init__(self, browser: Browser) -> None:
+        self.api, self.path = browser.api, f"/api/v1/logs/{uuid4()}"
+        self.offset, self.step = 0, 0
+        self._send(b'{"begin":{"name":"benchmark","started":1790000000}}\n')
+        for _ in range(SERIES // BATCH):
+            self.log(BATCH, "loss")
+
+    def log(self, points: int, name: str = "other") -> int:
+        """Points one after the other in one request."""
+        rows = range(self.step, self.step + points)
+        self.step += points
+        return self._send(b"".join(b'[%d,1790000000.5,{"%s":0.25}]\n' % (row, name.encode()) for row in rows))
+
+    def _send(self, body: bytes) -> int:
+        answer = self.api.post(f"{self.path}?offset={self.offset}", body, content_type="application/x-ndjson")
+        assert answer.status_code == 200, answer.content[:300]
+        self.offset += len(body)
+        return len(answer.content)
+
+    def series(self) -> int:
+        answer = self.api.get(f"{self.path}/points", {"name": "loss"})
+        assert len(orjson.loads(answer.content)["steps"]) == SERIES, answer.content[:300]
+        return len(answer.content)
+
+
 def cases(browser: Browser, seeded: Seeded) -> dict[str, Case]:
     compared = {"run": [str(run) for run in seeded.some[:COMPARED]]}
+    program = Program(browser)
+    condition = "(step_time < 0.5 or peak_memory < 1 GB) and param.k03 > 50"
+    searched = {"q": f"{condition} group by policy: min(step_time), count"}
     return {
         "home": Case(lambda: browser.size(""), 60, 100),
         "list of experiments": Case(lambda: browser.size("experiments/"), 60, 100),
@@ -99,6 +132,11 @@ def cases(browser: Browser, seeded: Seeded) -> dict[str, Case]:
         f"CSV of {WIDE:,} runs": Case(
             lambda: browser.csv(f"experiments/{seeded.wide}/", WIDE), 5_000, 5_000, times=3
         ),
+        "all runs": Case(lambda: browser.size("all-runs/"), 60, 100),
+        "search and group": Case(lambda: browser.size("all-runs/", searched), 300, 300, times=5),
+        "a logged point": Case(lambda: program.log(1), 5, 5),
+        f"{BATCH:,} logged points": Case(lambda: program.log(BATCH), 25, 25),
+        f"series of {SERIES:,} points": Case(program.series, 50, 50),
         f"compare {COMPARED} runs": Case(lambda: browser.size("compare/", compared), 500, 500, times=5),
     }
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from experiments.client.server import LabError
 from labtools import (
     backup,
     control,
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     except Interrupted as interruption:
         print("\nlab: interrupted", file=sys.stderr)
         return interruption.exit_code
-    except Problem as problem:
+    except (Problem, LabError) as problem:
         print(f"lab: {problem}", file=sys.stderr)
         return 1
     except BrokenPipeError:
@@ -83,7 +84,7 @@ def dispatch(options: argparse.Namespace, extra: Sequence[str], arguments: Seque
                 return backup.backup(layout, options.file)
             return backup.restore(layout, options.file, options.replace)
         case _:
-            return dispatch_to_server(layout, options)
+            return dispatch_to_server(layout, options, arguments)
 
 
 def dispatch_tests(
@@ -99,7 +100,7 @@ def dispatch_tests(
             return harden.harden(layout, options.names, options.out, arguments)
 
 
-def dispatch_to_server(layout: Layout, options: argparse.Namespace) -> int:
+def dispatch_to_server(layout: Layout, options: argparse.Namespace, arguments: Sequence[str]) -> int:
     """The commands that speak to a lab over its REST API."""
     match options.command:
         case "run":
@@ -107,6 +108,10 @@ def dispatch_to_server(layout: Layout, options: argparse.Namespace) -> int:
         case "repeat":
             installation.ensure(layout, installation.RUNTIME)
             return repeat.repeat(layout, options.run, options.server)
+        case "sync":
+            installation.ensure(layout, installation.RUNTIME)
+            installation.continue_inside(layout, arguments)
+            return remote.sync(options.folder, options.server)
         case _:
             return remote.import_outcomes(options.files, options.server)
 
@@ -141,7 +146,9 @@ def parser() -> argparse.ArgumentParser:
     hand_in.add_argument("files", type=Path, nargs="+", metavar="OUTCOME.json")
     again = commands.add_parser("repeat", help="carry a server's run out again here: the same figures?")
     again.add_argument("run", metavar="RUN", help="its id, as on its page")
-    for command in (submit, hand_in, again):
+    late = commands.add_parser("sync", help="send the logs of own runs that this host could not send")
+    late.add_argument("folder", type=Path, nargs="?", metavar="FOLDER", help="where programs kept them")
+    for command in (submit, hand_in, again, late):
         command.add_argument("--server", required=True, metavar="URL")
     return lab
 

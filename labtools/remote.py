@@ -1,4 +1,4 @@
-"""`./lab run` and `./lab import`: hand a spec or an outcome to a server over its REST API.
+"""`./lab run`, `./lab import` and `./lab sync`: hand specs, outcomes and logs to a server over its REST API.
 
 The team's token comes from the environment variable LAB_TOKEN, so that it stands in no shell history;
 LAB_PROJECT names the project where the team has several.
@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.client.server import Away, Server
 from labtools.problems import Problem
 from labtools.progress import ProgressLine
 
@@ -27,61 +23,6 @@ PATIENCE = 180.0
 ENDED = ("succeeded", "infeasible", "failed", "cancelled", "rejected")
 # The exit codes of `python -m experiments run`, for a run that was carried out elsewhere.
 EXIT_CODES = {"succeeded": 0, "infeasible": 3, "rejected": 2}
-
-
-class Away(Problem):
-    """The server could not be reached; later it may."""
-
-
-@dataclass(frozen=True)
-class Server:
-    """A lab's REST API, spoken to with a team's token."""
-
-    url: str
-    token: str
-    project: str = ""
-
-    @classmethod
-    def at(cls, url: str) -> Server:
-        token = os.environ.get("LAB_TOKEN", "")
-        if not token:
-            raise Problem("LAB_TOKEN is not set", "make a token on the team's page and export LAB_TOKEN=...")
-        if not url.startswith(("http://", "https://")):
-            raise Problem(f"{url!r} is not a server's address", "--server https://lab.example.org")
-        return cls(url.rstrip("/"), token, os.environ.get("LAB_PROJECT", ""))
-
-    def get(self, path: str) -> Any:
-        return self._ask(urllib.request.Request(f"{self.url}{path}"))
-
-    def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        headers = {"Content-Type": "application/json"}
-        data = json.dumps(body).encode()
-        query = f"?project={urllib.parse.quote(self.project)}" if self.project else ""
-        return self._ask(urllib.request.Request(f"{self.url}{path}{query}", data, headers, method="POST"))
-
-    def download(self, path: str) -> bytes:
-        """The bytes of a file."""
-        return self._open(urllib.request.Request(f"{self.url}{path}"))
-
-    def _ask(self, request: urllib.request.Request) -> Any:
-        try:
-            return json.loads(self._open(request))
-        except ValueError as error:
-            raise Problem(f"{self.url} did not answer with JSON", "is this the address of a lab?") from error
-
-    def _open(self, request: urllib.request.Request) -> bytes:
-        request.add_header("Authorization", f"Bearer {self.token}")
-        try:
-            with urllib.request.urlopen(request, timeout=60) as response:
-                found: bytes = response.read()
-                return found
-        except urllib.error.HTTPError as error:
-            if error.code in (502, 503, 504):
-                raise Away(f"{self.url} is away ({error.code})", "try again in a moment") from error
-            raise _explain_refusal(error) from error
-        except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
-            reason = getattr(error, "reason", error)
-            raise Away(f"{self.url} does not answer: {reason}", "check --server and the network") from error
 
 
 def run(spec_file: Path, url: str) -> int:
@@ -129,6 +70,22 @@ def _hand_in(server: Server, outcome: Mapping[str, Any]) -> str:
             time.sleep(ASK_EVERY)
 
 
+def sync(folder: Path | None, url: str) -> int:
+    """Send the logs of own runs that this host could not send: its programs have ended, or died.
+
+    What is sent twice is stored once; a log goes from the disk when the server has all of it.
+    """
+    from experiments.client.log_file import default_folder
+    from experiments.client.sender import send_left
+
+    place = folder or default_folder()
+    fates = send_left(place, Server.at(url))
+    for run_id, fate in fates.items():
+        print(f"{run_id}: {fate}")
+    print(f"{sum(fate == 'sent' for fate in fates.values())} of {len(fates)} logs in {place} sent")
+    return 0 if all(fate == "sent" for fate in fates.values()) else 1
+
+
 def describe(current: Mapping[str, Any]) -> str:
     progress = current.get("progress")
     share = f" {progress:.0%}" if isinstance(progress, (int, float)) else ""
@@ -147,16 +104,3 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise Problem(f"{path} does not hold a JSON object", "see the contracts in docs/operations.md")
     return content
-
-
-def _explain_refusal(error: urllib.error.HTTPError) -> Problem:
-    text = error.read(2000).decode(errors="replace")
-    try:
-        reason = json.loads(text).get("detail", text)
-    except (ValueError, AttributeError):
-        reason = error.reason
-    remedies = {401: "check LAB_TOKEN", 403: "this token may not do that: ask a team admin for another"}
-    return Problem(
-        f"the server refused ({error.code}): {reason}",
-        remedies.get(error.code, "correct the file and try again"),
-    )

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from experiments.client.server import Server
 from labtools.layout import Layout
 from labtools.problems import Problem
-from labtools.remote import Server
 
 #: How a stored spec names a file: its name and the hash of its content.
 BY_HASH = re.compile(r"(?P<name>[^\0]*)@(?P<sha256>[0-9a-f]{64})")

@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from experiments.core.metrics import METRICS
+from experiments.core.metrics import known_or_plain
 from experiments.core.units import human
 from webapp.hosts import evidence
 
@@ -84,18 +84,18 @@ def exact(value: Any) -> str:
 @register.filter
 def metric(value: Any, name: str) -> Any:
     """A run's figure in its metric's unit."""
-    return figure(value, METRICS[name].unit if name in METRICS else "")
+    return figure(value, known_or_plain(name).unit)
 
 
 @register.filter
 def metric_label(name: str) -> str:
-    return METRICS[name].label if name in METRICS else name.replace("_", " ")
+    return known_or_plain(name).label
 
 
 @register.filter
 def direction(name: str) -> SafeString:
     """Whether up or down is better, from the metric itself."""
-    better = METRICS[name].lower_is_better if name in METRICS else None
+    better = known_or_plain(name).lower_is_better
     if better is None:
         return mark_safe("")
     mark, words = ("↓", "lower is better") if better else ("↑", "higher is better")

@@ -6,6 +6,8 @@ from django.utils import timezone
 
 from webapp.accounts.trash import apply_retention_everywhere
 from webapp.hosts import broker
+from webapp.logged import points
+from webapp.logged.services import give_up_silent
 from webapp.nightly import changes, channels
 from webapp.nightly.services import tick_due
 from webapp.runs import lifecycle, queue
@@ -33,8 +35,9 @@ def night() -> None:
 
 @app.task(name=queue.WATCH)  # type: ignore[untyped-decorator]
 def watch() -> None:
-    """Look for changes in nights that have ended, and tell who wants to know."""
+    """Look for changes in nights that have ended and tell who wants to know; end what nobody hears of."""
     changes.watch(timezone.now())
+    give_up_silent(timezone.now())
     channels.send_due(timezone.now())
 
 
@@ -46,5 +49,6 @@ def admit() -> None:
 
 @app.task(name=queue.RETAIN)  # type: ignore[untyped-decorator]
 def retain() -> None:
-    """Delete what has been in a trash for longer than it is kept."""
+    """Delete what has been in a trash for longer than it is kept, and pack points of months that are past."""
     apply_retention_everywhere(timezone.now())
+    points.pack(timezone.now().date())

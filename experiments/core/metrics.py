@@ -216,6 +216,18 @@ def metric(name: str) -> Metric:
     return METRICS[name]
 
 
+def known_or_plain(name: str) -> Metric:
+    """The metric called ``name``; one without unit and direction for what somebody's own program named so.
+
+    ``train/step_time`` is a ``step_time``.
+    """
+    kind = name.rsplit("/", 1)[-1]
+    if kind not in METRICS:
+        return Metric(name, "", None, name.replace("_", " "))
+    known = METRICS[kind]
+    return known if kind == name else Metric(name, known.unit, known.lower_is_better, name.replace("_", " "))
+
+
 #: What planning took on the host of the run: measured in every mode.
 CLOCKED = ("compile_time", "compile_cpu_time")
 #: Ratios of such figures, and what follows from them.

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from experiments.client.server import LabError
 from labtools import command_line, preflight, remote, testing
 from labtools.problems import Problem, from_operating_system
 
@@ -205,7 +206,7 @@ def test_a_batch_of_outcomes_waits_for_the_server_and_goes_on_where_it_was_cut(
     monkeypatch.setattr(remote, "PATIENCE", 0)
     monkeypatch.setattr(Api, "away", 9)
     outcomes[1].write_text('{"status": "d"}')
-    with pytest.raises(Problem, match=r"is away \(503\)"):
+    with pytest.raises(LabError, match=r"is away \(503\)"):
         remote.import_outcomes(outcomes, server)
 
 
@@ -214,7 +215,7 @@ def test_a_refused_token_says_what_the_server_said(
 ) -> None:
     monkeypatch.setenv("LAB_TOKEN", "wrong")
     (tmp_path / "spec.json").write_text("{}")
-    with pytest.raises(Problem, match=r"the server refused \(401\): no such token") as caught:
+    with pytest.raises(LabError, match=r"the server refused \(401\): no such token") as caught:
         remote.run(tmp_path / "spec.json", server)
     assert caught.value.remedy == "check LAB_TOKEN"
 
@@ -241,11 +242,11 @@ def test_a_bad_file_is_told_before_anything_is_sent(
 
 def test_without_a_token_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LAB_TOKEN", raising=False)
-    with pytest.raises(Problem, match="LAB_TOKEN is not set"):
+    with pytest.raises(LabError, match="LAB_TOKEN is not set"):
         remote.Server.at("http://127.0.0.1:1")
 
 
 def test_a_server_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAB_TOKEN", "right")
-    with pytest.raises(Problem, match=r"http://127\.0\.0\.1:1 does not answer: .*refused"):
+    with pytest.raises(LabError, match=r"http://127\.0\.0\.1:1 does not answer: .*refused"):
         remote.Server.at("http://127.0.0.1:1").get("/api/v1/runs/1")

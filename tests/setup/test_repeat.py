@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from experiments.client.server import Server
 from labtools.problems import Problem
-from labtools.remote import Server
 from labtools.repeat import compare, fetch_files
 
 CONTENT = b'{"model_type": "gpt2"}'

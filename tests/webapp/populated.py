@@ -17,6 +17,7 @@ from tests.webapp.artifacts.test_fit import law, model
 from tests.webapp.artifacts.test_profile_page import profiled
 from tests.webapp.artifacts.test_workload_pages import job_trace
 from tests.webapp.cast import Cast, experiment_with, finished, make_cast, run
+from tests.webapp.logged.logs import log
 from webapp.accounts import invitations
 from webapp.accounts.models import Membership, Role, User
 from webapp.advice.services import ask
@@ -90,6 +91,7 @@ def things_of(cast: Cast, owner: User, mark: str) -> dict[str, Any]:
         "policy": "vdnn-all",
         "schedule": create_schedule(project, owner, "memory-gpt2", 2, 0).pk,
         "advice": advice.pk,
+        "logged": log(project, owner, f"own run {mark}").pk,
         "preset": project.presets.create(name=f"preset {mark}", address="family=memory", created_by=owner).pk,
         "token": invitation,
         "invitation": invitations.pending(team).get().pk,

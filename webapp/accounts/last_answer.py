@@ -44,7 +44,8 @@ class LastAnswer:
 
 def last_answer(project: Project, errors: SimulatorErrors) -> LastAnswer | None:
     """``None`` while no experiment has ended with a run that succeeded."""
-    found = Experiment.objects.filter(project=project, night=None).not_trashed().with_counts()
+    asked = Experiment.objects.filter(project=project, night=None, is_logged=False)
+    found = asked.not_trashed().with_counts()
     ended = _first_ended(found)
     if ended is None:
         return None

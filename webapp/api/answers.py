@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models import Aggregate, F, JSONField, QuerySet
 
-from experiments.core.metrics import metric
+from experiments.core.metrics import known_or_plain
 from webapp.artifacts.models import Artifact
 from webapp.runs.models import Experiment, Run, RunDocument, RunMetric
 
@@ -60,7 +60,7 @@ def _run_row(row: Mapping[str, Any], metrics: Mapping[str, float]) -> dict[str, 
 
 
 def _figure(name: str, value: float) -> dict[str, Any]:
-    known = metric(name)
+    known = known_or_plain(name)
     return {"value": float(value), "unit": known.unit, "lower_is_better": known.lower_is_better}
 
 

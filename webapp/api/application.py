@@ -106,9 +106,9 @@ def require_writer(request: HttpRequest) -> ApiToken:
 
 
 def runs_of(request: HttpRequest) -> RunQuerySet:
-    """The team's policy runs."""
+    """The team's policy runs and those that its programs log."""
     return Run.objects.filter(
-        project__team=token_of(request).team, project__trashed_at=None, kind=Run.Kind.POLICY
+        project__team=token_of(request).team, project__trashed_at=None, kind__in=Run.RECORDED
     )
 
 

@@ -17,18 +17,25 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 def read_json(request: HttpRequest) -> Any:
     """The body as JSON. ``BadInput`` names the position, or the field and its value."""
-    try:
-        body = request.body
-    except RawPostDataException:
-        raise BadInput("a form", "body", "JSON") from None
-    value = jsonio.loads(body, "body")
-    _refuse_unstorable(value)
+    value = jsonio.loads(read_body(request), "body")
+    check_storable(value)
     return value
 
 
-def _refuse_unstorable(value: Any) -> None:
-    """Iterative: what is nested deeply has been refused already, but costs nothing to be safe from."""
-    todo: list[tuple[str, Any]] = [("", value)]
+def read_body(request: HttpRequest) -> bytes:
+    """The bytes of the body; ``BadInput`` where they were read as a form."""
+    try:
+        return request.body
+    except RawPostDataException:
+        raise BadInput("a form", "body", "JSON") from None
+
+
+def check_storable(value: Any, where: str = "") -> None:
+    """``BadInput`` for text that Postgres cannot keep, wherever it stands in ``value``.
+
+    Iterative: what is nested deeply has been refused already, but costs nothing to be safe from.
+    """
+    todo: list[tuple[str, Any]] = [(where, value)]
     while todo:
         where, item = todo.pop()
         if isinstance(item, str):

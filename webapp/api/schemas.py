@@ -147,3 +147,45 @@ class ArtifactPage(Schema):
 
     artifacts: list[ArtifactRow]
     next: int | None
+
+
+class LogAnswer(Schema):
+    """``offset`` bytes of the log are stored; ``stop``: somebody asked the program to end."""
+
+    run: UUID
+    offset: int
+    state: str
+    stop: bool
+
+
+class LogApart(Schema):
+    """What was sent does not begin at ``offset``, where the stored part of the log ends."""
+
+    detail: str
+    offset: int
+
+
+class SeriesRow(Schema):
+    """``broken`` of ``count`` points are no finite numbers."""
+
+    name: str
+    count: int
+    broken: int
+    first_step: int
+    last_step: int
+    last: float | None
+    least: float | None
+    largest: float | None
+
+
+class SeriesList(Schema):
+    series: list[SeriesRow]
+
+
+class SeriesAnswer(Schema):
+    """Columns of equal length; ``values`` that are no finite numbers are ``nan``, ``inf`` or ``-inf``."""
+
+    name: str
+    steps: list[int]
+    moments: list[float]
+    values: list[float | str]

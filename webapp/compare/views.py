@@ -39,6 +39,8 @@ def _experiment(request: ProjectRequest, experiment: UUID) -> Experiment:
 def experiment(request: ProjectRequest, experiment: UUID) -> HttpResponse:
     found = _experiment(request, experiment)
     runs = comparable(request.project).filter(experiment=found)
+    if found.is_logged:
+        return redirect(f"{project_url(request.project, 'logged:comparison')}?experiment={found.pk}")
     page = {"experiment": found, "heading": found.name}
     return _page(request, runs, page, str(found.pinned_id or ""))
 
@@ -53,6 +55,10 @@ def runs(request: ProjectRequest) -> HttpResponse:
     named = named_runs(request.GET)
     if "compare" in request.GET:
         return redirect(f"{request.path}?{urlencode({'run': named}, doseq=True)}")
+    if Run.objects.filter(project=request.project, pk__in=named, kind=Run.Kind.LOGGED).exists():
+        return redirect(
+            f"{project_url(request.project, 'logged:comparison')}?{urlencode({'run': named}, doseq=True)}"
+        )
     chosen = comparable(request.project).filter(pk__in=named)
     asked = urlencode({"run": named, f"{PREFIX}-q": ""}, doseq=True)
     return _page(request, chosen, {"heading": "Comparison", "other_runs": f"?{asked}"}, "")

@@ -9,10 +9,11 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from experiments.core.metrics import METRICS
+from experiments.core.metrics import METRICS, known_or_plain
 from webapp.accounts.models import Project
 from webapp.compare.export import Column, Table
 from webapp.history.search import Query
+from webapp.history.search.fields import LONGEST_NAME
 from webapp.history.search.rows import groups, order_runs, search
 from webapp.history.search.tree import And, Between, Compare, Condition, Field, Missing, Not, OneOf, Or
 from webapp.runs.headline import LEADING
@@ -25,6 +26,7 @@ MOST_COUNTED = 10_000
 MOST_EXPORTED = 10_000
 #: Columns of figures that are shown where nobody chose any.
 USUAL = 4
+MOST_COLUMNS = 40
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,14 @@ class Found:
     page: int
     has_next: bool
 
+    @property
+    def orders(self) -> dict[str, str]:
+        """Each column of figures as a search has it."""
+        return {name: str(Field("metric", name)) for name in self.metrics}
+
 
 def runs_of(project: Project) -> QuerySet[Run]:
-    return Run.objects.filter(project=project, kind=Run.Kind.POLICY)
+    return Run.objects.filter(project=project, kind__in=Run.RECORDED)
 
 
 def find(project: Project, query: Query, chosen: Sequence[str], page: int) -> Found:
@@ -84,7 +91,7 @@ def export_of(project: Project, query: Query, chosen: Sequence[str]) -> Table:
         told = (str(run.pk), run.policy, workload, run.hardware, run.mode, run.state, run.seed)
         rows.append((*told, " ".join(row.tags), *(value for _, value in row.figures)))
     names = ("run", "policy", "workload", "hardware", "mode", "state", "seed", "tags")
-    figures = (Column(name, METRICS[name].unit, is_figure=True) for name in metrics)
+    figures = (Column(name, known_or_plain(name).unit, is_figure=True) for name in metrics)
     title = "All runs" if len(runs) <= MOST_EXPORTED else f"All runs, the first {MOST_EXPORTED:,}"
     return Table(title, (*map(Column, names), *figures), tuple(rows))
 
@@ -96,9 +103,9 @@ def _row(run: Run, metrics: Sequence[str]) -> Row:
 
 
 def _list_metrics(runs: Sequence[Run]) -> tuple[str, ...]:
-    """The metrics that any of the runs has, in the catalog's order."""
+    """The metrics that any of the runs has: in the catalog's order, then those of people's own programs."""
     there = {metric.name for run in runs for metric in run.metrics.all()}
-    return tuple(name for name in METRICS if name in there)
+    return (*(name for name in METRICS if name in there), *sorted(there.difference(METRICS)))
 
 
 def _columns(
@@ -106,11 +113,12 @@ def _columns(
 ) -> tuple[str, ...]:
     """Those that were chosen; else those that the search is about, and the leading ones of the families."""
     if chosen:
-        return tuple(name for name in chosen if name in METRICS)
+        return tuple(dict.fromkeys(name for name in chosen if 0 < len(name) <= LONGEST_NAME))[:MOST_COLUMNS]
     about = [field.name for field in fields_of(query) if field.kind == "metric"]
     families = dict.fromkeys(run.family for run in runs)
     leading = [name for family in families for name in LEADING.get(family, ())]
     usual = [name for name in leading if name in offered]
+    usual += [name for name in offered if name not in METRICS]
     return tuple(dict.fromkeys([*about, *usual]))[: max(USUAL, len(about))]
 
 

@@ -37,6 +37,7 @@ class Experiment(models.Model):
     created_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     trashed_at = models.DateTimeField(null=True, blank=True)
+    is_logged = models.BooleanField(default=False, help_text="its runs are those of people's own programs")
 
     objects = ExperimentQuerySet.as_manager()
 
@@ -124,7 +125,8 @@ class Run(models.Model):
     it is.
 
     ``kind`` is ``policy`` for a RunSpec; reading an upload, capturing and profiling a Step live the same
-    life. A run with ``after`` is claimed only once that run has succeeded.
+    life. A run with ``after`` is claimed only once that run has succeeded. One that is ``logged`` is nobody's
+    to claim: a program elsewhere says how it goes (``webapp.logged``).
     """
 
     class Kind(models.TextChoices):
@@ -134,6 +136,10 @@ class Run(models.Model):
         PROFILE = "profile", "profile on a host"
         ADVISE = "advise", "look for the best plan"
         VALIDATE = "validate", "validate a device"
+        LOGGED = "logged", "logged by a program"
+
+    #: What has figures of its own: carried out here, or by a program that says so.
+    RECORDED = (Kind.POLICY, Kind.LOGGED)
 
     class State(models.TextChoices):
         QUEUED = "queued", "queued"

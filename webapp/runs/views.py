@@ -184,6 +184,8 @@ def trash_experiment(request: ProjectRequest, experiment: UUID) -> HttpResponse:
 @in_project()
 def run(request: ProjectRequest, run: UUID) -> HttpResponse:
     found = _run(request, run)
+    if found.kind == Run.Kind.LOGGED:
+        return redirect(project_url(request.project, "logged:run", logged=found.pk))
     page = {
         "run": found,
         "view": document.view_of(found, request.GET.dict()),

@@ -63,6 +63,7 @@ INSTALLED_APPS = [
     "webapp.runs",
     "webapp.compare",
     "webapp.history",
+    "webapp.logged",
     "webapp.papers",
     "webapp.nightly",
     "webapp.advice",

@@ -15,6 +15,7 @@ from django.test import Client
 from experiments.core import jsonio
 from tests.webapp import cast
 from tests.webapp.cast import Place, experiment, run
+from tests.webapp.logged.logs import log
 from webapp.accounts.models import Role
 from webapp.accounts.services import create_project
 from webapp.api import services
@@ -335,7 +336,9 @@ def test_every_operation_has_an_example_that_works(
     RunDocument.objects.create(run=run, outcome={"status": "ok"})
     (tmp_path / "outcome.json").write_text(json.dumps(outcome_of({"seed": 9})))
     file = store_upload(ada.project, ada.user, "a.json", ContentFile(b"{}", "a.json"))
+    logged = log(ada.project, ada.user, "a", [[0, 1.0, {"loss": 1.0}]]).pk
     stand = {"$RUN": run.pk, "$EXPERIMENT": made["id"], "$ARTIFACT": file.pk, "$SHA256": file.blob_id}
+    stand |= {"$LOGGED": logged}
     for name, command in known.items():
         _, *words = shlex.split(command)
         for mark, value in stand.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from experiments.core.metrics import METRICS
 from webapp.accounts.models import Project
 from webapp.history.models import RunTag
 from webapp.history.search.fields import COLUMNS, Unknown, all_names, field_of, type_of
@@ -27,9 +28,20 @@ def complete(project: Project, text: str) -> list[str]:
     named = AFTER_NAME.search(before)
     if named and not typed and _is_field(named[1]):
         return _comparisons(named[1])
-    starts = [name for name in all_names() if name.startswith(typed.lower())]
-    inside = [name for name in all_names() if typed.lower() in name and name not in starts]
+    names = (*all_names(), *_own_names(project))
+    starts = [name for name in names if name.startswith(typed.lower())]
+    inside = [name for name in names if typed.lower() in name and name not in starts]
     return [*starts, *inside][:MOST] if typed else list(COLUMNS)
+
+
+def _own_names(project: Project) -> list[str]:
+    """Figures and parameters that the newest of people's own programs have."""
+    newest = Run.objects.filter(project=project, kind=Run.Kind.LOGGED).order_by("-queued_at", "-id")[:50]
+    logged = list(newest.prefetch_related("metrics"))
+    figures = {metric.name for run in logged for metric in run.metrics.all()}.difference(METRICS)
+    params = {name for run in logged for name in run.spec.get("knobs", {})}
+    told = [*(f"metric.{name}" for name in sorted(figures)), *(f"param.{name}" for name in sorted(params))]
+    return [name for name in told if _is_field(name)]
 
 
 def _is_field(text: str) -> bool:
@@ -56,7 +68,7 @@ def _values(project: Project, name: str) -> list[str]:
     if field.kind != "column" or type_of(field) != "text":
         return []
     column = COLUMNS[field.name][0]
-    newest = Run.objects.filter(project=project, kind=Run.Kind.POLICY).order_by("-queued_at", "-id")[:5000]
+    newest = Run.objects.filter(project=project, kind__in=Run.RECORDED).order_by("-queued_at", "-id")[:5000]
     found = dict.fromkeys(newest.values_list(column, flat=True))
     return [_quote(value) for value in found if value]
 

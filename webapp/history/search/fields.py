@@ -39,6 +39,9 @@ UNITS: dict[str, float] = {
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 #: Names that would mean something else as a key of a JSON column.
 UNSAFE = re.compile(r"[^A-Za-z0-9_]|__|^_|_$")
+UNSAFE_PARAM = re.compile(r"[^A-Za-z0-9_.-]|__|^_|_$")
+#: Of a figure.
+LONGEST_NAME = 60
 LOOKUPS = frozenset(JSONField.get_class_lookups())
 
 
@@ -78,6 +81,10 @@ def field_of(text: str, at: int = 0) -> Field:
     known = {"metric": METRICS, "knob": knob_names(), "option": option_names()}
     if name and kind in known and name in known[kind]:
         return Field(kind, name, at)
+    if name and kind == "metric" and len(name) <= LONGEST_NAME:
+        return Field("metric", name, at)  # a figure that somebody's own program named so
+    if name and kind == "param" and not UNSAFE_PARAM.search(name) and name not in LOOKUPS:
+        return Field("param", name, at)
     if text in COLUMNS:
         return Field("column", text, at)
     if text == "tag":

@@ -145,8 +145,14 @@ def _has(field: Field) -> Q:
 
 
 def _path(field: Field) -> str:
-    """A key of the spec; names were looked up among those that policies and workloads have."""
-    return f"spec__knobs__{field.name}" if field.kind == "knob" else f"spec__workload__options__{field.name}"
+    """A key of the spec. Names of knobs and options were looked up, and those of parameters are letters,
+    digits, dots and the like.
+    """
+    return (
+        f"spec__knobs__{field.name}"
+        if field.kind in ("knob", "param")
+        else f"spec__workload__options__{field.name}"
+    )
 
 
 def _holds(field: Field, tests: Sequence[tuple[str, Told]]) -> Q:

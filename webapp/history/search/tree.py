@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from experiments.core.metrics import METRICS
+
 Value = str | float
 
 #: Comparisons as they are written.
@@ -12,8 +14,8 @@ OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
 
 @dataclass(frozen=True)
 class Field:
-    """``kind`` is ``column``, ``metric``, ``knob``, ``option``, ``tag`` or ``text``; ``at`` its column in
-    the text, from 1.
+    """``kind`` is ``column``, ``metric``, ``knob``, ``param`` (of somebody's own program), ``option``,
+    ``tag`` or ``text``; ``at`` its column in the text, from 1.
     """
 
     kind: str
@@ -21,7 +23,14 @@ class Field:
     at: int = 0
 
     def __str__(self) -> str:
-        return f"{self.kind}.{self.name}" if self.kind in ("knob", "option") else self.name
+        return f"{self.kind}.{self.name}" if self.is_prefixed else self.name
+
+    @property
+    def is_prefixed(self) -> bool:
+        """Whether its kind has to be said: figures that the lab knows, and columns, go by their name."""
+        return self.kind in ("knob", "option", "param") or (
+            self.kind == "metric" and self.name not in METRICS
+        )
 
 
 @dataclass(frozen=True)

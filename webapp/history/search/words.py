@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from experiments.core.metrics import METRICS
+from experiments.core.metrics import known_or_plain
 from experiments.core.units import human
 from webapp.history.search.tree import (
     And,
@@ -109,5 +109,5 @@ def _enclose(condition: Condition) -> str:
 
 def _show_value(field: Field, value: Value) -> str:
     if isinstance(value, float) and field.kind == "metric":
-        return human(value, METRICS[field.name].unit)
+        return human(value, known_or_plain(field.name).unit)
     return f"{value:g}" if isinstance(value, float) else value

@@ -67,7 +67,7 @@ box.addEventListener("keydown", (event) => {
 for (const button of document.querySelectorAll("[data-order]")) {
   button.addEventListener("click", () => {
     const bare = box.value.replace(/\s*order\s+by\s+\S+(\s+(asc|desc))?\s*$/i, "");
-    const up = new RegExp(`order\\s+by\\s+${button.dataset.order}(\\s+asc)?\\s*$`, "i").test(box.value);
+    const up = new RegExp(`order\\s+by\\s+${button.dataset.order.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}(\\s+asc)?\\s*$`, "i").test(box.value);
     box.value = `${bare} order by ${button.dataset.order} ${up ? "desc" : "asc"}`.trim();
     box.form.requestSubmit();
   });

@@ -1,0 +1,130 @@
+"""The lab as an object: submit runs and follow them, read results, files, and own runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.client.own_run import OwnRun
+from experiments.client.server import LabError, Server
+
+ENDED = ("succeeded", "infeasible", "failed", "cancelled", "rejected")
+PER_PAGE = 1000
+#: Columns of a run in a table of results; knobs and figures follow.
+COLUMNS = ("id", "family", "policy", "hardware", "mode", "seed", "state", "queued_at")
+
+
+class Lab:
+    """A team's lab.
+
+    Address, token and project that are not given come from the environment (LAB_SERVER, LAB_TOKEN,
+    LAB_PROJECT); without an address runs are logged on this host's disk alone.
+    """
+
+    def __init__(
+        self, server: str = "", token: str = "", project: str = "", folder: str | Path | None = None
+    ) -> None:
+        url = server or os.environ.get("LAB_SERVER", "")
+        self._server = Server.at(url, token, project) if url else None
+        self.folder = Path(folder) if folder else None
+
+    @property
+    def server(self) -> Server:
+        if self._server is None:
+            raise LabError("no server is known", "Lab('https://lab.example.org') or export LAB_SERVER=...")
+        return self._server
+
+    def log(self, name: str, params: Mapping[str, Any] | None = None, **more: Any) -> OwnRun:
+        """A run of one's own program, for ``with`` or as a decorator.
+
+        ``more``: ``experiment`` (runs of one are compared; the name where not given), ``tags``, ``seed``,
+        ``hardware`` (asked of torch where not given).
+        """
+        return OwnRun(self._server, name, params, folder=self.folder, **more)
+
+    def submit(self, *specs: Mapping[str, Any], name: str = "") -> list[dict[str, Any]]:
+        """Submit RunSpecs as one experiment; its runs in their order."""
+        made = self.server.post("/api/v1/experiments", {"name": name, "runs": list(specs)})
+        return list(made["runs"])
+
+    def run(self, run: str) -> dict[str, Any]:
+        """A run with its outcome, once it has one."""
+        found: dict[str, Any] = self.server.get(f"/api/v1/runs/{run}")
+        return found
+
+    def wait(self, runs: Iterable[Mapping[str, Any]], every: float = 1.0, show: bool = True) -> list[Any]:
+        """Follow runs until all have ended; they with their outcomes."""
+        wanted = [str(run["id"]) for run in runs]
+        found = {run: self.run(run) for run in wanted}
+        while moving := [run for run in wanted if found[run]["state"] not in ENDED]:
+            if show:
+                _show(list(found.values()))
+            time.sleep(every)
+            found |= {run: self.run(run) for run in moving}
+        if show:
+            _show(list(found.values()), end="\n")
+        return [found[run] for run in wanted]
+
+    def runs(self, query: str = "", limit: int | None = None) -> Iterator[dict[str, Any]]:
+        """Runs of the project, the newest first, in the search language of the page of all runs."""
+        after, left = None, limit
+        while left is None or left > 0:
+            size = min(PER_PAGE, left or PER_PAGE)
+            asked = {"query": query or None, "after": after, "limit": size}
+            page = self.server.get("/api/v1/runs", **asked, project=self.server.project or None)
+            yield from page["runs"]
+            left = None if left is None else left - len(page["runs"])
+            after = page["next"]
+            if after is None:
+                return
+
+    def results(self, query: str = "", limit: int | None = None) -> Any:
+        """Runs as a table of figures: a pandas DataFrame where pandas is installed, else a list of rows."""
+        rows = [_row(run) for run in self.runs(query, limit)]
+        try:
+            import pandas  # type: ignore[import-untyped]
+        except ImportError:
+            return rows
+        return pandas.DataFrame(rows)
+
+    def points(self, run: str, name: str) -> dict[str, list[Any]]:
+        """Every point of a figure of a logged run: ``steps``, ``moments`` (s since 1970) and ``values``."""
+        found = self.server.get(f"/api/v1/logs/{run}/points", name=name)
+        return {
+            "steps": found["steps"],
+            "moments": found["moments"],
+            "values": [float(value) for value in found["values"]],
+        }
+
+    def upload(self, path: str | Path, wait: bool = True) -> dict[str, Any]:
+        """Upload a model or trace; with ``wait`` until the lab has said what it is."""
+        made: dict[str, Any] = self.server.upload("/api/v1/artifacts", Path(path))
+        while wait and made["state"] not in ("ready", "rejected"):
+            time.sleep(1.0)
+            made = self.server.get(f"/api/v1/artifacts/{made['id']}")
+        return made
+
+    def download(self, sha256: str, path: str | Path) -> Path:
+        """The bytes of a file of the team, by their hash, into ``path``."""
+        target = Path(path)
+        target.write_bytes(self.server.download(f"/api/v1/files/{sha256}"))
+        return target
+
+
+def _row(run: Mapping[str, Any]) -> dict[str, Any]:
+    figures = {name: told["value"] for name, told in run["metrics"].items()}
+    return {**{name: run[name] for name in COLUMNS}, **figures}
+
+
+def _show(runs: Sequence[Mapping[str, Any]], end: str = "") -> None:
+    """A bar of all runs on standard error."""
+    done = sum(run["state"] in ENDED for run in runs)
+    fraction = sum(1.0 if run["state"] in ENDED else run["progress"] for run in runs) / max(len(runs), 1)
+    filled = round(24 * fraction)
+    bar = "█" * filled + "·" * (24 - filled)
+    sys.stderr.write(f"\r{bar} {fraction:4.0%} {done} of {len(runs)} runs ended{end}")
+    sys.stderr.flush()

@@ -1,0 +1,240 @@
+"""A run of one's own program: a context manager and a decorator that log it."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import inspect
+import math
+import re
+import shutil
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from uuid import UUID, uuid4
+
+from experiments.client.environment import describe_device, describe_environment, memory_figures, uncommitted
+from experiments.client.log_file import LogFile, default_folder, now
+from experiments.client.sender import Sender, Transfer, send_left
+from experiments.client.server import LabError, Server
+
+#: Seconds between two looks at the memory, and those that the end waits for the server.
+MEMORY_EVERY, PATIENCE = 10.0, 15.0
+LONGEST_REASON = 4000
+#: Characters of what has a name.
+LONGEST_RUN, LONGEST_EXPERIMENT, LONGEST_TAG, LONGEST_FIGURE, LONGEST_PARAM = 80, 160, 40, 60, 120
+#: The name of a figure, as a search of runs has it.
+FIGURE = re.compile(r'[^\s()<>=!,:"]+')
+Function = Callable[..., Any]
+
+
+class OwnRun:
+    """Logs a program's figures by step, used with ``with`` or as ``@lab.log(...)`` before a function.
+
+    Without a server everything stays on this host's disk until ``./lab sync`` or the next run sends it.
+    """
+
+    def __init__(
+        self,
+        server: Server | None,
+        name: str,
+        params: Mapping[str, Any] | None = None,
+        experiment: str | None = None,
+        tags: Sequence[str] = (),
+        seed: int = 0,
+        hardware: str = "",
+        folder: Path | None = None,
+    ) -> None:
+        self.server, self.name = server, check_name(name, LONGEST_RUN)
+        self.experiment = None if experiment is None else check_name(experiment, LONGEST_EXPERIMENT)
+        self.params, self.seed, self.hardware = _flatten(params or {}), seed, hardware
+        self.tags = [check_name(tag, LONGEST_TAG) for tag in tags]
+        self.folder = folder or default_folder()
+        self.id: UUID = uuid4()
+        self.file: LogFile | None = None
+        self.sender: Sender | None = None
+        self.remembered = 0.0
+        self.lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        """Of its page's run over the API; empty without a server."""
+        return f"{self.server.url}/api/v1/runs/{self.id}" if self.server else ""
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether somebody asked it on its page to end. It goes on until the program looks."""
+        return self.sender is not None and self.sender.transfer.stop
+
+    def begin(self) -> OwnRun:
+        """Open the log; ``with`` does it."""
+        url, project = (self.server.url, self.server.project) if self.server else ("", "")
+        self.file = LogFile.create(self.folder, self.id, url, project)
+        told = {
+            "name": self.name,
+            "experiment": self.experiment,
+            "params": self.params,
+            "hardware": (self.hardware or describe_device())[:120],
+            "seed": self.seed,
+            "tags": self.tags,
+            "environment": describe_environment(),
+            "diff": uncommitted(),
+            "started": now(),
+        }
+        self.file.write({"begin": {key: value for key, value in told.items() if value is not None}})
+        if self.server is not None:
+            self.sender = Sender(Transfer(self.server, self.file))
+            threading.Thread(target=_send_left, args=(self.folder, self.server), daemon=True).start()
+        atexit.register(self._forgotten)
+        return self
+
+    def log(self, step: int, values: Mapping[str, Any] | None = None, **more: Any) -> None:
+        """Figures at ``step``: numbers by name, with parts as in ``train/loss``.
+
+        Tensors of one element and numpy numbers are numbers.
+        """
+        moment = now()
+        figures = {name: _number(name, value) for name, value in {**(values or {}), **more}.items()}
+        if not 0 <= int(step) < 2**62:
+            raise LabError(f"{step} is no step", "an integer of at least 0")
+        if moment - self.remembered >= MEMORY_EVERY:
+            self.remembered = moment
+            figures |= memory_figures()
+        self._write([int(step), moment, figures])
+
+    def progress(self, done: float, total: float = 1.0, words: str = "") -> None:
+        """How far the program is, for its bar and the time left."""
+        self._write({"progress": [done / total if total else 0.0, words[:120]]})
+
+    def tag(self, *names: str) -> None:
+        self._write({"tags": [check_name(name, LONGEST_TAG) for name in names]})
+
+    def attach(self, path: str | Path) -> None:
+        """A file for the run's page: a profiler trace, a checkpoint's config.
+
+        It is copied at once and sent with the log.
+        """
+        file = self._open()
+        file.files.mkdir(exist_ok=True)
+        shutil.copy(path, file.files / Path(path).name)
+
+    def end(self, state: str = "succeeded", reason: str = "", patience: float = PATIENCE) -> bool:
+        """Close the log; whether the server has all of it."""
+        file = self._open()
+        self._write({"end": {"state": state, "reason": reason[-LONGEST_REASON:], "at": now()}})
+        atexit.unregister(self._forgotten)
+        self.file = None
+        arrived = self.sender is not None and self.sender.finish(patience)
+        if arrived:
+            file.remove()
+        else:
+            sys.stderr.write(f"lab: the log of {self.name} is kept in {file.path}; ./lab sync sends it\n")
+        if self.sender is None or self.sender.done.is_set():
+            file.close()
+        return arrived
+
+    def __enter__(self) -> OwnRun:
+        return self.begin()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.file is None:
+            return
+        if error is None or (isinstance(error, SystemExit) and not error.code):
+            self.end()
+        elif isinstance(error, KeyboardInterrupt):
+            self.end("cancelled", "interrupted")
+        else:
+            self.end("failed", "".join(traceback.format_exception(kind, error, trace)))
+
+    def __call__(self, function: Function) -> Function:
+        """``function`` as a run of its own at each call, which it gets as ``run``; its arguments are
+        parameters.
+        """
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def logged(*given: Any, **named: Any) -> Any:
+            bound = signature.bind_partial(*given, **named)
+            bound.apply_defaults()
+            params = {key: value for key, value in bound.arguments.items() if key != "run"}
+            own = OwnRun(
+                self.server,
+                self.name,
+                {**self.params, **params},
+                self.experiment,
+                self.tags,
+                self.seed,
+                self.hardware,
+                self.folder,
+            )
+            with own:
+                return function(*given, **named, **({"run": own} if "run" in signature.parameters else {}))
+
+        return logged
+
+    def _open(self) -> LogFile:
+        if self.file is None:
+            raise LabError(f"the run {self.name} is not open", "log inside of `with lab.log(...) as run:`")
+        return self.file
+
+    def _write(self, record: Any) -> None:
+        with self.lock:
+            self._open().write(record)
+
+    def _forgotten(self) -> None:
+        """The program ends and has not said how."""
+        if self.file is not None:
+            self.end("cancelled", "the program ended without saying how")
+
+
+def _send_left(folder: Path, server: Server) -> None:
+    """Logs of earlier programs; a server that is away gets them another time."""
+    try:
+        send_left(folder, server)
+    except (LabError, OSError):
+        return
+
+
+def check_name(name: Any, longest: int) -> str:
+    """``name``; ``LabError`` where a page could not show it."""
+    if not isinstance(name, str) or not 0 < len(name) <= longest or not name.isprintable() or name.isspace():
+        raise LabError(f"{name!r:.80} is no name", f"a line of 1 to {longest} characters")
+    return name
+
+
+def _number(name: str, value: Any) -> float | int | str:
+    """As JSON has it: what is no finite number as text."""
+    if not FIGURE.fullmatch(check_name(name, LONGEST_FIGURE)):
+        raise LabError(
+            f"{name!r} names no figure", "a word without ( ) < > = ! , : and quotes, as train/loss"
+        )
+    if type(value) is not float and type(value) is not int:
+        try:
+            value = float(value)
+        except (TypeError, ValueError):
+            raise LabError(
+                f"{name} is {value!r:.60}", "log numbers; text belongs to the parameters"
+            ) from None
+    return value if math.isfinite(value) else str(float(value))
+
+
+def _flatten(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested parameters by their paths, ``optimizer.lr``; what JSON has no value for as text."""
+    found: dict[str, Any] = {}
+    for name, value in params.items():
+        check_name(f"{prefix}{name}", LONGEST_PARAM)
+        if isinstance(value, Mapping):
+            found |= _flatten(value, f"{prefix}{name}.")
+        elif value is None or isinstance(value, bool | int | str):
+            found[f"{prefix}{name}"] = value if not isinstance(value, str) else value[:2000]
+        elif isinstance(value, float):
+            found[f"{prefix}{name}"] = value if math.isfinite(value) else str(value)
+        else:
+            found[f"{prefix}{name}"] = str(value)[:2000]
+    return found

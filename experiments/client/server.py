@@ -1,0 +1,134 @@
+"""A lab's REST API, spoken to with a team's token. Standard library alone: `./lab` starts without any other.
+
+The token comes from the environment variable LAB_TOKEN, so that it stands in no shell history; LAB_PROJECT
+names the project where the team has several.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+#: For which an answer is waited for (seconds).
+PATIENCE = 60.0
+GATEWAYS = (502, 503, 504)
+
+
+class LabError(Exception):
+    """Something a person can act on: what is wrong, and what would help."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}\n  -> {self.remedy}"
+
+
+class Away(LabError):
+    """The server could not be reached; later it may."""
+
+
+class Refused(LabError):
+    """The server will not have it; ``status`` and ``answer`` are those of HTTP."""
+
+    def __init__(self, status: int, answer: Mapping[str, Any]) -> None:
+        remedies = {401: "check LAB_TOKEN", 403: "this token may not do that: ask a team admin for another"}
+        expected = answer.get("expected")
+        remedy = f"expected: {expected}" if expected else "correct what was sent and try again"
+        super().__init__(
+            f"the server refused ({status}): {answer.get('detail', '')}", remedies.get(status, remedy)
+        )
+        self.status, self.answer = status, answer
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server's address and a team's token."""
+
+    url: str
+    token: str = field(repr=False)
+    project: str = ""
+
+    @classmethod
+    def at(cls, url: str = "", token: str = "", project: str = "") -> Server:
+        """What is not given comes from LAB_SERVER, LAB_TOKEN and LAB_PROJECT."""
+        url, token = url or os.environ.get("LAB_SERVER", ""), token or os.environ.get("LAB_TOKEN", "")
+        if not token:
+            raise LabError("LAB_TOKEN is not set", "make a token on the team's page and export LAB_TOKEN=...")
+        if not url.startswith(("http://", "https://")):
+            raise LabError(f"{url!r} is not a server's address", "such as https://lab.example.org")
+        return cls(url.rstrip("/"), token, project or os.environ.get("LAB_PROJECT", ""))
+
+    def get(self, path: str, **query: Any) -> Any:
+        return self._ask(self._request(path, query))
+
+    def post(self, path: str, body: Any) -> Any:
+        """``body`` as JSON, to the project."""
+        return self.send(path, json.dumps(body).encode(), "application/json")
+
+    def send(self, path: str, body: bytes, kind: str, **query: Any) -> Any:
+        """``body`` as it is, to the project."""
+        named = {"project": self.project} if self.project else {}
+        request = self._request(path, {**named, **query})
+        request.data, request.method = body, "POST"
+        request.add_header("Content-Type", kind)
+        return self._ask(request)
+
+    def upload(self, path: str, file: Path, name: str = "") -> Any:
+        """A file as a form has it."""
+        border = secrets.token_hex(16)
+        shown = (name or file.name).replace('"', "'").replace("\r", " ").replace("\n", " ")
+        head = (
+            f'--{border}\r\nContent-Disposition: form-data; name="file"; filename="{shown}"\r\n'
+            "Content-Type: application/octet-stream\r\n\r\n"
+        )
+        body = head.encode() + file.read_bytes() + f"\r\n--{border}--\r\n".encode()
+        return self.send(path, body, f"multipart/form-data; boundary={border}")
+
+    def download(self, path: str) -> bytes:
+        """The bytes of a file."""
+        return self._open(self._request(path, {}))
+
+    def _request(self, path: str, query: Mapping[str, Any]) -> urllib.request.Request:
+        told = urllib.parse.urlencode({name: value for name, value in query.items() if value is not None})
+        return urllib.request.Request(f"{self.url}{path}{'?' if told else ''}{told}")
+
+    def _ask(self, request: urllib.request.Request) -> Any:
+        try:
+            return json.loads(self._open(request))
+        except ValueError as error:
+            raise LabError(f"{self.url} did not answer with JSON", "is this the address of a lab?") from error
+
+    def _open(self, request: urllib.request.Request) -> bytes:
+        request.add_header("Authorization", f"Bearer {self.token}")
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as response:
+                found: bytes = response.read()
+                return found
+        except urllib.error.HTTPError as error:
+            if error.code in GATEWAYS:
+                raise Away(f"{self.url} is away ({error.code})", "try again in a moment") from error
+            raise Refused(error.code, _read_refusal(error)) from error
+        except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+            reason = getattr(error, "reason", error)
+            raise Away(
+                f"{self.url} does not answer: {reason}", "check the address and the network"
+            ) from error
+
+
+def _read_refusal(error: urllib.error.HTTPError) -> dict[str, Any]:
+    text = error.read(4000).decode(errors="replace")
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        return {"detail": text or error.reason}
+    return answer if isinstance(answer, dict) else {"detail": text}

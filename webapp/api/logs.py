@@ -1,0 +1,145 @@
+"""Runs that people's own programs log: their lines as they come, their series, their files."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+from uuid import UUID
+
+from django.http import HttpRequest
+from django.shortcuts import get_object_or_404
+from ninja import Status
+from ninja.params.functions import Query
+
+from experiments.core.errors import BadInput
+from webapp.api.application import REFUSALS, api, artifacts_of, require_writer, token_of
+from webapp.api.gate import read_body, read_json
+from webapp.api.projects import project_of
+from webapp.api.schemas import LogAnswer, LogApart, SeriesAnswer, SeriesList
+from webapp.logged import points, services
+from webapp.logged.models import LoggedRun, Series
+
+LINES = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/x-ndjson": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+FILE = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"type": "object", "description": '{"artifact": 7}'}}},
+    }
+}
+
+
+def _logged_of(request: HttpRequest) -> Any:
+    team = token_of(request).team
+    found = LoggedRun.objects.filter(run__project__team=team, run__project__trashed_at=None)
+    return found.select_related("run__project")
+
+
+def _answer(logged: LoggedRun) -> dict[str, Any]:
+    run = logged.run
+    run.refresh_from_db(fields=["state", "cancel_requested"])
+    return {
+        "run": run.pk,
+        "offset": logged.offset,
+        "state": run.state,
+        "stop": run.cancel_requested,
+    }
+
+
+@api.post(
+    "/logs/{uuid:logged}",
+    response={200: LogAnswer, 409: LogApart, **REFUSALS},
+    openapi_extra=LINES,
+    tags=["logs"],
+)
+def append_log(
+    request: HttpRequest,
+    logged: UUID,
+    offset: Annotated[int, Query(ge=0, lt=2**62)] = 0,
+    project: str | None = None,
+) -> Any:
+    """Stores lines of the log of a program's own run, whose id the program draws. `offset` is the byte of
+    the log at which they begin; what is stored already changes nothing, and where something between is
+    missing the answer is 409 with the byte that is wanted. An empty body says that the program lives.
+
+    ```
+    printf '%s\\n' '{"begin": {"name": "resnet", "started": 1790000000}}' '[0, 1790000001, {"loss": 2.3}]' | curl -H "Authorization: Bearer $TOKEN" -H "Content-Type: application/x-ndjson" --data-binary @- "$LAB/api/v1/logs/$LOGGED"
+    ```
+    """  # noqa: E501
+    token = require_writer(request)
+    place = project_of(token.team, project)
+    try:
+        found = services.append(place, token.created_by, logged, offset, read_body(request))
+    except services.Apart as apart:
+        return Status(409, {"detail": str(apart), "offset": apart.offset})
+    return _answer(found)
+
+
+@api.get("/logs/{uuid:logged}", response={200: LogAnswer, **REFUSALS}, tags=["logs"])
+def read_log(request: HttpRequest, logged: UUID) -> Any:
+    """How far the log of a run is stored, and whether somebody asked the run to stop.
+
+    ```
+    curl -H "Authorization: Bearer $TOKEN" "$LAB/api/v1/logs/$LOGGED"
+    ```
+    """
+    return _answer(get_object_or_404(_logged_of(request), pk=logged))
+
+
+@api.get("/logs/{uuid:logged}/series", response={200: SeriesList, **REFUSALS}, tags=["logs"])
+def list_series(request: HttpRequest, logged: UUID) -> Any:
+    """The figures of a logged run in short: points, last, least and largest value.
+
+    ```
+    curl -H "Authorization: Bearer $TOKEN" "$LAB/api/v1/logs/$LOGGED/series"
+    ```
+    """
+    found = get_object_or_404(_logged_of(request), pk=logged)
+    return api.create_response(request, {"series": list(found.series.values(*SUMMARY))}, status=200)
+
+
+SUMMARY = ("name", "count", "broken", "first_step", "last_step", "last", "least", "largest")
+
+
+@api.get("/logs/{uuid:logged}/points", response={200: SeriesAnswer, **REFUSALS}, tags=["logs"])
+def read_points(request: HttpRequest, logged: UUID, name: Annotated[str, Query(max_length=60)] = "") -> Any:
+    """Every point of one figure by step; moments in seconds since 1970, values that are no finite numbers as
+    text.
+
+    ```
+    curl -H "Authorization: Bearer $TOKEN" "$LAB/api/v1/logs/$LOGGED/points?name=loss"
+    ```
+    """
+    run = get_object_or_404(_logged_of(request), pk=logged)
+    series = get_object_or_404(Series, logged=run, name=name)
+    found = points.read([series.pk])[series.pk]
+    values = [value if math.isfinite(value) else str(value) for value in found.values]
+    answer = {"name": name, "steps": found.steps, "moments": found.at, "values": values}
+    return api.create_response(request, answer, status=200)
+
+
+@api.post(
+    "/logs/{uuid:logged}/files",
+    response={200: LogAnswer, **REFUSALS},
+    openapi_extra=FILE,
+    tags=["logs"],
+)
+def attach_file(request: HttpRequest, logged: UUID) -> Any:
+    """Puts a file that was uploaded to the artifacts on the page of a logged run.
+
+    ```
+    curl -H "Authorization: Bearer $TOKEN" -d '{"artifact": 7}' "$LAB/api/v1/logs/$LOGGED/files"
+    ```
+    """
+    require_writer(request)
+    found = get_object_or_404(_logged_of(request), pk=logged)
+    body = read_json(request)
+    number = body.get("artifact") if isinstance(body, dict) and set(body) == {"artifact"} else None
+    if type(number) is not int or not 0 < number < 2**63:
+        raise BadInput("no artifact", "artifact", '{"artifact": 7}')
+    services.attach(found, get_object_or_404(artifacts_of(request), pk=number))
+    return _answer(found)

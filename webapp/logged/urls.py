@@ -1,0 +1,11 @@
+"""Addresses of logged runs, below the project."""
+
+from django.urls import path
+
+from webapp.logged import views
+
+app_name = "logged"
+urlpatterns = [
+    path("", views.comparison, name="comparison"),
+    path("<uuid:logged>", views.run, name="run"),
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -41,13 +42,7 @@ def _logged_of(request: HttpRequest) -> Any:
 
 def _answer(logged: LoggedRun) -> dict[str, Any]:
     run = logged.run
-    run.refresh_from_db(fields=["state", "cancel_requested"])
-    return {
-        "run": run.pk,
-        "offset": logged.offset,
-        "state": run.state,
-        "stop": run.cancel_requested,
-    }
+    return {"run": run.pk, "offset": logged.offset, "state": run.state, "stop": run.cancel_requested}
 
 
 @api.post(
@@ -71,12 +66,13 @@ def append_log(
     ```
     """  # noqa: E501
     token = require_writer(request)
-    place = project_of(token.team, project)
+    place = services.Place(token.team_id, token.created_by, partial(project_of, token.team, project))
     try:
-        found = services.append(place, token.created_by, logged, offset, read_body(request))
+        found = services.append(place, logged, offset, read_body(request))
     except services.Apart as apart:
         return Status(409, {"detail": str(apart), "offset": apart.offset})
-    return _answer(found)
+    answer = {"run": found.run, "offset": found.offset, "state": found.state, "stop": found.stop}
+    return api.create_response(request, answer, status=200)
 
 
 @api.get("/logs/{uuid:logged}", response={200: LogAnswer, **REFUSALS}, tags=["logs"])

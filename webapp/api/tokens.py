@@ -6,7 +6,6 @@ import hashlib
 import secrets
 from datetime import timedelta
 
-from django.db.models import Q
 from django.http import HttpRequest
 from django.utils import timezone
 from ninja.security import HttpBearer
@@ -43,8 +42,8 @@ class TeamToken(HttpBearer):
 
 def _note_use(token: ApiToken) -> None:
     now = timezone.now()
-    unnoted = Q(last_used_at=None) | Q(last_used_at__lt=now - USE_IS_NOTED_EVERY)
-    ApiToken.objects.filter(unnoted, pk=token.pk).update(last_used_at=now)
+    if token.last_used_at is None or token.last_used_at < now - USE_IS_NOTED_EVERY:
+        ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
 
 
 def may_write(token: ApiToken) -> bool:

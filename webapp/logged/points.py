@@ -14,6 +14,8 @@ from django.db import connection, transaction
 
 #: A key of Postgres' advisory locks: one at a time makes or packs partitions.
 PARTITIONS = 0x10661E5
+#: Partitions that this process has seen, once what made them was committed.
+_MADE: set[str] = set()
 #: How long points stay as they came (days after the end of their month).
 FRESH = 30
 
@@ -136,9 +138,12 @@ def _months() -> list[date]:
 
 def _make_partition(month: date) -> None:
     name = _partition(month)
+    if name in _MADE:
+        return
     with connection.cursor() as cursor:
         cursor.execute("SELECT to_regclass(%s)", [name])
         if cursor.fetchone() != (None,):
+            transaction.on_commit(lambda: _MADE.add(name))
             return
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PARTITIONS])
         cursor.execute(

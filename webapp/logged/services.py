@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -25,23 +27,42 @@ SILENCE = timedelta(hours=6)
 SILENT = "nothing was heard of it for six hours; whatever it logged since is taken when it comes"
 
 Points = Mapping[str, list[tuple[int, float, float]]]
+COLUMNS = ("names", "counts", "broken", "firsts", "lasts", "last", "least", "largest")
 
-STORE_SERIES = """
-    INSERT INTO logged_series
-        (logged_id, name, count, broken, first_step, last_step, last, least, largest)
-    SELECT %s, * FROM unnest(
-        %s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[],
-        %s::float8[], %s::float8[], %s::float8[]
+
+@dataclass(frozen=True)
+class Place:
+    """Who logs: somebody of the team of that id, and for a new run into which project."""
+
+    team: int
+    user: User | None
+    project: Callable[[], Project]
+
+
+#: Adds points to what is known of their series, and says the last values as the run's figures.
+STORE_SERIES = f"""
+    WITH stored AS (
+        INSERT INTO logged_series AS known
+            (logged_id, name, count, broken, first_step, last_step, last, least, largest)
+        SELECT %(run)s, * FROM unnest(
+            %(names)s::text[], %(counts)s::bigint[], %(broken)s::bigint[], %(firsts)s::bigint[],
+            %(lasts)s::bigint[], %(last)s::float8[], %(least)s::float8[], %(largest)s::float8[]
+        )
+        ON CONFLICT (logged_id, name) DO UPDATE SET
+            count = known.count + excluded.count,
+            broken = known.broken + excluded.broken,
+            first_step = least(known.first_step, excluded.first_step),
+            last_step = greatest(known.last_step, excluded.last_step),
+            last = coalesce(excluded.last, known.last),
+            least = least(known.least, excluded.least),
+            largest = greatest(known.largest, excluded.largest)
+        RETURNING name, id, last, xmax = 0 AS is_new
+    ), figures AS (
+        INSERT INTO {RunMetric._meta.db_table} (run_id, name, value)
+        SELECT %(run)s, name, last FROM stored WHERE last IS NOT NULL
+        ON CONFLICT (run_id, name) DO UPDATE SET value = excluded.value
     )
-    ON CONFLICT (logged_id, name) DO UPDATE SET
-        count = logged_series.count + excluded.count,
-        broken = logged_series.broken + excluded.broken,
-        first_step = least(logged_series.first_step, excluded.first_step),
-        last_step = greatest(logged_series.last_step, excluded.last_step),
-        last = coalesce(excluded.last, logged_series.last),
-        least = least(logged_series.least, excluded.least),
-        largest = greatest(logged_series.largest, excluded.largest)
-    RETURNING name, id
+    SELECT name, id, is_new FROM stored
 """
 
 
@@ -53,47 +74,60 @@ class Apart(Exception):
         self.offset = offset
 
 
+@dataclass(frozen=True)
+class Stored:
+    """How a run stands: ``offset`` bytes of its log are stored, ``stop``: somebody asked it to end."""
+
+    run: UUID
+    offset: int = 0
+    has_ended: bool = False
+    state: str = Run.State.RUNNING
+    stop: bool = False
+    is_new: bool = False
+
+
 @transaction.atomic
-def append(project: Project, owner: User | None, run: UUID, offset: int, body: bytes) -> LoggedRun:
+def append(place: Place, run: UUID, offset: int, body: bytes) -> Stored:
     """Store the lines ``body`` of the log of ``run`` that begin at its byte ``offset``.
 
     Lines that are stored already change nothing. ``Apart`` where some between are missing, ``Http404`` for a
     run of another team, ``BadInput`` for lines that cannot be read.
     """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [str(run)])
-    logged = _find(project, run)
-    kept, now = logged.offset if logged else 0, timezone.now()
-    if logged and offset + len(body) <= kept:
+    found, now = _find(place.team, run), timezone.now()
+    if not found.is_new and offset + len(body) <= found.offset:
         LoggedRun.objects.filter(pk=run).update(heard_at=now)
-        return logged
-    if offset != kept:
-        raise Apart(kept)
-    if logged and logged.has_ended:
+        return found
+    if offset != found.offset:
+        raise Apart(found.offset)
+    if found.has_ended:
         raise BadInput("the log of this run has ended", "body", "a run of its own for what comes now")
-    found = read_records(body, is_first=logged is None)
-    if logged is None:
-        assert found.begin is not None
-        logged = _begin(project, owner, run, found.begin)
-    logged.offset, logged.heard_at = kept + len(body), now
-    logged.has_ended = found.end is not None
-    logged.save()
-    _store_points(logged, found.points, now)
-    _put_tags(logged.run, found.tags, owner)
-    _move(logged.run, found, now)
-    return logged
+    told = read_records(body, is_first=found.is_new)
+    if told.begin is not None:
+        _begin(place.project(), place.user, run, told.begin)
+    stored = replace(found, offset=offset + len(body), has_ended=told.end is not None, is_new=False)
+    LoggedRun.objects.filter(pk=run).update(offset=stored.offset, heard_at=now, has_ended=stored.has_ended)
+    _store_points(run, told.points, now)
+    _put_tags(run, told.tags, place.user)
+    return replace(stored, state=_move(stored, told, now))
 
 
-def _find(project: Project, run: UUID) -> LoggedRun | None:
-    known = Run.objects.select_related("project", "logged").filter(pk=run).first()
-    if known is None:
-        return None
-    if known.project.team_id != project.team_id or known.kind != Run.Kind.LOGGED:
+def _find(team: int, run: UUID) -> Stored:
+    """How the run stands, which nobody else writes of until this transaction ends."""
+    rows = LoggedRun.objects.filter(pk=run).select_for_update(of=("self",))
+    known = rows.values_list(
+        "run__project__team", "offset", "has_ended", "run__state", "run__cancel_requested"
+    )
+    if not (row := known.first()):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [str(run)])
+        if not (row := known.first()) and not Run.objects.filter(pk=run).exists():
+            return Stored(run, is_new=True)
+    if row is None or row[0] != team:
         raise Http404("there is no such run")
-    return known.logged
+    return Stored(run, *row[1:])
 
 
-def _begin(project: Project, owner: User | None, run: UUID, told: Beginning) -> LoggedRun:
+def _begin(project: Project, owner: User | None, run: UUID, told: Beginning) -> None:
     """A run in the newest experiment of that name that has logged runs, else in a new one."""
     Project.objects.select_for_update().get(pk=project.pk)
     wanted = {"project": project, "name": told.experiment, "is_logged": True}
@@ -115,34 +149,27 @@ def _begin(project: Project, owner: User | None, run: UUID, told: Beginning) -> 
         started_at=told.started,
     )
     Run.objects.filter(pk=run).update(queued_at=min(told.started, made.queued_at))
-    _put_tags(made, told.tags, owner)
-    return LoggedRun.objects.create(run=made, environment=dict(told.environment), diff=told.diff)
+    _put_tags(run, told.tags, owner)
+    LoggedRun.objects.create(run=made, environment=dict(told.environment), diff=told.diff)
 
 
-def _put_tags(run: Run, tags: list[str] | tuple[str, ...], owner: User | None) -> None:
-    RunTag.objects.bulk_create([RunTag(run=run, name=name, by=owner) for name in tags], ignore_conflicts=True)
+def _put_tags(run: UUID, tags: Sequence[str], owner: User | None) -> None:
+    made = [RunTag(run_id=run, name=name, by=owner) for name in tags]
+    RunTag.objects.bulk_create(made, ignore_conflicts=True)
 
 
-def _store_points(logged: LoggedRun, found: Points, now: datetime) -> None:
+def _store_points(run: UUID, found: Points, now: datetime) -> None:
     if not found:
         return
-    ids = _store_series(logged, found)
-    if Series.objects.filter(logged=logged).count() > MOST_SERIES:
-        raise BadInput("the run has too many figures", "body", f"at most {MOST_SERIES} names")
-    points.append(((ids[name], *point) for name, rows in found.items() for point in rows), now)
-    last = Series.objects.filter(pk__in=ids.values()).values_list("name", "last")
-    metrics = [RunMetric(run=logged.run, name=name, value=value) for name, value in last if value is not None]
-    RunMetric.objects.bulk_create(
-        metrics, update_conflicts=True, unique_fields=["run", "name"], update_fields=["value"]
-    )
-
-
-def _store_series(logged: LoggedRun, found: Points) -> dict[str, int]:
-    """Adds the points to what is known of their series; the ids of these by name."""
     rows = [_summary(name, points) for name, points in found.items()]
+    columns = dict(zip(COLUMNS, (list(column) for column in zip(*rows, strict=True)), strict=True))
     with connection.cursor() as cursor:
-        cursor.execute(STORE_SERIES, [logged.pk, *(list(column) for column in zip(*rows, strict=True))])
-        return dict(cursor.fetchall())
+        cursor.execute(STORE_SERIES, {"run": run, **columns})
+        stored = cursor.fetchall()
+    if any(is_new for _, _, is_new in stored) and Series.objects.filter(logged=run).count() > MOST_SERIES:
+        raise BadInput("the run has too many figures", "body", f"at most {MOST_SERIES} names")
+    ids = {name: series for name, series, _ in stored}
+    points.append(((ids[name], *point) for name, rows in found.items() for point in rows), now)
 
 
 def _summary(name: str, points: list[tuple[int, float, float]]) -> tuple[object, ...]:
@@ -152,19 +179,21 @@ def _summary(name: str, points: list[tuple[int, float, float]]) -> tuple[object,
     return (name, len(points), len(points) - len(finite), min(steps), max(steps), *ends)
 
 
-def _move(run: Run, found: Records, now: datetime) -> None:
-    """The run's state and progress. One that was given up and is heard again goes on."""
-    told: dict[str, object] = {"progress_at": now}
+def _move(stored: Stored, found: Records, now: datetime) -> str:
+    """The run's state from now on. One that was given up and is heard again goes on."""
+    told: dict[str, Any] = {}
     if found.progress is not None:
-        told |= {"progress": found.progress[0], "progress_step": found.progress[1]}
+        told |= {"progress": found.progress[0], "progress_step": found.progress[1], "progress_at": now}
     if found.end is not None:
         told |= _ending(found.end)
-    elif run.state != Run.State.RUNNING:
+    elif stored.state != Run.State.RUNNING:
         told |= {"state": Run.State.RUNNING, "reason": "", "finished_at": None}
-    Run.objects.filter(pk=run.pk).update(**told)
+    if told:
+        Run.objects.filter(pk=stored.run).update(**told)
+    return str(told.get("state", stored.state))
 
 
-def _ending(end: End) -> dict[str, object]:
+def _ending(end: End) -> dict[str, Any]:
     done = {"progress": 1.0} if end.state == Run.State.SUCCEEDED else {}
     return {"state": end.state, "reason": end.reason, "finished_at": end.at, **done}
 

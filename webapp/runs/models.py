@@ -37,7 +37,9 @@ class Experiment(models.Model):
     created_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     trashed_at = models.DateTimeField(null=True, blank=True)
-    is_logged = models.BooleanField(default=False, help_text="its runs are those of people's own programs")
+    is_logged = models.BooleanField(
+        default=False, db_default=False, help_text="its runs are those of people's own programs"
+    )
 
     objects = ExperimentQuerySet.as_manager()
 

@@ -218,7 +218,7 @@ def test_a_file_stands_on_the_page(ada: Place, program: Program) -> None:
 
 def test_stretches_are_means_and_ends_of_what_is_finite(ada: Place) -> None:
     drawn = random.Random(7)
-    told = [
+    told: list[Any] = [
         [step, STARTED + step, {"a": drawn.choice([drawn.gauss(0, 1), "nan", "inf"])}]
         for step in sorted(drawn.sample(range(10_000), 3000))
     ]

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 import os
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
 from tests.webapp import cast
 from tests.webapp.browser import browser_page, enter, serious, serving
-from tests.webapp.logged.logs import STARTED, beginning, lines, log
-from webapp.logged.services import append
+from tests.webapp.logged.logs import STARTED, beginning, log, log_lines
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -60,8 +58,7 @@ def test_figures_are_drawn_and_runs_compared(
         for rate in (0.1, 0.2, 0.4)
     ]
     started = beginning("resnet50", params={"lr": 0.8}, experiment="learning rates")
-    body = lines(started, *told(200, 0.8), {"progress": [0.07, "epoch 3 of 40"]})
-    append(there.project, there.user, uuid4(), 0, body)
+    log_lines(there.project, there.user, started, *told(200, 0.8), {"progress": [0.07, "epoch 3 of 40"]})
     with serving() as address, browser_page(width=width) as page:
         enter(page, address, there.user)
         for name, where, lines_of_loss in (

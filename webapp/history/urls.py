@@ -7,6 +7,8 @@ from webapp.history import views
 app_name = "history"
 urlpatterns = [
     path("", views.index, name="index"),
+    path("leaderboards", views.leaderboards, name="leaderboards"),
+    path("leaderboards/<uuid:run>", views.leaderboard, name="leaderboard"),
     path("completion", views.completion, name="completion"),
     path("tag", views.tag, name="tag"),
     path("views", views.keep_view, name="keep_view"),

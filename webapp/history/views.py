@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from django.contrib import messages
+from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
 from django.http import HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -15,14 +17,19 @@ from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare.export import download
 from webapp.compare.filters import named_runs
 from webapp.history import services, table
+from webapp.history.boards import boards_of
 from webapp.history.forms import TagForm, ViewForm
+from webapp.history.leaderboard import leaderboard_of, ranking_plot, record_plot, table_of
 from webapp.history.models import SavedView
 from webapp.history.search import Query, SearchError, parse
 from webapp.history.search.completion import complete
 from webapp.history.search.words import say
 from webapp.navigation import project_url
+from webapp.runs.models import Run
 
 MOST_PAGES = 10_000
+#: Rows of the list of leaderboards.
+BOARDS = 50
 
 
 def views_of(request: ProjectRequest) -> QuerySet[SavedView]:
@@ -61,6 +68,32 @@ def index(request: ProjectRequest) -> HttpResponse:
 def _page(request: ProjectRequest) -> int:
     text = request.GET.get("page", "0")
     return min(int(text), MOST_PAGES) if text.isascii() and text.isdigit() and len(text) < 9 else 0
+
+
+@require_safe
+@in_project()
+def leaderboards(request: ProjectRequest) -> HttpResponse:
+    """Every question that several policies answered, with who leads."""
+    found = Paginator(boards_of(request.project), BOARDS).get_page(request.GET.get("page"))
+    return render(request, "history/leaderboards.html", {"boards": found})
+
+
+@require_safe
+@in_project(exports=True)
+def leaderboard(request: ProjectRequest, run: UUID) -> HttpResponse:
+    """The ranking of the policies that answered the question of ``run``, and its records."""
+    runs = Run.objects.select_related("project__team", "artifact", "host")
+    one = get_object_or_404(runs, pk=run, project=request.project, kind=Run.Kind.POLICY)
+    found = leaderboard_of(one, request.GET.get("metric", ""))
+    if "export" in request.GET and found.metric:
+        return download(table_of(found, one), request.GET["export"])
+    page = {
+        "run": one,
+        "found": found,
+        "ranking": ranking_plot(found, request.project) if found.places else None,
+        "records": record_plot(found, request.project),
+    }
+    return render(request, "history/leaderboard.html", page)
 
 
 @require_safe

@@ -19,6 +19,7 @@ from labtools import (
     harden,
     installation,
     listening,
+    mlflow_store,
     remote,
     repeat,
     testing,
@@ -108,6 +109,10 @@ def dispatch_to_server(layout: Layout, options: argparse.Namespace, arguments: S
         case "repeat":
             installation.ensure(layout, installation.RUNTIME)
             return repeat.repeat(layout, options.run, options.server)
+        case "import-mlflow":
+            installation.ensure(layout, installation.RUNTIME)
+            installation.continue_inside(layout, arguments)
+            return mlflow_store.import_store(options.store, options.server)
         case "sync":
             installation.ensure(layout, installation.RUNTIME)
             installation.continue_inside(layout, arguments)
@@ -148,7 +153,9 @@ def parser() -> argparse.ArgumentParser:
     again.add_argument("run", metavar="RUN", help="its id, as on its page")
     late = commands.add_parser("sync", help="send the logs of own runs that this host could not send")
     late.add_argument("folder", type=Path, nargs="?", metavar="FOLDER", help="where programs kept them")
-    for command in (submit, hand_in, again, late):
+    store = commands.add_parser("import-mlflow", help="bring the runs of an MLflow store into the lab")
+    store.add_argument("store", metavar="STORE", help="a SQLite file, postgresql://..., or a folder mlruns")
+    for command in (submit, hand_in, again, late, store):
         command.add_argument("--server", required=True, metavar="URL")
     return lab
 

@@ -1,0 +1,243 @@
+"""`./lab import-mlflow`: the runs of an MLflow store as logs of own runs, each stored once however often.
+
+A store is a SQLite file, `postgresql://...` or a folder `mlruns`. Nothing of MLflow is needed. A run keeps
+its id, so what comes again is known to the server.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import UUID
+
+from experiments.client.log_file import LogFile
+from experiments.client.own_run import (
+    LONGEST_EXPERIMENT,
+    LONGEST_FIGURE,
+    LONGEST_PARAM,
+    LONGEST_RUN,
+    LONGEST_TAG,
+)
+from experiments.client.sender import Transfer
+from experiments.client.server import LabError, Server
+from labtools.problems import Problem
+
+#: Ends of runs, by MLflow's words and by the numbers that its folders have.
+ENDS = {"FINISHED": "succeeded", "FAILED": "failed", "KILLED": "cancelled"}
+NUMBERED = {"1": "RUNNING", "2": "SCHEDULED", "3": "FINISHED", "4": "FAILED", "5": "KILLED"}
+#: MLflow writes infinities as the largest number.
+LARGEST = 1.797e308
+#: Its own tags that say where a run was, by our name.
+PLACES = {"mlflow.source.git.commit": "revision", "mlflow.source.name": "command", "mlflow.user": "user"}
+RUNS = """
+    SELECT runs.run_uuid, runs.name, experiments.name, runs.status, runs.start_time, runs.end_time
+    FROM runs JOIN experiments ON experiments.experiment_id = runs.experiment_id
+    WHERE runs.lifecycle_stage = 'active' ORDER BY runs.start_time, runs.run_uuid
+"""
+Point = tuple[str, float, int, int]
+
+
+@dataclass
+class StoredRun:
+    """A run of a store; moments in milliseconds, ``points`` are (figure, value, moment, step)."""
+
+    id: str
+    name: str
+    experiment: str
+    status: str
+    start: int
+    end: int
+    params: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    points: Sequence[Point] = ()
+
+
+def import_store(store: str, url: str) -> int:
+    """Send every run that has ended; say what became of each."""
+    server, sent, left = Server.at(url), 0, 0
+    with TemporaryDirectory() as folder:
+        for run in read_store(store):
+            if run.status not in ENDS:
+                print(f"{run.id} {run.name}: {run.status.lower()}, left out until it has ended")
+                left += 1
+                continue
+            records, dropped = records_of(run)
+            _send(server, Path(folder), run, records)
+            told = f", {dropped} points at negative steps left out" if dropped else ""
+            print(f"{run.id} {run.name}: {len(run.points) - dropped} points{told}", flush=True)
+            sent += 1
+    print(f"{sent} runs of {store} are in the lab, {left} were left out")
+    return 0
+
+
+def _send(server: Server, folder: Path, run: StoredRun, records: Sequence[Any]) -> None:
+    log = LogFile.create(folder, UUID(run.id), server.url, server.project)
+    try:
+        for record in records:
+            log.write(record)
+        Transfer(server, log).send_rest()
+    except LabError as error:
+        raise LabError(f"run {run.id} ({run.name}): {error.args[0]}", error.remedy) from error
+    finally:
+        log.close()
+        log.remove()
+
+
+def records_of(run: StoredRun) -> tuple[list[Any], int]:
+    """The run as records of a log, and how many points at negative steps are not among them."""
+    words = {name: value for name, value in run.tags.items() if not name.startswith("mlflow.")}
+    tags = [
+        tag for tag in (f"{name}={value}" for name, value in words.items()) if _is_short(tag, LONGEST_TAG)
+    ]
+    environment = {ours: run.tags[theirs] for theirs, ours in PLACES.items() if theirs in run.tags}
+    environment |= {f"tag {n}": v[:2000] for n, v in words.items() if f"{n}={v}" not in tags[:20]}
+    beginning = {
+        "name": _line(run.name or run.id, LONGEST_RUN),
+        "experiment": _line(run.experiment or "MLflow", LONGEST_EXPERIMENT),
+        "params": {_line(name, LONGEST_PARAM): _typed(value) for name, value in run.params.items()},
+        "tags": tags[:20],
+        "environment": {**environment, "imported from": "MLflow"},
+        "started": run.start / 1000,
+    }
+    names = _names({name for name, *_ in run.points})
+    kept = [point for point in run.points if point[3] >= 0]
+    points = [
+        [step, moment / 1000, {names[name]: _value(value)}]
+        for name, value, moment, step in sorted(kept, key=lambda point: (point[2], point[3], point[0]))
+    ]
+    end = {"state": ENDS[run.status], "reason": "", "at": (run.end or run.start) / 1000}
+    return [{"begin": beginning}, *points, {"end": end}], len(run.points) - len(kept)
+
+
+def _is_short(text: str, longest: int) -> bool:
+    return len(text) <= longest and text.isprintable() and bool(text.strip())
+
+
+def _line(text: str, longest: int) -> str:
+    """On one line, short enough for its place."""
+    shown = "".join(one if one.isprintable() else " " for one in text).strip()
+    return shown[:longest] or "unnamed"
+
+
+def _typed(value: str) -> Any:
+    """A parameter, which MLflow has as text, as the number or truth that it says."""
+    if value in ("True", "true", "False", "false"):
+        return value in ("True", "true")
+    for kind in (int, float):
+        try:
+            found = kind(value)
+        except ValueError:
+            continue
+        return found if math.isfinite(found) and abs(found) < 2**63 else value
+    return value[:2000].replace("\x00", "")
+
+
+def _names(keys: set[str]) -> dict[str, str]:
+    """Names of figures that a search can say, each used once."""
+    found: dict[str, str] = {}
+    for key in sorted(keys):
+        shown = "".join(one for one in key if one.isprintable())
+        name = re.sub(r'[\s()<>=!,:"]', "_", shown)[-LONGEST_FIGURE:] or "_"
+        numbered = (f"{name[: LONGEST_FIGURE - 8]}~{number}" for number in count(2))
+        found[key] = next(one for one in chain([name], numbered) if one not in found.values())
+    return found
+
+
+def _value(value: float) -> float | str:
+    if math.isnan(value):
+        return "nan"
+    return value if abs(value) < LARGEST else "inf" if value > 0 else "-inf"
+
+
+def read_store(store: str) -> Iterator[StoredRun]:
+    """The runs that are not deleted, the oldest first."""
+    path = Path(store.removeprefix("sqlite:///").removeprefix("file://"))
+    if store.startswith(("postgresql://", "postgres://")):
+        yield from _read_postgres(store)
+    elif path.is_dir():
+        yield from _read_folder(path)
+    elif path.is_file():
+        yield from _read_sqlite(path)
+    else:
+        raise Problem(
+            f"there is no MLflow store {store}", "a SQLite file, postgresql://..., or a folder mlruns"
+        )
+
+
+def _read_sqlite(path: Path) -> Iterator[StoredRun]:
+    try:
+        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
+            yield from _read_tables(connection.execute, "?")
+    except sqlite3.DatabaseError as error:
+        raise Problem(
+            f"{path} is no MLflow store: {error}", "the SQLite file of a tracking server"
+        ) from error
+
+
+def _read_postgres(address: str) -> Iterator[StoredRun]:
+    import psycopg
+
+    try:
+        with psycopg.connect(address) as connection:
+            yield from _read_tables(connection.execute, "%s")
+    except psycopg.Error as error:
+        raise Problem(f"the MLflow store does not answer: {error}", "check the address") from error
+
+
+def _read_tables(execute: Callable[..., Any], mark: str) -> Iterator[StoredRun]:
+    for identity, *told in execute(RUNS).fetchall():
+        run = StoredRun(str(identity), *told)
+        one = (identity,)
+        run.params = dict(execute(f"SELECT key, value FROM params WHERE run_uuid = {mark}", one).fetchall())
+        run.tags = dict(execute(f"SELECT key, value FROM tags WHERE run_uuid = {mark}", one).fetchall())
+        columns = "key, value, timestamp, step, is_nan"
+        rows = execute(f"SELECT {columns} FROM metrics WHERE run_uuid = {mark}", one).fetchall()
+        run.points = [(key, math.nan if nan else value, at, step) for key, value, at, step, nan in rows]
+        yield run
+
+
+def _read_folder(folder: Path) -> Iterator[StoredRun]:
+    """Files of `mlruns`: a line of a metric is moment, value and step; meta.yaml has flat lines."""
+    found = []
+    for meta in folder.glob("*/*/meta.yaml"):
+        told, experiment = _meta(meta), _meta(meta.parent.parent / "meta.yaml")
+        if told.get("lifecycle_stage", "active") != "active" or "run_id" not in told:
+            continue
+        run = StoredRun(
+            told["run_id"],
+            told.get("run_name", ""),
+            experiment.get("name", ""),
+            NUMBERED.get(told.get("status", ""), told.get("status", "")),
+            int(told.get("start_time") or 0),
+            int(told["end_time"]) if told.get("end_time", "null").isdigit() else 0,
+        )
+        run.params, run.tags = _texts(meta.parent / "params"), _texts(meta.parent / "tags")
+        run.points = list(_points(meta.parent / "metrics"))
+        found.append(run)
+    yield from sorted(found, key=lambda run: (run.start, run.id))
+
+
+def _meta(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    pairs = (line.partition(":") for line in path.read_text().splitlines())
+    return {name.strip(): value.strip().strip("'\"") for name, _, value in pairs}
+
+
+def _texts(folder: Path) -> dict[str, str]:
+    files = (path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else ()
+    return {str(path.relative_to(folder)): path.read_text() for path in files}
+
+
+def _points(folder: Path) -> Iterator[Point]:
+    for name, text in _texts(folder).items():
+        for line in text.splitlines():
+            moment, value, *step = line.split()
+            yield name, float(value), int(moment), int(step[0]) if step else 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
@@ -172,6 +171,8 @@ def read_store(store: str) -> Iterator[StoredRun]:
 
 
 def _read_sqlite(path: Path) -> Iterator[StoredRun]:
+    import sqlite3  # not every Python was built with it, and every command of ./lab comes by here
+
     try:
         with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
             yield from _read_tables(connection.execute, "?")

@@ -24,7 +24,7 @@ from webapp.runs.compilation_figure import CompilationView, compilation_view, qu
 from webapp.runs.figures import figures_of
 from webapp.runs.headline import headline_of, leading_figures, limit_of
 from webapp.runs.kernels_figure import SHOWN, KernelsView, kernels_view
-from webapp.runs.lanes import lanes_of
+from webapp.runs.lanes import is_in_columns, lanes_of
 from webapp.runs.memory_figure import MemoryView, memory_view
 from webapp.runs.mesh_words import mesh_in_words
 from webapp.runs.models import Run, RunDocument
@@ -76,6 +76,7 @@ class PlanTable:
     name: str
     columns: tuple[str, ...]
     rows: tuple[Mapping[str, Any], ...]
+    is_long: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,9 @@ class RunView:
     def folded_tables(self) -> tuple[str, ...]:
         """Tables that are shown on request: the page compares them already."""
         executions = ("rows",) if self.cluster or self.serving else ()
-        return (*(WHOLE_GRAPHS if self.compilation else ()), *(SHOWN if self.kernels else ()), *executions)
+        long = tuple(table.name for table in self.tables if table.is_long)
+        graphs = WHOLE_GRAPHS if self.compilation else ()
+        return (*long, *graphs, *(SHOWN if self.kernels else ()), *executions)
 
     def plan_table(self, name: str) -> PlanTable:
         """The table of that name, or 404."""
@@ -219,12 +222,13 @@ def _plots(
     lanes = lanes_of(plan)
     series = outcome.get("series") or {}
     series = {name: curve for name, curve in series.items() if not name.startswith(drawn or "\0")}
-    return (*((lanes,) if lanes else ()), *figures_of(series))
+    return (*lanes, *figures_of(series))
 
 
 def _facts(plan: Mapping[str, Any], elsewhere: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:
     """What a plan says in one line each; of nothing (no shardings, no slices) nothing is said."""
-    said = (one for one in plan.items() if not _is_table(one[1]) and one[0] not in (*DRAWN, *elsewhere))
+    named = (one for one in plan.items() if one[0] not in (*DRAWN, *elsewhere))
+    said = (one for one in named if not _is_table(one[1]) and not is_in_columns(one[1]))
     return tuple((words_of(name), line_of(name, value)) for name, value in said if value not in ([], {}))
 
 
@@ -249,15 +253,21 @@ def _tables(
     ``rows`` of values.
     """
     names = [name for name, rows in plan.items() if _is_table(rows) and name not in elsewhere]
-    if {"columns", "rows"} <= set(plan):
-        columns = tuple(plan["columns"])
-        records = tuple(in_record_words(dict(zip(columns, row, strict=True))) for row in plan["rows"])
-        return (PlanTable("rows", columns, records),)
+    whole = [("rows", plan), *((name, value) for name, value in plan.items() if name not in elsewhere)]
+    in_columns = tuple(
+        _of_columns(name, value) for name, value in whole if is_in_columns(value) and value["rows"]
+    )
     if "layers" in named or "stages" in names:
         return tuple(
             _table(name, in_parallel_words(name, plan[name], named.get("layers") or {})) for name in names
         )
-    return tuple(_table(name, [in_names(row, named) for row in plan[name]]) for name in names)
+    return (*(_table(name, [in_names(row, named) for row in plan[name]]) for name in names), *in_columns)
+
+
+def _of_columns(name: str, held: Mapping[str, Any]) -> PlanTable:
+    columns = tuple(held["columns"])
+    rows = tuple(in_record_words(dict(zip(columns, row, strict=True))) for row in held["rows"])
+    return PlanTable(name, columns, rows, is_long=name != "rows")
 
 
 def _table(name: str, rows: list[Mapping[str, Any]]) -> PlanTable:

@@ -133,8 +133,18 @@ def _cluster(told: Told) -> Iterator[SafeString]:
 
 
 def _serving(told: Told) -> Iterator[SafeString]:
-    if not told.has("ttft_p50", "requests"):
-        return
+    """By what the policy serves: requests with tokens, several models, models on one device, a pass."""
+    if told.has("ttft_p50", "requests"):
+        yield from _answers(told)
+    elif told.has("slo_attainment", "requests", "latency_p50"):
+        yield from _deployment(told)
+    elif told.has("latency_p50", "requests"):
+        yield from _sharing(told)
+    elif told.has("latency"):
+        yield from _pass(told)
+
+
+def _answers(told: Told) -> Iterator[SafeString]:
     yield format_html(
         "{} answers half of {} of {} with a first token within {}, on {}",
         told.run.policy,
@@ -147,6 +157,58 @@ def _serving(told: Told) -> Iterator[SafeString]:
         yield format_html("One of a hundred waits over {}.", told.figure("ttft_p99"))
     if told.has("throughput"):
         yield format_html("It completes {} requests a second.", f"{told.values['throughput']:.3g}")
+    yield from _turned_away(told)
+
+
+def _deployment(told: Told) -> Iterator[SafeString]:
+    models = (told.outcome.get("plan") or {}).get("models") or ()
+    yield format_html(
+        "{} answers {} of {} for {} models of {} in time, on {}",
+        told.run.policy,
+        told.figure("slo_attainment"),
+        told.figure("requests"),
+        len(models),
+        told.workload,
+        told.where,
+    )
+    yield format_html("Half take under {}", told.figure("latency_p50")) + _slowest(told)
+    yield from _turned_away(told)
+
+
+def _sharing(told: Told) -> Iterator[SafeString]:
+    yield format_html(
+        "{} answers half of {} of {} within {}, on {}",
+        told.run.policy,
+        told.figure("requests"),
+        told.workload,
+        told.figure("latency_p50"),
+        told.where,
+    )
+    if told.has("realtime_overhead"):
+        yield format_html("Sharing makes them {} slower than alone.", told.figure("realtime_overhead"))
+    if told.values.get("best_effort_throughput"):
+        rate = f"{told.values['best_effort_throughput']:.3g}"
+        yield format_html("What fills the device comes to {} passes a second.", rate)
+
+
+def _pass(told: Told) -> Iterator[SafeString]:
+    yield format_html(
+        "{} takes {} for {} on {}", told.run.policy, told.figure("latency"), told.workload, told.where
+    )
+    if told.has("mfu"):
+        yield format_html("That is {} of peak FLOP/s.", told.figure("mfu"))
+    alternatives = (told.outcome.get("plan") or {}).get("alternatives") or {}
+    for place, seconds in alternatives.items():
+        yield format_html("All on the {} would take {}.", place, metric(seconds, "latency"))
+
+
+def _slowest(told: Told) -> SafeString:
+    if not told.has("latency_p99"):
+        return SafeString(".")
+    return format_html(", one of a hundred over {}.", told.figure("latency_p99"))
+
+
+def _turned_away(told: Told) -> Iterator[SafeString]:
     if told.values.get("rejected_requests"):
         yield format_html("{} are turned away.", told.figure("rejected_requests"))
 

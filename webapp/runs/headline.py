@@ -17,7 +17,11 @@ LEADING: Mapping[str, tuple[str, ...]] = {
     "parallel": ("step_time", "mfu", "peak_memory_per_device", "tokens_per_second", "samples_per_second"),
     "compilation": ("latency", "speedup", "compile_time", "peak_memory", "kernels", "ops", "rewrites"),
     "cluster": ("avg_jct", "p99_jct", "makespan", "utilization"),
-    "serving": ("ttft_p99", "tpot_p99", "throughput", "tokens_per_second", "slo_attainment"),
+    "serving": (
+        *("ttft_p99", "tpot_p99", "throughput", "tokens_per_second", "slo_attainment"),
+        *("latency", "latency_p50", "latency_p99", "realtime_overhead", "best_effort_throughput"),
+        *("mfu", "mbu", "max_context", "communication_time"),
+    ),
 }
 LARGE = 4
 #: Of a run without an answer, by its state: the policy, its workload and the hardware.

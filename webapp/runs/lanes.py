@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from webapp.presentation import pretty
+
 #: More bars than these are not readable; the first are shown, and it is said.
 MOST_BARS = 4000
+#: Parts of a serving plan with times: what the figure is called, what has a lane, what has a color.
+PARTS = {
+    "passes": ("Passes over time", "device", "model"),
+    "lanes": ("What ran on the device", "model", "model"),
+    "copies": ("Copies of keys and values", "goal", "source"),
+}
 
 
 @dataclass(frozen=True)
@@ -21,14 +29,39 @@ class Bar:
     label: str
 
 
-def lanes_of(plan: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The plot of a plan's bars in the form that ``plots.js`` draws, or ``None`` for a plan without times."""
+def is_in_columns(value: Any) -> bool:
+    """Whether it is many equal records: ``columns`` (their names) and ``rows`` of values."""
+    return isinstance(value, Mapping) and {"columns", "rows"} <= set(value)
+
+
+def lanes_of(plan: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """The plots of a plan's bars in the form that ``plots.js`` draws; none of a plan without times."""
     columns = tuple(plan.get("columns") or ())
+    found = []
     if {"job", "start", "end"} <= set(columns):
-        return _plot("Jobs over time", "job", list(_stints(columns, plan["rows"])))
+        found.append(_plot("Jobs over time", "job", list(_stints(columns, plan["rows"]))))
     if {"request", "arrival", "admitted", "first_token"} <= set(columns):
-        return _plot("Requests over time", "request", list(_requests(columns, plan["rows"])))
-    return None
+        found.append(_plot("Requests over time", "request", list(_requests(columns, plan["rows"]))))
+    for name, (title, lane, kind) in PARTS.items():
+        part = plan.get(name) or {}
+        if is_in_columns(part) and part["rows"] and {lane, kind} <= set(part["columns"]):
+            found.append(_plot(title, lane, list(_parts(part, lane, kind))))
+    return tuple(found)
+
+
+def _parts(part: Mapping[str, Any], lane: str, kind: str) -> Iterator[Bar]:
+    """A bar for each record: in the lane of its instance, device or model, colored by its kind."""
+    for values in part["rows"]:
+        row = dict(zip(part["columns"], values, strict=True))
+        said = ", ".join(f"{name} {pretty(row[name])}" for name in row if name not in ("start", "end"))
+        color = f"{kind} {row[kind]}" if isinstance(row[kind], int) else str(row[kind])
+        yield Bar(
+            f"{lane} {row[lane]}" if isinstance(row[lane], int) else str(row[lane]),
+            color,
+            row["start"],
+            row["end"],
+            said,
+        )
 
 
 def _stints(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[Bar]:
@@ -60,10 +93,19 @@ def _plot(title: str, lane: str, bars: list[Bar]) -> dict[str, Any]:
         "y_label": lane,
         "y_unit": "",
         "log": "",
-        "lanes": list(dict.fromkeys(bar.lane for bar in sorted(shown, key=lambda bar: bar.start))),
+        "lanes": _in_order(dict.fromkeys(bar.lane for bar in sorted(shown, key=lambda bar: bar.start))),
         "sampled": len(bars) if len(bars) > MOST_BARS else None,
         "series": [_series(kind, [bar for bar in shown if bar.kind == kind]) for kind in kinds],
     }
+
+
+def _in_order(lanes: Iterable[str]) -> list[str]:
+    """Numbered things by their numbers; others as they come."""
+    found = list(lanes)
+    numbers = [lane.rpartition(" ")[2] for lane in found]
+    if all(" " in lane for lane in found) and all(number.isdigit() for number in numbers):
+        return [lane for _, lane in sorted(zip(map(int, numbers), found, strict=True))]
+    return found
 
 
 def _series(kind: str, bars: list[Bar]) -> dict[str, Any]:

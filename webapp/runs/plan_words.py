@@ -19,13 +19,14 @@ def words_of(name: str) -> str:
 
 def unit_of(name: str) -> str:
     """The unit that a figure's name ends with; empty for a plain number."""
-    return next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
+    return next((unit for end, unit in UNITS.items() if f"_{name}".endswith(end)), "")
 
 
 def line_of(name: str, value: Any) -> Any:
     """``updates 32, learning (rate 0.1, optimizer sgd)``, ``160 MB``; text and lists as they are."""
     if isinstance(value, dict):
-        return ", ".join(_part(*pair) for pair in value.items() if not _is_empty(pair[1]))
+        unit = unit_of(name)
+        return ", ".join(_part(*pair, unit) for pair in value.items() if not _is_empty(pair[1]))
     is_figure = isinstance(value, int | float) and not isinstance(value, bool)
     return human(value, unit_of(name)) if is_figure and unit_of(name) else value
 
@@ -35,6 +36,8 @@ def _is_empty(value: Any) -> bool:
     return any(value is one for one in EMPTY) or value in ([], {})
 
 
-def _part(name: str, value: Any) -> str:
-    said = line_of(name, value)
+def _part(name: str, value: Any, unit: str) -> str:
+    """``weights 15.6 GB``: in a unit of its own, else in that of what it is a part of."""
+    is_figure = isinstance(value, int | float) and not isinstance(value, bool)
+    said = human(value, unit) if is_figure and unit and not unit_of(name) else line_of(name, value)
     return f"{words_of(name)} ({said})" if isinstance(value, dict) else f"{words_of(name)} {pretty(said)}"

@@ -17,7 +17,7 @@ SPOKEN = ("batch", "sequence", "image", "training", "dtype", "precision", "optim
 USUAL: Mapping[str, Any] = asdict(WorkloadOptions())
 
 #: What is computed, by the option ``training``; a whole step otherwise.
-PASSES = {False: "a forward pass", "gradients": "a forward and backward pass"}
+PASSES = {False: "a forward pass", "gradients": "a forward and backward pass", "serving": "a pass"}
 
 
 def question_of(run: Run) -> str:
@@ -48,6 +48,11 @@ def step_options(spec: Mapping[str, Any]) -> dict[str, Any]:
     A compilation policy computes forward, or backward too where a knob says so, and has no optimizer but SGD.
     """
     options = dict(spec.get("workload", {}).get("options", {}))
+    if spec.get("family") == "serving" and "batch" in options:
+        untold = ("optimizer", "precision", "dtype")
+        return {name: value for name, value in options.items() if name not in untold} | {
+            "training": "serving"
+        }
     if spec.get("family") != "compilation" or "batch" not in options:
         return options
     knobs = spec.get("knobs", {})

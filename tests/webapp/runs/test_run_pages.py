@@ -233,18 +233,19 @@ def test_a_crash_is_explained(cast: Cast) -> None:
 def test_stints_and_requests_are_drawn_over_time() -> None:
     """A job of two stints; a request that was never admitted has no bars."""
     jobs = {"columns": ["job", "start", "end", "gpus"], "rows": [["a", 0, 5, 2], ["a", 9, 12, 2]]}
-    stints = lanes_of(jobs)
-    assert stints is not None
+    (stints,) = lanes_of(jobs)
     assert [(s["name"], s["x"], s["to"]) for s in stints["series"]] == [("2 GPUs", [0, 9], [5, 12])]
     columns = ["request", "arrival", "admitted", "first_token", "last_token"]
-    requests = lanes_of({"columns": columns, "rows": [[7, 0.0, None, None, None], [8, 1.0, 2.0, 3.0, 5.0]]})
+    (requests,) = lanes_of(
+        {"columns": columns, "rows": [[7, 0.0, None, None, None], [8, 1.0, 2.0, 3.0, 5.0]]}
+    )
     assert requests is not None
     assert [(s["name"], s["y"]) for s in requests["series"]] == [
         ("waiting", ["8"]),
         ("prompt", ["8"]),
         ("output", ["8"]),
     ]
-    assert lanes_of({"moves": []}) is None
+    assert lanes_of({"moves": []}) == ()
 
 
 def test_of_very_many_runs_those_that_move_are_shown(cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:

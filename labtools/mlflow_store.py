@@ -17,13 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from experiments.client.log_file import LogFile
-from experiments.client.own_run import (
-    LONGEST_EXPERIMENT,
-    LONGEST_FIGURE,
-    LONGEST_PARAM,
-    LONGEST_RUN,
-    LONGEST_TAG,
-)
+from experiments.client.own_run import LONGEST_EXPERIMENT, LONGEST_FIGURE, LONGEST_PARAM, LONGEST_RUN, TAG
 from experiments.client.sender import Transfer
 from experiments.client.server import LabError, Server
 from labtools.problems import Problem
@@ -92,11 +86,9 @@ def _send(server: Server, folder: Path, run: StoredRun, records: Sequence[Any]) 
 def records_of(run: StoredRun) -> tuple[list[Any], int]:
     """The run as records of a log, and how many points at negative steps are not among them."""
     words = {name: value for name, value in run.tags.items() if not name.startswith("mlflow.")}
-    tags = [
-        tag for tag in (f"{name}={value}" for name, value in words.items()) if _is_short(tag, LONGEST_TAG)
-    ]
+    tags = [tag for tag in (f"{name}.{value}" for name, value in words.items()) if TAG.fullmatch(tag)]
     environment = {ours: run.tags[theirs] for theirs, ours in PLACES.items() if theirs in run.tags}
-    environment |= {f"tag {n}": v[:2000] for n, v in words.items() if f"{n}={v}" not in tags[:20]}
+    environment |= {f"tag {n}": v[:2000] for n, v in words.items() if f"{n}.{v}" not in tags[:20]}
     beginning = {
         "name": _line(run.name or run.id, LONGEST_RUN),
         "experiment": _line(run.experiment or "MLflow", LONGEST_EXPERIMENT),
@@ -113,10 +105,6 @@ def records_of(run: StoredRun) -> tuple[list[Any], int]:
     ]
     end = {"state": ENDS[run.status], "reason": "", "at": (run.end or run.start) / 1000}
     return [{"begin": beginning}, *points, {"end": end}], len(run.points) - len(kept)
-
-
-def _is_short(text: str, longest: int) -> bool:
-    return len(text) <= longest and text.isprintable() and bool(text.strip())
 
 
 def _line(text: str, longest: int) -> str:

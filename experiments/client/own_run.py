@@ -26,8 +26,9 @@ from experiments.client.server import LabError, Server
 MEMORY_EVERY, PATIENCE = 10.0, 15.0
 LONGEST_REASON = 4000
 #: Characters of what has a name.
-LONGEST_RUN, LONGEST_EXPERIMENT, LONGEST_TAG, LONGEST_FIGURE, LONGEST_PARAM = 80, 160, 40, 60, 120
-#: The name of a figure, as a search of runs has it.
+LONGEST_RUN, LONGEST_EXPERIMENT, LONGEST_FIGURE, LONGEST_PARAM = 80, 160, 60, 120
+#: A tag, and the name of a figure, as a search of runs has them.
+TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 FIGURE = re.compile(r'[^\s()<>=!,:"]+')
 Function = Callable[..., Any]
 
@@ -52,7 +53,7 @@ class OwnRun:
         self.server, self.name = server, check_name(name, LONGEST_RUN)
         self.experiment = None if experiment is None else check_name(experiment, LONGEST_EXPERIMENT)
         self.params, self.seed, self.hardware = _flatten(params or {}), seed, hardware
-        self.tags = [check_name(tag, LONGEST_TAG) for tag in tags]
+        self.tags = [check_tag(tag) for tag in tags]
         self.folder = folder or default_folder()
         self.id: UUID = uuid4()
         self.file: LogFile | None = None
@@ -111,7 +112,7 @@ class OwnRun:
         self._write({"progress": [done / total if total else 0.0, words[:120]]})
 
     def tag(self, *names: str) -> None:
-        self._write({"tags": [check_name(name, LONGEST_TAG) for name in names]})
+        self._write({"tags": [check_tag(name) for name in names]})
 
     def attach(self, path: str | Path) -> None:
         """A file for the run's page: a profiler trace, a checkpoint's config.
@@ -206,6 +207,13 @@ def check_name(name: Any, longest: int) -> str:
     if not isinstance(name, str) or not 0 < len(name) <= longest or not name.isprintable() or name.isspace():
         raise LabError(f"{name!r:.80} is no name", f"a line of 1 to {longest} characters")
     return name
+
+
+def check_tag(tag: str) -> str:
+    """``tag``; ``LabError`` where a search could not name it."""
+    if not TAG.fullmatch(tag):
+        raise LabError(f"{tag!r:.80} is no tag", "letters, digits, dots, dashes and underscores, at most 40")
+    return tag
 
 
 def _number(name: str, value: Any) -> float | int | str:

@@ -23,6 +23,7 @@ from webapp.artifacts import uploads
 from webapp.artifacts.forms import UploadForm
 from webapp.artifacts.samples import SAMPLES
 from webapp.compare.listing import asked_export
+from webapp.history.discussion import mentions_of
 from webapp.navigation import project_url
 from webapp.presentation import simulator_errors
 from webapp.runs.models import Run
@@ -75,6 +76,7 @@ def project(request: ProjectRequest) -> HttpResponse:
         "experiments": home_page.recent_experiments(request.project),
         "hosts": home_page.hosts(),
         "waiting": Run.objects.queue_lengths()["total"],
+        "mentions": mentions_of(request.user, request.project),
     }
     return render(request, "accounts/project.html", page)
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from django import forms
 from django.core.exceptions import ValidationError
 
+from webapp.history.models import TAG, TAG_IN_WORDS
 from webapp.names import validate_name
-
-#: A tag is a word that a search can name without quotes.
-WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 
 class TagForm(forms.Form):
@@ -18,8 +14,8 @@ class TagForm(forms.Form):
 
     def clean_name(self) -> str:
         name = str(self.cleaned_data["name"]).strip()
-        if not WORD.fullmatch(name):
-            raise ValidationError("a tag is letters, digits, dots, dashes and underscores, at most 40")
+        if not TAG.fullmatch(name):
+            raise ValidationError(f"a tag is {TAG_IN_WORDS}")
         return name
 
 
@@ -28,3 +24,13 @@ class ViewForm(forms.Form):
     query = forms.CharField(max_length=4000, required=False)
     columns = forms.CharField(max_length=1000, required=False)
     shared = forms.BooleanField(required=False)
+
+
+class NoteForm(forms.Form):
+    """Markdown; an empty one takes the note away."""
+
+    text = forms.CharField(max_length=20_000, required=False, strip=True, label="Note")
+
+
+class CommentForm(forms.Form):
+    text = forms.CharField(max_length=8_000, strip=True, label="Comment")

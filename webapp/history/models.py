@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 from django.db import models
 
 from webapp.accounts.models import Project, User
 from webapp.runs.models import Run
+
+#: A tag is a word that a search can name without quotes.
+TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+TAG_IN_WORDS = "letters, digits, dots, dashes and underscores, at most 40"
 
 
 class RunTag(models.Model):
@@ -40,3 +46,31 @@ class SavedView(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class RunNote(models.Model):
+    """What is to be known of a run, in Markdown: one text that everybody of the team may improve."""
+
+    run = models.OneToOneField(Run, on_delete=models.CASCADE, related_name="note", primary_key=True)
+    text = models.TextField(max_length=20_000)
+    by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
+    at = models.DateTimeField(auto_now=True)
+
+    def __str__(self) -> str:
+        return self.text[:80]
+
+
+class RunComment(models.Model):
+    """What somebody said about a run, in Markdown; ``mentioned`` are those whose names are in it."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="comments")
+    author = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
+    text = models.TextField(max_length=8_000)
+    at = models.DateTimeField(auto_now_add=True)
+    mentioned = models.ManyToManyField(User, related_name="mentions", blank=True)
+
+    class Meta:
+        ordering = ["at", "pk"]
+
+    def __str__(self) -> str:
+        return self.text[:80]

@@ -16,9 +16,9 @@ from django.views.decorators.http import require_POST, require_safe
 from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare.export import download
 from webapp.compare.filters import named_runs
-from webapp.history import services, table
+from webapp.history import discussion, services, table
 from webapp.history.boards import boards_of
-from webapp.history.forms import TagForm, ViewForm
+from webapp.history.forms import CommentForm, NoteForm, TagForm, ViewForm
 from webapp.history.leaderboard import leaderboard_of, ranking_plot, record_plot, table_of
 from webapp.history.models import SavedView
 from webapp.history.search import Query, SearchError, parse
@@ -94,6 +94,45 @@ def leaderboard(request: ProjectRequest, run: UUID) -> HttpResponse:
         "records": record_plot(found, request.project),
     }
     return render(request, "history/leaderboard.html", page)
+
+
+def _recorded(request: ProjectRequest, run: UUID) -> Run:
+    runs = Run.objects.select_related("project")
+    return get_object_or_404(runs, pk=run, project=request.project, kind__in=Run.RECORDED)
+
+
+def _to_run(request: ProjectRequest, run: UUID) -> HttpResponse:
+    return redirect(f"{project_url(request.project, 'runs:run', run=run)}#discussion")
+
+
+@require_POST
+@in_project()
+def note(request: ProjectRequest, run: UUID) -> HttpResponse:
+    found, form = _recorded(request, run), NoteForm(request.POST)
+    if form.is_valid():
+        discussion.write_note(found, request.user, form.cleaned_data["text"])
+    else:
+        messages.error(request, "The note was not kept: it may have 20,000 characters.")
+    return _to_run(request, run)
+
+
+@require_POST
+@in_project()
+def comment(request: ProjectRequest, run: UUID) -> HttpResponse:
+    found, form = _recorded(request, run), CommentForm(request.POST)
+    if form.is_valid():
+        discussion.say(found, request.user, form.cleaned_data["text"])
+    else:
+        messages.error(request, "Nothing was said: a comment has 1 to 8,000 characters.")
+    return _to_run(request, run)
+
+
+@require_POST
+@in_project()
+def remove_comment(request: ProjectRequest, run: UUID, comment: int) -> HttpResponse:
+    """One's own comments alone."""
+    get_object_or_404(_recorded(request, run).comments, pk=comment, author=request.user).delete()
+    return _to_run(request, run)
 
 
 @require_safe

@@ -16,6 +16,7 @@ import orjson
 
 from experiments.core.errors import BadInput
 from webapp.api.gate import check_storable
+from webapp.history.models import TAG, TAG_IN_WORDS
 from webapp.logged.models import FIGURE, LONGEST_NAME
 from webapp.names import is_name
 from webapp.runs.models import Run
@@ -175,7 +176,10 @@ def _tags(told: Any, where: str) -> list[str]:
     where = f"{where}.tags"
     if not isinstance(told, list) or len(told) > MOST_TAGS:
         raise BadInput("no tags", where, f"a list of up to {MOST_TAGS} words")
-    return [_name(tag, where, 40) for tag in told]
+    for tag in told:
+        if not isinstance(tag, str) or not TAG.fullmatch(tag):
+            raise BadInput(f"{tag!r:.80} is no tag", where, TAG_IN_WORDS)
+    return told
 
 
 def _end(told: Mapping[str, Any], where: str) -> End:

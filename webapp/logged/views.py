@@ -12,6 +12,7 @@ from django.views.decorators.http import require_safe
 from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare.export import Column, Table, download
 from webapp.compare.filters import named_runs
+from webapp.history.discussion import discussion_of
 from webapp.logged import points
 from webapp.logged.comparison import compare
 from webapp.logged.figures import MOST_PLOTS, STEP, TIME, kind_of, plots_of
@@ -49,6 +50,7 @@ def run(request: ProjectRequest, logged: UUID) -> HttpResponse:
         "tags": found.run.tags.order_by("name"),
         "files": found.files.filter(trashed_at=None).order_by("name"),
         "is_moving": not found.run.is_final,
+        "discussion": discussion_of(found.run, request.user),
     }
     return render(request, "logged/run.html", page)
 

@@ -18,6 +18,7 @@ from experiments.core.policy import FAMILIES
 from webapp.accounts.access import ProjectRequest, in_project, still_enters
 from webapp.compare.export import download as download_table
 from webapp.compare.listing import asked_export
+from webapp.history.discussion import discussion_of
 from webapp.navigation import project_url
 from webapp.presentation import simulator_errors
 from webapp.runs import again, choices, document, listings, live, presets, services
@@ -194,6 +195,7 @@ def run(request: ProjectRequest, run: UUID) -> HttpResponse:
         "reason": reason_in_words(found),
         "server": request.build_absolute_uri("/").rstrip("/"),
         "simulator_error": simulator_errors(request).of(found.family, found.hardware),
+        "discussion": discussion_of(found, request.user) if found.kind in Run.RECORDED else None,
     }
     return render(request, "runs/run.html", page)
 

@@ -158,7 +158,7 @@ NO_BEGINNING = '{"begin": {"name": ...}} as its first line'
         (lines(beginning(), [1, 1.0, {"a\nb": 1}]), "line 2", "60 characters"),
         (lines(beginning(), [1, 1.0, {"loss (ema)": 1}]), "line 2", "60 characters without"),
         (lines(beginning(), {"progress": ["half", ""]}), "line 2.progress", "a finite number"),
-        (lines(beginning(), {"tags": ["x" * 41]}), "line 2.tags", "40 characters"),
+        (lines(beginning(), {"tags": ["x" * 41]}), "line 2.tags", "at most 40"),
         (lines(beginning(), ending("perhaps")), "line 2.end.state", "succeeded, failed, cancelled"),
         (lines(beginning(), {"else": 1}), "line 2", "begin, progress, tags or end"),
         (lines(beginning(), 7), "line 2", "begin, progress, tags or end"),

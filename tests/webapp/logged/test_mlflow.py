@@ -86,7 +86,7 @@ def test_a_store_is_brought_in_once_however_often(
     assert {name: run.state for name, run in runs.items()} == {"net 0": "succeeded", "net 1": "failed"}
     one = runs["net 0"]
     assert one.pk.hex == IDS[0] and one.spec["knobs"] == {"lr": 0.1, "name": "sgd"}
-    assert [tag.name for tag in one.tags.all()] == ["team=a"]
+    assert [tag.name for tag in one.tags.all()] == ["team.a"]
     assert one.logged.environment == {"user": "ann", "tag note": "x" * 60, "imported from": "MLflow"}
     loss, bad = (Series.objects.get(logged=one.pk, name=name) for name in ("train_loss", "bad"))
     assert (loss.count, loss.last_step, loss.last) == (30, 29, 1 / 30)

@@ -26,6 +26,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "experiment": ("experiment__name", "text"),
     "host": ("host__name", "text"),
     "by": ("owner__username", "text"),
+    "note": ("note__text", "text"),
     "seed": ("seed", "number"),
     "time": ("queued_at", "moment"),
 }

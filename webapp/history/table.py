@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
+from uuid import UUID
 
 from django.db.models import QuerySet
 
 from experiments.core.metrics import METRICS, known_or_plain
 from webapp.accounts.models import Project
 from webapp.compare.export import Column, Table
+from webapp.compare.statistics import difference, is_better
 from webapp.history.search import Query
 from webapp.history.search.fields import LONGEST_NAME
-from webapp.history.search.rows import groups, order_runs, search
+from webapp.history.search.rows import groups, order_runs, runs_behind, search
 from webapp.history.search.tree import And, Between, Compare, Condition, Field, Missing, Not, OneOf, Or
 from webapp.runs.headline import LEADING
 from webapp.runs.models import Run
@@ -30,15 +33,32 @@ MOST_COLUMNS = 40
 
 
 @dataclass(frozen=True)
+class Figure:
+    """``change`` is relative to the baseline, where one was chosen that has the figure too."""
+
+    name: str
+    value: float | None
+    change: float | None = None
+
+    @property
+    def is_better(self) -> bool | None:
+        """Whether the change is for the better; ``None`` for no change or a figure without a direction."""
+        return is_better(self.change or 0.0, known_or_plain(self.name).lower_is_better)
+
+
+@dataclass(frozen=True)
 class Row:
     run: Run
-    figures: tuple[tuple[str, float | None], ...]
+    figures: tuple[Figure, ...]
     tags: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Found:
-    """``count`` runs in ``seconds``, more where ``is_more``; ``metrics`` are the columns of figures."""
+    """``count`` runs in ``seconds``, more where ``is_more``; ``metrics`` are the columns of figures.
+
+    ``is_first``: it is the first page; ``next`` is the run behind which the next one begins.
+    """
 
     count: int
     is_more: bool
@@ -47,8 +67,9 @@ class Found:
     rows: tuple[Row, ...]
     groups: tuple[Mapping[str, Any], ...]
     offered: tuple[str, ...]
-    page: int
-    has_next: bool
+    is_first: bool
+    next: UUID | None
+    baseline: Run | None
 
     @property
     def orders(self) -> dict[str, str]:
@@ -60,23 +81,42 @@ def runs_of(project: Project) -> QuerySet[Run]:
     return Run.objects.filter(project=project, kind__in=Run.RECORDED)
 
 
-def find(project: Project, query: Query, chosen: Sequence[str], page: int) -> Found:
-    """The page of that number (from 0) of what ``query`` finds."""
+def find(
+    project: Project,
+    query: Query,
+    chosen: Sequence[str],
+    after: Run | None = None,
+    baseline: Run | None = None,
+) -> Found:
+    """The page of what ``query`` finds behind the run ``after``; the first one without it."""
     began = time.perf_counter()
     matching = search(runs_of(project), query)
     count = matching.order_by()[: MOST_COUNTED + 1].count()
     grouped = tuple(groups(matching, query, MOST_GROUPS)) if query.group else ()
-    start = page * PER_PAGE
-    wanted = order_runs(matching, query).select_related("artifact", "host", "experiment")
+    ordered = order_runs(matching, query)
+    ordered = runs_behind(ordered, query, after) if after else ordered
+    wanted = ordered.select_related("artifact", "host", "experiment")
     wanted = wanted.prefetch_related("metrics", "tags").defer("log_tail", "spec")
-    runs = list(wanted[start : start + PER_PAGE + 1])
-    shown, has_next = runs[:PER_PAGE], len(runs) > PER_PAGE
+    runs = list(wanted[: PER_PAGE + 1])
+    shown, following = runs[:PER_PAGE], runs[PER_PAGE - 1].pk if len(runs) > PER_PAGE else None
     offered = _list_metrics(shown)
     metrics = _columns(query, chosen, shown, offered)
-    rows = tuple(_row(run, metrics) for run in shown)
+    told = _values(baseline) if baseline else {}
+    rows = tuple(_row(run, metrics, told) for run in shown)
     seconds = time.perf_counter() - began
     more = count > MOST_COUNTED
-    return Found(min(count, MOST_COUNTED), more, seconds, metrics, rows, grouped, offered, page, has_next)
+    return Found(
+        min(count, MOST_COUNTED),
+        more,
+        seconds,
+        metrics,
+        rows,
+        grouped,
+        offered,
+        after is None,
+        following,
+        baseline,
+    )
 
 
 def export_of(project: Project, query: Query, chosen: Sequence[str]) -> Table:
@@ -89,17 +129,27 @@ def export_of(project: Project, query: Query, chosen: Sequence[str]) -> Table:
     for row in (_row(run, metrics) for run in shown):
         run, workload = row.run, row.run.artifact.name if row.run.artifact else ""
         told = (str(run.pk), run.policy, workload, run.hardware, run.mode, run.state, run.seed)
-        rows.append((*told, " ".join(row.tags), *(value for _, value in row.figures)))
+        rows.append((*told, " ".join(row.tags), *(figure.value for figure in row.figures)))
     names = ("run", "policy", "workload", "hardware", "mode", "state", "seed", "tags")
     figures = (Column(name, known_or_plain(name).unit, is_figure=True) for name in metrics)
     title = "All runs" if len(runs) <= MOST_EXPORTED else f"All runs, the first {MOST_EXPORTED:,}"
     return Table(title, (*map(Column, names), *figures), tuple(rows))
 
 
-def _row(run: Run, metrics: Sequence[str]) -> Row:
-    values = {metric.name: metric.value for metric in run.metrics.all()}
+def _row(run: Run, metrics: Sequence[str], baseline: Mapping[str, float] = MappingProxyType({})) -> Row:
+    values = _values(run)
     tags = tuple(sorted(tag.name for tag in run.tags.all()))
-    return Row(run, tuple((name, values.get(name)) for name in metrics), tags)
+    return Row(run, tuple(_figure(name, values.get(name), baseline.get(name)) for name in metrics), tags)
+
+
+def _figure(name: str, value: float | None, baseline: float | None) -> Figure:
+    if value is None or baseline is None:
+        return Figure(name, value)
+    return Figure(name, value, difference(value, baseline))
+
+
+def _values(run: Run) -> dict[str, float]:
+    return {metric.name: metric.value for metric in run.metrics.all()}
 
 
 def _list_metrics(runs: Sequence[Run]) -> tuple[str, ...]:

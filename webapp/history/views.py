@@ -27,7 +27,6 @@ from webapp.history.search.words import say
 from webapp.navigation import project_url
 from webapp.runs.models import Run
 
-MOST_PAGES = 10_000
 #: Rows of the list of leaderboards.
 BOARDS = 50
 
@@ -50,7 +49,8 @@ def index(request: ProjectRequest) -> HttpResponse:
     chosen = request.GET.getlist("column")
     if "export" in request.GET and error is None:
         return download(table.export_of(request.project, query, chosen), request.GET["export"])
-    found = table.find(request.project, query, chosen, _page(request))
+    after, baseline = (_named(request, name) for name in ("after", "baseline"))
+    found = table.find(request.project, query, chosen, after, baseline)
     page: dict[str, Any] = {
         "text": text,
         "error": error,
@@ -65,9 +65,10 @@ def index(request: ProjectRequest) -> HttpResponse:
     return render(request, "history/index.html", page, status=422 if error else 200)
 
 
-def _page(request: ProjectRequest) -> int:
-    text = request.GET.get("page", "0")
-    return min(int(text), MOST_PAGES) if text.isascii() and text.isdigit() and len(text) < 9 else 0
+def _named(request: ProjectRequest, name: str) -> Run | None:
+    """The run of the project that a parameter of the address names."""
+    named = named_runs(request.GET, name)
+    return table.runs_of(request.project).filter(pk=named[0]).first() if named else None
 
 
 @require_safe

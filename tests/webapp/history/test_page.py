@@ -15,7 +15,10 @@ from tests.webapp.cast import Place
 from webapp.accounts.models import Membership, Role
 from webapp.api import services as api
 from webapp.api.models import ApiToken
+from webapp.history import table
 from webapp.history.models import RunTag, SavedView
+from webapp.history.search import parse
+from webapp.history.search.rows import order_runs
 from webapp.runs.models import Run
 
 
@@ -62,9 +65,50 @@ def test_a_search_that_cannot_be_read_keeps_its_text_and_all_runs(ada: Place, cl
     assert "Column 1" in page and "did you mean step_time" in page and 'value="step_tme &lt; 4"' in page
 
 
-@pytest.mark.parametrize("page", ["-1", "x", "99999999999", "5"])
-def test_a_page_that_makes_no_sense_is_no_error(ada: Place, client: Client, page: str) -> None:
-    assert client.get(ada.url("all-runs/"), {"page": page}).status_code == 200
+@pytest.mark.parametrize("name", ["after", "baseline"])
+@pytest.mark.parametrize("value", ["-1", "x", "00000000-0000-0000-0000-000000000007"])
+def test_a_run_that_is_not_there_is_no_error(ada: Place, client: Client, name: str, value: str) -> None:
+    assert "3 runs" in shown(client.get(ada.url("all-runs/"), {name: value}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "order by step_time",
+        "order by step_time desc",
+        "order by policy desc",
+        "order by hardware",
+        "order by host",
+    ],
+)
+def test_pages_one_after_the_other_are_all_runs_in_their_order(
+    ada: Place, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """Among them equal figures and none."""
+    made = cast.experiment(ada.project)
+    for place in range(20):
+        cast.run(made, f"policy {place % 3}", {"step_time": float(place % 4)} if place % 5 else {})
+    Run.objects.filter(policy="policy 1").update(queued_at=Run.objects.latest("queued_at").queued_at)
+    query = parse(text)
+    whole = [run.pk for run in order_runs(table.runs_of(ada.project), query)]
+    monkeypatch.setattr(table, "PER_PAGE", 4)
+    found, after = [], None
+    while True:
+        page = table.find(ada.project, query, [], after)
+        found += [row.run.pk for row in page.rows]
+        if page.next is None:
+            break
+        after = Run.objects.get(pk=page.next)
+    assert found == whole and len(whole) == 23
+
+
+def test_figures_are_compared_with_the_baseline(ada: Place, client: Client) -> None:
+    baseline = Run.objects.get(policy="capuchin")
+    page = shown(client.get(ada.url("all-runs/"), {"baseline": str(baseline.pk)}))
+    assert "Compared with capuchin" in page and "−87.5 %" in page.replace("-", "−") and "baseline" in page
+    foreign = cast.run(cast.experiment(cast.place("eve").project), "secret", {"step_time": 1.0})
+    assert "secret" not in shown(client.get(ada.url("all-runs/"), {"baseline": str(foreign.pk)}))
 
 
 def test_tags_are_put_on_found_and_taken_off(ada: Place, client: Client) -> None:

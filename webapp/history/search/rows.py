@@ -62,14 +62,29 @@ def order_runs(runs: QuerySet[Run], query: Query) -> QuerySet[Run]:
     """By what the search names, those without it last; the newest first where it names nothing."""
     if query.order is None:
         return runs.order_by("-queued_at", "-id")
-    if query.order.kind == "metric":
-        values = RunMetric.objects.filter(run=OuterRef("pk"), name=query.order.name).values("value")
-        runs = runs.annotate(sorted_by=Subquery(values, output_field=FloatField()))
-    else:
-        runs = runs.annotate(sorted_by=F(COLUMNS[query.order.name][0]))
     key = F("sorted_by")
     first = key.desc(nulls_last=True) if query.descending else key.asc(nulls_last=True)
-    return runs.order_by(first, "-queued_at", "-id")
+    return _with_key(runs, query.order).order_by(first, "-queued_at", "-id")
+
+
+def _with_key(runs: QuerySet[Run], order: Field) -> QuerySet[Run]:
+    """``sorted_by`` is what they are ordered by."""
+    if order.kind == "metric":
+        values = RunMetric.objects.filter(run=OuterRef("pk"), name=order.name).values("value")
+        return runs.annotate(sorted_by=Subquery(values, output_field=FloatField()))
+    return runs.annotate(sorted_by=F(COLUMNS[order.name][0]))
+
+
+def runs_behind(ordered: QuerySet[Run], query: Query, last: Run) -> QuerySet[Run]:
+    """Those of ``order_runs`` that stand behind ``last``: however far back, the page costs the same."""
+    older = Q(queued_at__lt=last.queued_at) | Q(queued_at=last.queued_at, pk__lt=last.pk)
+    if query.order is None:
+        return ordered.filter(older)
+    key = _with_key(Run.objects.filter(pk=last.pk), query.order).values_list("sorted_by", flat=True).get()
+    if key is None:
+        return ordered.filter(older, Q(sorted_by__isnull=True))
+    further = {"sorted_by__lt" if query.descending else "sorted_by__gt": key}
+    return ordered.filter(Q(**further) | Q(sorted_by=key) & older | Q(sorted_by__isnull=True))
 
 
 def groups(runs: QuerySet[Run], query: Query, most: int) -> list[dict[str, Any]]:

@@ -81,10 +81,11 @@ def runs_behind(ordered: QuerySet[Run], query: Query, last: Run) -> QuerySet[Run
     if query.order is None:
         return ordered.filter(older)
     key = _with_key(Run.objects.filter(pk=last.pk), query.order).values_list("sorted_by", flat=True).get()
+    missing = Q(sorted_by__isnull=True)
     if key is None:
-        return ordered.filter(older, Q(sorted_by__isnull=True))
+        return ordered.filter(older & missing)
     further = {"sorted_by__lt" if query.descending else "sorted_by__gt": key}
-    return ordered.filter(Q(**further) | Q(sorted_by=key) & older | Q(sorted_by__isnull=True))
+    return ordered.filter(Q(**further) | Q(sorted_by=key) & older | missing)
 
 
 def groups(runs: QuerySet[Run], query: Query, most: int) -> list[dict[str, Any]]:

@@ -80,7 +80,8 @@ def runs_behind(ordered: QuerySet[Run], query: Query, last: Run) -> QuerySet[Run
     older = Q(queued_at__lt=last.queued_at) | Q(queued_at=last.queued_at, pk__lt=last.pk)
     if query.order is None:
         return ordered.filter(older)
-    key = _with_key(Run.objects.filter(pk=last.pk), query.order).values_list("sorted_by", flat=True).get()
+    found: Any = _with_key(Run.objects.filter(pk=last.pk), query.order).get()
+    key = found.sorted_by
     missing = Q(sorted_by__isnull=True)
     if key is None:
         return ordered.filter(older & missing)

@@ -26,7 +26,9 @@ def checkout(tmp_path: Path) -> Path:
     made.mkdir()
     for name in FILES:
         shutil.copy(ROOT / name, made)
-    shutil.copytree(ROOT / "labtools", made / "labtools", ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in ("labtools", "experiments/client"):
+        shutil.copytree(ROOT / folder, made / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "experiments" / "__init__.py", made / "experiments")
     return made
 
 

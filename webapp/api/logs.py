@@ -128,7 +128,7 @@ def attach_file(request: HttpRequest, logged: UUID) -> Any:
     """Puts a file that was uploaded to the artifacts on the page of a logged run.
 
     ```
-    curl -H "Authorization: Bearer $TOKEN" -d '{"artifact": 7}' "$LAB/api/v1/logs/$LOGGED/files"
+    curl -H "Authorization: Bearer $TOKEN" -d "{\\"artifact\\": $ARTIFACT}" "$LAB/api/v1/logs/$LOGGED/files"
     ```
     """
     require_writer(request)

@@ -33,8 +33,8 @@ MAY_READ_A_CLOCK = {
     "compilation/simulator/tiles.py": "provenance: what constructing kernels took",
     "compilation/planning/tuning/session.py": "the budget of a measured run; a replay has none",
 }
-#: Parts whose runs are measured, or that measure runs.
-MEASURING = ("live", "profiling", "validate")
+#: Parts whose runs are measured, or that measure runs; and what other people's programs log with.
+MEASURING = ("live", "profiling", "validate", "client")
 
 TRAIN = {"batch": 8, "optimizer": "adamw"}
 POOR = {"device": "v100-16g", "overrides": {"memory_bytes": 60e6}, "remote": "optane-pmem"}

@@ -9,8 +9,12 @@ from experiments.core.metrics import known_or_plain
 from webapp.logged.models import Series
 from webapp.logged.points import Stretches, read_stretches
 
-#: As wide as a plot on a laptop is in points.
-STRETCHES = 500
+#: As wide as a plot on a laptop is in points; of many lines each has fewer.
+STRETCHES, FEWEST = 500, 100
+#: Points of a page.
+MOST_POINTS = 15_000
+#: Of so many lines in a plot the ends of their stretches are drawn too.
+WITH_ENDS = 8
 #: Plots of a page, of which the others are in the table alone.
 MOST_PLOTS = 24
 STEP, TIME = "step", "time"
@@ -30,7 +34,8 @@ def plots_of(series: Sequence[Series], runs: Mapping[Any, str], by: str) -> list
         kinds.setdefault(kind_of(one.name), []).append(one)
     order = sorted(kinds, key=lambda kind: _rank(kind, kinds[kind]))[:MOST_PLOTS]
     shown = [one for kind in order for one in kinds[kind]]
-    found = read_stretches([one.pk for one in shown], STRETCHES)
+    most = max(FEWEST, min(STRETCHES, MOST_POINTS // max(len(shown), 1)))
+    found = read_stretches([one.pk for one in shown], most)
     begun: dict[Any, float] = {}
     for one in shown:
         first = min(found[one.pk].at, default=0.0)
@@ -60,7 +65,7 @@ def _plot(
         name = f"{run}: {one.name}" if run and several else run or one.name
         x = stretches.steps if by == STEP else [at - begun[one.logged_id] for at in stretches.at]
         lines.append({"name": name, "x": x, "y": stretches.mean})
-        if stretches.least != stretches.mean:
+        if len(series) <= WITH_ENDS and stretches.least != stretches.mean:
             shared = {"x": x, "of": place, "dash": "dot"}
             ends.append({"name": f"{name}, least", "y": stretches.least, **shared})
             ends.append({"name": f"{name}, largest", "y": stretches.largest, **shared})

@@ -79,7 +79,7 @@ def read_stretches(series: Sequence[int], most: int) -> dict[int, Stretches]:
     """Each of ``series`` by their ids in up to ``most`` stretches; short ones come point by point."""
     found = {one: Stretches() for one in series}
     steps = "one.last_step - one.first_step + 1"
-    stretch = f"(step - one.first_step)::numeric * %(most)s / greatest({steps}, %(most)s)"
+    stretch = f"(step - one.first_step)::float8 * %(most)s / greatest({steps}, %(most)s)"
     query = f"""
         SELECT series, min(step), min(at), avg(value) FILTER (WHERE {FINITE}),
                min(value) FILTER (WHERE {FINITE}), max(value) FILTER (WHERE {FINITE})

@@ -225,10 +225,10 @@ def test_stretches_are_means_and_ends_of_what_is_finite(ada: Place) -> None:
     series = log(ada.project, ada.user, "x", told).series.get()
     found = points.read_stretches([series.pk], 40)[series.pk]
     assert len(found.steps) == 40
-    width = (series.last_step - series.first_step + 1) / 40
+    steps = series.last_step - series.first_step + 1
     for place, first in enumerate(found.steps):
         inside = [
-            (step, value["a"]) for step, _, value in told if int((step - series.first_step) / width) == place
+            (step, value["a"]) for step, _, value in told if (step - series.first_step) * 40 // steps == place
         ]
         values = [value for _, value in inside if not isinstance(value, str)]
         assert first == inside[0][0]

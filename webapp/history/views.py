@@ -57,7 +57,7 @@ def index(request: ProjectRequest) -> HttpResponse:
         "said": say(query) if text and not error else "",
         "found": found,
         "aggregates": [(str(one), one.field.name if one.field else "") for one in query.aggregates],
-        "group": [field.name for field in query.group],
+        "group": [str(field) for field in query.group],
         "views": views_of(request),
         "columns": " ".join(chosen),
         "caret": " " * (error.column - 1) + "^" if error else "",

@@ -58,6 +58,18 @@ def test_a_search_is_answered_counted_and_said_back(ada: Place, client: Client) 
     assert "No run is so" in client.get(url, {"q": "policy = none"}).content.decode()
 
 
+def test_repeats_are_folded_by_what_runs_were_given(ada: Place, client: Client) -> None:
+    made = cast.experiment(ada.project, "seeds")
+    for batch, seconds in ((8, 1.0), (8, 1.2), (8, 1.4), (16, 2.0)):
+        cast.run(made, "dtr", {"step_time": seconds}, knobs={"pool": "big"}, options={"batch": batch})
+    text = "experiment = seeds group by option.batch, knob.pool: mean(step_time), std(step_time), count"
+    page = shown(client.get(ada.url("all-runs/"), {"q": text}))
+    assert "option.batchknob.poolmean(step_time)std(step_time)count" in page
+    assert "8big1.2 s200 ms3" in page and "16big2 s–1" in page
+    refused = client.get(ada.url("all-runs/"), {"q": "group by step_time: count"})
+    assert refused.status_code == 422 and "a knob, an option or a parameter" in shown(refused)
+
+
 def test_a_search_that_cannot_be_read_keeps_its_text_and_all_runs(ada: Place, client: Client) -> None:
     answer = client.get(ada.url("all-runs/"), {"q": "step_tme < 4"})
     page = answer.content.decode()

@@ -84,7 +84,9 @@ EXPECTED = {
     "_BY": "by",
     "$END": "the end",
 }
-FUNCTIONS = ("count", "min", "max", "mean")
+#: Kinds of fields that are keys of a run's spec.
+KEYS = ("knob", "option", "param")
+FUNCTIONS = ("count", "min", "max", "mean", "std")
 
 
 class SearchError(Exception):
@@ -230,8 +232,9 @@ class _Tree(Transformer):  # type: ignore[type-arg]
     def group(self, parts: list[Any]) -> tuple[tuple[Field, ...], tuple[Aggregate, ...]]:
         fields = tuple(part for part in parts if isinstance(part, Field))
         for field in fields:
-            if field.kind != "column" or type_of(field) != "text":
-                raise SearchError(field.at, f"{field} is nothing to group by", "policy, hardware, state ...")
+            if field.kind not in KEYS and not (field.kind == "column" and type_of(field) == "text"):
+                expected = "policy, hardware, state ..., a knob, an option or a parameter"
+                raise SearchError(field.at, f"{field} is nothing to group by", expected)
         return fields, tuple(part for part in parts if isinstance(part, Aggregate)) or (Aggregate("count"),)
 
     def order(self, parts: list[Any]) -> tuple[Field, bool]:

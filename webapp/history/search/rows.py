@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.db.models import (
@@ -20,6 +21,7 @@ from django.db.models import (
     OuterRef,
     Q,
     QuerySet,
+    StdDev,
     Subquery,
     Value,
 )
@@ -48,7 +50,10 @@ from webapp.runs.models import Run, RunMetric
 LOOKUPS = {"=": "exact", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 #: Where free text is looked for.
 SEARCHED = ("policy", "hardware", "artifact__name", "experiment__name")
-AGGREGATES = {"min": Min, "max": Max, "mean": Avg}
+AGGREGATES: dict[str, Callable[..., Any]] = {
+    **{"min": Min, "max": Max, "mean": Avg},
+    "std": partial(StdDev, sample=True),
+}
 #: The order that Postgres gives JSON values of other types: text, numbers, booleans.
 LEAST_NUMBER = -1.7e308
 
@@ -91,7 +96,7 @@ def runs_behind(ordered: QuerySet[Run], query: Query, last: Run) -> QuerySet[Run
 
 def groups(runs: QuerySet[Run], query: Query, most: int) -> list[dict[str, Any]]:
     """A row for each group: its fields by name, its aggregates as they are write, the largest first."""
-    columns = {field.name: F(COLUMNS[field.name][0]) for field in query.group}
+    columns = {str(field): F(_column(field)) for field in query.group}
     keys = {f"key_{place}": column for place, column in enumerate(columns.values())}
     named = {f"value_{place}": _aggregate(one) for place, one in enumerate(query.aggregates)}
     rows = runs.order_by().values(**keys).annotate(size=Count("id", distinct=True), **named)
@@ -103,6 +108,10 @@ def groups(runs: QuerySet[Run], query: Query, most: int) -> list[dict[str, Any]]
         }
         for row in found
     ]
+
+
+def _column(field: Field) -> str:
+    return COLUMNS[field.name][0] if field.kind == "column" else _path(field)
 
 
 def _aggregate(one: Aggregate) -> Any:

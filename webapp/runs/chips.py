@@ -16,7 +16,7 @@ from experiments.core.units import human
 from webapp.runs.choices import Choices
 from webapp.runs.durations import Key, Past
 from webapp.runs.forms import ExperimentForm
-from webapp.runs.offers import lack_of, modes_on
+from webapp.runs.offers import lack_of, modes_on, read_by
 
 #: What takes longer, in seconds, carries its time.
 QUICK = 5.0
@@ -168,7 +168,7 @@ def _chip(
 def _reason(policy: type[Policy], kinds: Sequence[str], modes: Sequence[str]) -> str:
     possible = modes_on(policy, kinds)
     if not possible:
-        return "does not read this workload"
+        return f"needs {read_by(policy)}"
     return "" if set(possible) & set(modes) or not modes else f"{' or '.join(possible)} only"
 
 

@@ -37,7 +37,11 @@ def _any_reads(family: str, kinds: Sequence[str]) -> bool:
 
 
 def _needs(family: str) -> str:
-    policies = registry.family_policies(family).values()
+    return read_by(*registry.family_policies(family).values())
+
+
+def read_by(*policies: type[Policy]) -> str:
+    """What any of them reads: ``a model or a memory trace``."""
     kinds = {kind for policy in policies for mode in policy.modes for kind in policy.workloads.get(mode, ())}
     return " or ".join(noun for kind, noun in NOUNS.items() if kind in kinds)
 

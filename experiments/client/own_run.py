@@ -6,6 +6,7 @@ import atexit
 import functools
 import inspect
 import math
+import os
 import re
 import shutil
 import sys
@@ -58,7 +59,7 @@ class OwnRun:
         self.id: UUID = uuid4()
         self.file: LogFile | None = None
         self.sender: Sender | None = None
-        self.remembered = 0.0
+        self.remembered, self.process = 0.0, os.getpid()
         self.lock = threading.Lock()
 
     @property
@@ -123,13 +124,16 @@ class OwnRun:
         file.files.mkdir(exist_ok=True)
         shutil.copy(path, file.files / Path(path).name)
 
-    def end(self, state: str = "succeeded", reason: str = "", patience: float = PATIENCE) -> bool:
-        """Close the log; whether the server has all of it."""
+    def end(self, state: str = "succeeded", reason: str = "", patience: float | None = None) -> bool:
+        """Close the log; whether the server has all of it.
+
+        For that it waits ``patience`` seconds, ``PATIENCE`` where none are given.
+        """
         file = self._open()
         self._write({"end": {"state": state, "reason": reason[-LONGEST_REASON:], "at": now()}})
         atexit.unregister(self._forgotten)
         self.file = None
-        arrived = self.sender is not None and self.sender.finish(patience)
+        arrived = self.sender is not None and self.sender.finish(PATIENCE if patience is None else patience)
         if arrived:
             file.remove()
         else:
@@ -189,8 +193,8 @@ class OwnRun:
             self._open().write(record)
 
     def _forgotten(self) -> None:
-        """The program ends and has not said how."""
-        if self.file is not None:
+        """The program ends and has not said how; a process that it forked says nothing of it."""
+        if self.file is not None and os.getpid() == self.process:
             self.end("cancelled", "the program ended without saying how")
 
 

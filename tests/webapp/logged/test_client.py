@@ -53,6 +53,7 @@ def ada() -> Place:
 @pytest.fixture
 def server(ada: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setitem(os.environ, "DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+    monkeypatch.setattr("experiments.client.own_run.PATIENCE", 240.0)  # a machine may have much else to do
     _, secret = make_token(ada.project.team, ada.user, "program", Role.MEMBER)
     with serving() as address:
         yield Server(address, secret)
@@ -145,6 +146,7 @@ def test_a_network_that_breaks_again_and_again_loses_and_doubles_nothing(
     """Connections are cut while bodies are under way and while answers are."""
     monkeypatch.setattr("experiments.client.sender.SEND_EVERY", 0.02)
     monkeypatch.setattr("experiments.client.sender.LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr("experiments.client.server.PATIENCE", 3.0)  # a connection may be cut half
     host, port = server.url.removeprefix("http://").split(":")
     proxy = Proxy((host, int(port)), delay=0.002)
     lab = Lab(f"http://127.0.0.1:{proxy.port}", server.token, folder=tmp_path)
@@ -166,6 +168,7 @@ def test_a_network_that_breaks_again_and_again_loses_and_doubles_nothing(
         broken.set()
         breaker.join()
         proxy.mend()
+        assert run.end()
     proxy.close()
     assert stored().steps == list(range(6000))
     assert stored().values == [float(step) for step in range(6000)]
@@ -193,6 +196,25 @@ def test_a_program_that_is_killed_loses_no_point_that_it_logged(server: Server, 
     assert stored().steps == steps
     run = Run.objects.get()
     assert run.state == "failed" and "without a word" in run.reason
+
+
+FORKING = """
+import os, sys
+from experiments.client import Lab
+run = Lab(folder=sys.argv[1]).log("forking").begin()
+run.log(0, loss=1.0)
+if os.fork() == 0:
+    sys.exit(0)
+os.wait()
+run.log(1, loss=0.5)
+run.end(patience=240)
+"""
+
+
+def test_a_process_that_a_program_forks_does_not_end_its_run(server: Server, tmp_path: Path) -> None:
+    environment = {**os.environ, "LAB_SERVER": server.url, "LAB_TOKEN": server.token}
+    subprocess.run([sys.executable, "-c", FORKING, str(tmp_path)], env=environment, check=True, timeout=120)
+    assert stored().steps == [0, 1] and Run.objects.get().state == "succeeded"
 
 
 def test_a_host_without_a_server_keeps_its_logs_until_they_are_sent(

@@ -1,10 +1,9 @@
-"""How fast own runs are logged and drawn: one of a million points, and twenty of 60,000 beside each other.
+"""How fast own runs are logged and drawn: one of a million points, and twenty of 60,000 compared.
 
     python -m benchmarks.own_runs
 
 A program logs through the client to a web process, both on this host, until the server has every point. Then
-the pages that draw them are asked for, and the month is packed. Beside it stands what a figure by step costs
-that is stored alone.
+the pages that draw them are asked for, a request for each point is timed, and the month is packed.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from labtools import (
     worker,
 )
 from labtools.layout import Layout
-from labtools.problems import Interrupted, Problem, from_operating_system
+from labtools.problems import Interrupted, from_operating_system
 
 DEFAULT_PORT = 8000
 MOST_WORKERS = 8
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     except Interrupted as interruption:
         print("\nlab: interrupted", file=sys.stderr)
         return interruption.exit_code
-    except (Problem, LabError) as problem:
+    except LabError as problem:
         print(f"lab: {problem}", file=sys.stderr)
         return 1
     except BrokenPipeError:

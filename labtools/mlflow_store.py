@@ -92,7 +92,7 @@ def records_of(run: StoredRun) -> tuple[list[Any], int]:
     beginning = {
         "name": _line(run.name or run.id, LONGEST_RUN),
         "experiment": _line(run.experiment or "MLflow", LONGEST_EXPERIMENT),
-        "params": {_line(name, LONGEST_PARAM): _typed(value) for name, value in run.params.items()},
+        "params": {_line(name, LONGEST_PARAM): _parse_param(value) for name, value in run.params.items()},
         "tags": tags[:20],
         "environment": {**environment, "imported from": "MLflow"},
         "started": run.start / 1000,
@@ -113,7 +113,7 @@ def _line(text: str, longest: int) -> str:
     return shown[:longest] or "unnamed"
 
 
-def _typed(value: str) -> Any:
+def _parse_param(value: str) -> Any:
     """A parameter, which MLflow has as text, as the number or truth that it says."""
     if value in ("True", "true", "False", "false"):
         return value in ("True", "true")

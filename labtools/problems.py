@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import errno
 
+from experiments.client.server import LabError
 
-class Problem(Exception):
+
+class Problem(LabError):
     """Something outside the program is in the way; `remedy` says what to do about it."""
-
-    def __init__(self, what: str, remedy: str) -> None:
-        super().__init__(what)
-        self.remedy = remedy
-
-    def __str__(self) -> str:
-        return f"{self.args[0]}\n  -> {self.remedy}"
 
 
 class Interrupted(BaseException):

@@ -1,4 +1,4 @@
-"""Where a program runs and from which code: what a figure has to have beside it."""
+"""Where a program runs and from which code, without which a figure says little."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def describe_environment() -> dict[str, Any]:
     return found
 
 
-def uncommitted() -> str:
+def describe_difference() -> str:
     """What the checkout of the program has that its revision has not; empty outside of any."""
     text = _git("diff", "HEAD")
     if len(text) <= LONGEST_DIFF:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import time
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -31,21 +32,20 @@ def default_folder() -> Path:
 
 @dataclass
 class LogFile:
-    """A log that this process holds; ``size`` bytes of it are whole lines."""
+    """A log that this process holds."""
 
     path: Path
     descriptor: int
-    size: int
 
     @classmethod
     def create(cls, folder: Path, run: UUID, server: str, project: str) -> LogFile:
-        """An empty log, and beside it for which server and project it is."""
+        """An empty log, with a file that says for which server and project it is."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = folder / f"{run}{SUFFIX}"
         path.with_suffix(".json").write_text(json.dumps({"server": server, "project": project}))
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return cls(path, descriptor, 0)
+        return cls(path, descriptor)
 
     @classmethod
     def take(cls, path: Path) -> LogFile | None:
@@ -62,7 +62,7 @@ class LogFile:
         content = path.read_bytes()
         whole = content.rfind(b"\n") + 1
         os.ftruncate(descriptor, whole)  # the last line was cut as the program died
-        found = cls(path, descriptor, whole)
+        found = cls(path, descriptor)
         last = content[:whole].rstrip(b"\n").rpartition(b"\n")[2]
         if whole and not last.startswith(b'{"end"'):
             found.write({"end": {**DIED, "at": path.stat().st_mtime}})
@@ -77,7 +77,7 @@ class LogFile:
         """The folder of files that are to be sent with it."""
         return self.path.with_suffix(".files")
 
-    def told(self) -> Mapping[str, str]:
+    def header(self) -> Mapping[str, str]:
         """For which server and project it is."""
         try:
             found: dict[str, str] = json.loads(self.path.with_suffix(".json").read_text())
@@ -90,7 +90,6 @@ class LogFile:
         text = json.dumps(record, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         line = text.encode(errors="replace") + b"\n"
         os.write(self.descriptor, line)
-        self.size += len(line)
 
     def part(self, offset: int) -> bytes:
         """Whole lines from ``offset`` on, as many as are sent at once; empty at the end."""
@@ -102,12 +101,26 @@ class LogFile:
                 return content[:end]
             size *= 2
 
+    def add_file(self, source: Path) -> None:
+        """Copy a file to be sent with the log, next to those of its name; it is seen once it is whole."""
+        self.files.mkdir(exist_ok=True)
+        whole = self.path.with_suffix(".part")
+        shutil.copy(source, whole)
+        numbered = (f"{source.stem}-{number}{source.suffix}" for number in count(2))
+        name = next(one for one in chain([source.name], numbered) if not (self.files / one).exists())
+        whole.replace(self.files / name)
+
     def close(self) -> None:
         os.close(self.descriptor)
 
     def remove(self) -> None:
         """The server has all of it."""
-        for path in (*self.files.glob("*"), self.path.with_suffix(".json"), self.path):
+        for path in (
+            *self.files.glob("*"),
+            self.path.with_suffix(".json"),
+            self.path.with_suffix(".part"),
+            self.path,
+        ):
             path.unlink(missing_ok=True)
         if self.files.is_dir():
             self.files.rmdir()
@@ -120,8 +133,3 @@ def left_behind(folder: Path) -> Iterator[LogFile]:
         found = LogFile.take(path)
         if found is not None:
             yield found
-
-
-def now() -> float:
-    """Seconds since 1970."""
-    return time.time()

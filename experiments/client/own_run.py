@@ -8,9 +8,9 @@ import inspect
 import math
 import os
 import re
-import shutil
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,8 +18,13 @@ from types import TracebackType
 from typing import Any
 from uuid import UUID, uuid4
 
-from experiments.client.environment import describe_device, describe_environment, memory_figures, uncommitted
-from experiments.client.log_file import LogFile, default_folder, now
+from experiments.client.environment import (
+    describe_device,
+    describe_difference,
+    describe_environment,
+    memory_figures,
+)
+from experiments.client.log_file import LogFile, default_folder
 from experiments.client.sender import Sender, Transfer, send_left
 from experiments.client.server import LabError, Server
 
@@ -28,6 +33,7 @@ MEMORY_EVERY, PATIENCE = 10.0, 15.0
 LONGEST_REASON = 4000
 #: Characters of what has a name.
 LONGEST_RUN, LONGEST_EXPERIMENT, LONGEST_FIGURE, LONGEST_PARAM = 80, 160, 60, 120
+MOST_PARAMS, MOST_TAGS = 1000, 20
 #: A tag, and the name of a figure, as a search of runs has them.
 TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 FIGURE = re.compile(r'[^\s()<>=!,:"]+')
@@ -53,19 +59,21 @@ class OwnRun:
     ) -> None:
         self.server, self.name = server, check_name(name, LONGEST_RUN)
         self.experiment = None if experiment is None else check_name(experiment, LONGEST_EXPERIMENT)
-        self.params, self.seed, self.hardware = _flatten(params or {}), seed, hardware
+        self.params, self.hardware = _flatten(params or {}), hardware
+        if len(self.params) > MOST_PARAMS:
+            raise LabError(f"{len(self.params)} parameters are too many", f"at most {MOST_PARAMS}")
+        if not isinstance(seed, int) or not -(2**63) <= seed < 2**63:
+            raise LabError(f"{seed!r:.40} is no seed", "an integer of 64 bits")
+        self.seed = seed
         self.tags = [check_tag(tag) for tag in tags]
+        if len(self.tags) > MOST_TAGS:
+            raise LabError(f"{len(self.tags)} tags are too many", f"at most {MOST_TAGS}")
         self.folder = folder or default_folder()
         self.id: UUID = uuid4()
         self.file: LogFile | None = None
         self.sender: Sender | None = None
         self.remembered, self.process = 0.0, os.getpid()
         self.lock = threading.Lock()
-
-    @property
-    def url(self) -> str:
-        """Of its page's run over the API; empty without a server."""
-        return f"{self.server.url}/api/v1/runs/{self.id}" if self.server else ""
 
     @property
     def should_stop(self) -> bool:
@@ -84,8 +92,8 @@ class OwnRun:
             "seed": self.seed,
             "tags": self.tags,
             "environment": describe_environment(),
-            "diff": uncommitted(),
-            "started": now(),
+            "diff": _clean(describe_difference()),
+            "started": time.time(),
         }
         self.file.write({"begin": {key: value for key, value in told.items() if value is not None}})
         if self.server is not None:
@@ -99,7 +107,7 @@ class OwnRun:
 
         Tensors of one element and numpy numbers are numbers.
         """
-        moment = now()
+        moment = time.time()
         figures = {name: _number(name, value) for name, value in {**(values or {}), **more}.items()}
         if not 0 <= int(step) < 2**62:
             raise LabError(f"{step} is no step", "an integer of at least 0")
@@ -110,7 +118,10 @@ class OwnRun:
 
     def progress(self, done: float, total: float = 1.0, words: str = "") -> None:
         """How far the program is, for its bar and the time left."""
-        self._write({"progress": [done / total if total else 0.0, words[:120]]})
+        fraction = done / total if total else 0.0
+        if not math.isfinite(fraction):
+            raise LabError(f"{done} of {total} is no progress", "two finite numbers")
+        self._write({"progress": [fraction, _clean(words)[:120]]})
 
     def tag(self, *names: str) -> None:
         self._write({"tags": [check_tag(name) for name in names]})
@@ -120,9 +131,7 @@ class OwnRun:
 
         It is copied at once and sent with the log.
         """
-        file = self._open()
-        file.files.mkdir(exist_ok=True)
-        shutil.copy(path, file.files / Path(path).name)
+        self._open().add_file(Path(path))
 
     def end(self, state: str = "succeeded", reason: str = "", patience: float | None = None) -> bool:
         """Close the log; whether the server has all of it.
@@ -130,7 +139,7 @@ class OwnRun:
         For that it waits ``patience`` seconds, ``PATIENCE`` where none are given.
         """
         file = self._open()
-        self._write({"end": {"state": state, "reason": reason[-LONGEST_REASON:], "at": now()}})
+        self._write({"end": {"state": state, "reason": _clean(reason)[-LONGEST_REASON:], "at": time.time()}})
         atexit.unregister(self._forgotten)
         self.file = None
         arrived = self.sender is not None and self.sender.finish(PATIENCE if patience is None else patience)
@@ -164,7 +173,7 @@ class OwnRun:
         signature = inspect.signature(function)
 
         @functools.wraps(function)
-        def logged(*given: Any, **named: Any) -> Any:
+        def call_as_run(*given: Any, **named: Any) -> Any:
             bound = signature.bind_partial(*given, **named)
             bound.apply_defaults()
             params = {key: value for key, value in bound.arguments.items() if key != "run"}
@@ -181,7 +190,7 @@ class OwnRun:
             with own:
                 return function(*given, **named, **({"run": own} if "run" in signature.parameters else {}))
 
-        return logged
+        return call_as_run
 
     def _open(self) -> LogFile:
         if self.file is None:
@@ -220,6 +229,11 @@ def check_tag(tag: str) -> str:
     return tag
 
 
+def _clean(text: str) -> str:
+    """Without NUL, which no database of the lab can keep."""
+    return text.replace("\x00", "")
+
+
 def _number(name: str, value: Any) -> float | int | str:
     """As JSON has it: what is no finite number as text."""
     if not FIGURE.fullmatch(check_name(name, LONGEST_FIGURE)):
@@ -244,9 +258,9 @@ def _flatten(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping):
             found |= _flatten(value, f"{prefix}{name}.")
         elif value is None or isinstance(value, bool | int | str):
-            found[f"{prefix}{name}"] = value if not isinstance(value, str) else value[:2000]
+            found[f"{prefix}{name}"] = _clean(value)[:2000] if isinstance(value, str) else value
         elif isinstance(value, float):
             found[f"{prefix}{name}"] = value if math.isfinite(value) else str(value)
         else:
-            found[f"{prefix}{name}"] = str(value)[:2000]
+            found[f"{prefix}{name}"] = _clean(str(value))[:2000]
     return found

@@ -30,8 +30,11 @@ class Transfer:
         while part := self.log.part(self.offset):
             self._send(part)
         for file in sorted(self.log.files.glob("*")):
-            made = self.server.upload("/api/v1/artifacts", file)
-            self.server.post(f"{self.path}/files", {"artifact": made["id"]})
+            try:
+                made = self.server.upload("/api/v1/artifacts", file)
+                self.server.post(f"{self.path}/files", {"artifact": made["id"]}, in_project=False)
+            except Refused as refusal:  # too large, say: the log goes on, and its program has the file
+                sys.stderr.write(f"lab: {file.name} is not sent: {refusal}\n")
             file.unlink()
 
     def beat(self) -> None:
@@ -97,11 +100,11 @@ def send_left(folder: Path, server: Server) -> dict[str, str]:
     fates: dict[str, str] = {}
     for log in left_behind(folder):
         try:
-            wanted = log.told().get("server", "")
+            wanted = log.header().get("server", "")
             if wanted and wanted != server.url:
                 fates[str(log.run)] = f"is for {wanted}"
                 continue
-            place = Server(server.url, server.token, log.told().get("project") or server.project)
+            place = Server(server.url, server.token, log.header().get("project") or server.project)
             try:
                 Transfer(place, log).send_rest()
                 log.remove()

@@ -71,13 +71,13 @@ class Server:
     def get(self, path: str, **query: Any) -> Any:
         return self._ask(self._request(path, query))
 
-    def post(self, path: str, body: Any) -> Any:
-        """``body`` as JSON, to the project."""
-        return self.send(path, json.dumps(body).encode(), "application/json")
+    def post(self, path: str, body: Any, in_project: bool = True) -> Any:
+        """``body`` as JSON; ``in_project``: it makes something in the project."""
+        return self.send(path, json.dumps(body).encode(), "application/json", in_project)
 
-    def send(self, path: str, body: bytes, kind: str, **query: Any) -> Any:
-        """``body`` as it is, to the project."""
-        named = {"project": self.project} if self.project else {}
+    def send(self, path: str, body: bytes, kind: str, in_project: bool = True, **query: Any) -> Any:
+        """``body`` as it is; ``in_project``: it makes something in the project."""
+        named = {"project": self.project} if self.project and in_project else {}
         request = self._request(path, {**named, **query})
         request.data, request.method = body, "POST"
         request.add_header("Content-Type", kind)

@@ -19,6 +19,7 @@ from webapp.api.projects import project_of
 from webapp.api.schemas import LogAnswer, LogApart, SeriesAnswer, SeriesList
 from webapp.logged import points, services
 from webapp.logged.models import LoggedRun, Series
+from webapp.runs.models import LONGEST_METRIC
 
 LINES = {
     "requestBody": {
@@ -102,7 +103,9 @@ SUMMARY = ("name", "count", "broken", "first_step", "last_step", "last", "least"
 
 
 @api.get("/logs/{uuid:logged}/points", response={200: SeriesAnswer, **REFUSALS}, tags=["logs"])
-def read_points(request: HttpRequest, logged: UUID, name: Annotated[str, Query(max_length=60)] = "") -> Any:
+def read_points(
+    request: HttpRequest, logged: UUID, name: Annotated[str, Query(max_length=LONGEST_METRIC)] = ""
+) -> Any:
     """Every point of one figure by step; moments in seconds since 1970, values that are no finite numbers as
     text.
 

@@ -53,7 +53,7 @@ class Board:
     last: datetime
 
     @property
-    def asked(self) -> str:
+    def question(self) -> str:
         """The step in words; empty for a trace as it was read."""
         return step_in_words({name: value for name, value in self.options.items() if value is not None})
 

@@ -1,4 +1,4 @@
-"""The leaderboard of one question: policies by their best, and how the record fell."""
+"""The leaderboard of one question: policies by their best, and the record over time."""
 
 from __future__ import annotations
 
@@ -9,21 +9,19 @@ from typing import Any
 from django.db.models import QuerySet
 from django.http import QueryDict
 
+from experiments.core.differences import is_unseen
 from experiments.core.metrics import METRICS
 from webapp.accounts.models import Project
 from webapp.compare.choice import choice_of
 from webapp.compare.comparison import Entry, compare
 from webapp.compare.export import Column, Table
-from webapp.compare.filters import comparable
+from webapp.compare.filters import MOST_RUNS, comparable
 from webapp.compare.statistics import Estimate
 from webapp.history.boards import ABOUT, OPTIONS
 from webapp.navigation import project_url
 from webapp.presentation import pretty
 from webapp.runs.models import Run
 from webapp.runs.question import question_of
-
-#: Runs of one question, the oldest first.
-MOST_ANSWERS = 5_000
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class Leaderboard:
 
 def leaderboard_of(run: Run, asked: str) -> Leaderboard:
     """The leaderboard of a run's question by the metric ``asked``, where any of its runs has it."""
-    runs = list(_same_question(run)[:MOST_ANSWERS])
+    runs = list(_same_question(run).order_by("-queued_at", "-id")[:MOST_RUNS])
     comparison = compare(runs, choice_of(QueryDict()), "")
     names = tuple(n for n in comparison.metric_names if METRICS[n].lower_is_better is not None)
     usual = ABOUT.get(run.family, "")
@@ -113,10 +111,10 @@ def _records(runs: Sequence[Run], metric: str, sign: int) -> Iterator[Record]:
     """In the order in which they were set."""
     best = float("inf")
     for run in sorted(runs, key=lambda run: (run.finished_at or run.queued_at, run.pk)):
-        value = next((one.value for one in run.metrics.all() if one.name == metric), None)
-        if value is not None and sign * value < best:
-            best = sign * value
-            yield Record(run, value)
+        values = {one.name: one.value for one in run.metrics.all()}
+        if metric in values and not is_unseen(metric, values) and sign * values[metric] < best:
+            best = sign * values[metric]
+            yield Record(run, values[metric])
 
 
 def table_of(found: Leaderboard, run: Run) -> Table:
@@ -133,7 +131,7 @@ def table_of(found: Leaderboard, run: Run) -> Table:
             place.entry.run.policy,
             place.knobs,
             place.estimate.n,
-            place.estimate.value,
+            place.estimate.words or place.estimate.value,
             *(ends_of(place.estimate) if place.estimate.n > 1 else ("", "")),
         )
         for place in found.places

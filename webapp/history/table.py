@@ -16,11 +16,10 @@ from webapp.accounts.models import Project
 from webapp.compare.export import Column, Table
 from webapp.compare.statistics import difference, is_better
 from webapp.history.search import Query
-from webapp.history.search.fields import LONGEST_NAME
 from webapp.history.search.rows import groups, order_runs, runs_behind, search
 from webapp.history.search.tree import And, Between, Compare, Condition, Field, Missing, Not, OneOf, Or
 from webapp.runs.headline import LEADING
-from webapp.runs.models import Run
+from webapp.runs.models import LONGEST_METRIC, Run
 
 PER_PAGE, MOST_GROUPS = 50, 200
 #: Rows are counted up to here; more are said to be more.
@@ -163,7 +162,7 @@ def _columns(
 ) -> tuple[str, ...]:
     """Those that were chosen; else those that the search is about, and the leading ones of the families."""
     if chosen:
-        return tuple(dict.fromkeys(name for name in chosen if 0 < len(name) <= LONGEST_NAME))[:MOST_COLUMNS]
+        return tuple(dict.fromkeys(name for name in chosen if 0 < len(name) <= LONGEST_METRIC))[:MOST_COLUMNS]
     about = [field.name for field in fields_of(query) if field.kind == "metric"]
     families = dict.fromkeys(run.family for run in runs)
     leading = [name for family in families for name in LEADING.get(family, ())]

@@ -49,7 +49,7 @@ def index(request: ProjectRequest) -> HttpResponse:
     chosen = request.GET.getlist("column")
     if "export" in request.GET and error is None:
         return download(table.export_of(request.project, query, chosen), request.GET["export"])
-    after, baseline = (_named(request, name) for name in ("after", "baseline"))
+    after, baseline = (_find_named(request, name) for name in ("after", "baseline"))
     found = table.find(request.project, query, chosen, after, baseline)
     page: dict[str, Any] = {
         "text": text,
@@ -65,7 +65,7 @@ def index(request: ProjectRequest) -> HttpResponse:
     return render(request, "history/index.html", page, status=422 if error else 200)
 
 
-def _named(request: ProjectRequest, name: str) -> Run | None:
+def _find_named(request: ProjectRequest, name: str) -> Run | None:
     """The run of the project that a parameter of the address names."""
     named = named_runs(request.GET, name)
     return table.runs_of(request.project).filter(pk=named[0]).first() if named else None
@@ -97,7 +97,7 @@ def leaderboard(request: ProjectRequest, run: UUID) -> HttpResponse:
     return render(request, "history/leaderboard.html", page)
 
 
-def _recorded(request: ProjectRequest, run: UUID) -> Run:
+def _find_recorded(request: ProjectRequest, run: UUID) -> Run:
     runs = Run.objects.select_related("project")
     return get_object_or_404(runs, pk=run, project=request.project, kind__in=Run.RECORDED)
 
@@ -109,7 +109,7 @@ def _to_run(request: ProjectRequest, run: UUID) -> HttpResponse:
 @require_POST
 @in_project()
 def note(request: ProjectRequest, run: UUID) -> HttpResponse:
-    found, form = _recorded(request, run), NoteForm(request.POST)
+    found, form = _find_recorded(request, run), NoteForm(request.POST)
     if form.is_valid():
         discussion.write_note(found, request.user, form.cleaned_data["text"])
     else:
@@ -120,7 +120,7 @@ def note(request: ProjectRequest, run: UUID) -> HttpResponse:
 @require_POST
 @in_project()
 def comment(request: ProjectRequest, run: UUID) -> HttpResponse:
-    found, form = _recorded(request, run), CommentForm(request.POST)
+    found, form = _find_recorded(request, run), CommentForm(request.POST)
     if form.is_valid():
         discussion.say(found, request.user, form.cleaned_data["text"])
     else:
@@ -132,7 +132,7 @@ def comment(request: ProjectRequest, run: UUID) -> HttpResponse:
 @in_project()
 def remove_comment(request: ProjectRequest, run: UUID, comment: int) -> HttpResponse:
     """One's own comments alone."""
-    get_object_or_404(_recorded(request, run).comments, pk=comment, author=request.user).delete()
+    get_object_or_404(_find_recorded(request, run).comments, pk=comment, author=request.user).delete()
     return _to_run(request, run)
 
 

@@ -1,4 +1,4 @@
-"""Logged runs beside each other: the parameters in which they differ, the figures that they share."""
+"""Logged runs compared: the parameters in which they differ, the figures that they share."""
 
 from __future__ import annotations
 

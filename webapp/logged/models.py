@@ -11,11 +11,10 @@ from django.db import models
 from django.utils import timezone
 
 from webapp.artifacts.models import Artifact
-from webapp.runs.models import Run
+from webapp.runs.models import LONGEST_METRIC, Run
 
-LONGEST_NAME = 60
 #: The name of a figure: a word, as a search has them.
-FIGURE = re.compile(rf'[^\s()<>=!,:"]{{1,{LONGEST_NAME}}}')
+FIGURE = re.compile(rf'[^\s()<>=!,:"]{{1,{LONGEST_METRIC}}}')
 
 
 class LoggedRun(models.Model):
@@ -44,7 +43,7 @@ class Series(models.Model):
     """
 
     logged = models.ForeignKey(LoggedRun, on_delete=models.CASCADE, related_name="series")
-    name = models.CharField(max_length=LONGEST_NAME)
+    name = models.CharField(max_length=LONGEST_METRIC)
     count = models.BigIntegerField()
     broken = models.BigIntegerField()
     first_step = models.BigIntegerField()

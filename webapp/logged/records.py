@@ -17,9 +17,9 @@ import orjson
 from experiments.core.errors import BadInput
 from webapp.api.gate import check_storable
 from webapp.history.models import TAG, TAG_IN_WORDS
-from webapp.logged.models import FIGURE, LONGEST_NAME
+from webapp.logged.models import FIGURE
 from webapp.names import is_name
-from webapp.runs.models import Run
+from webapp.runs.models import LONGEST_METRIC, Run
 
 #: Of one log, and of one value in it.
 MOST_PARAMS, MOST_TAGS, LONGEST_VALUE, LONGEST_DIFF, LONGEST_ENVIRONMENT = 1000, 20, 2000, 2**20, 2**16
@@ -80,11 +80,11 @@ def read_records(body: bytes, is_first: bool) -> Records:
             )
         if found.end is not None:
             raise BadInput("something stands behind the end", where, "end as the last line")
-        _read(record, where, found)
+        _read_record(record, where, found)
     return found
 
 
-def _read(record: Any, where: str, found: Records) -> None:
+def _read_record(record: Any, where: str, found: Records) -> None:
     match record:
         case [step, at, dict(values)]:
             _read_points(step, at, values, where, found)
@@ -113,7 +113,7 @@ def _read_points(step: Any, at: Any, values: dict[str, Any], where: str, found: 
         series = found.points.get(name)
         if series is None:
             if not FIGURE.fullmatch(name) or not is_name(name):
-                expected = f"a word of up to {LONGEST_NAME} characters without ( ) < > = ! , : and quotes"
+                expected = f"a word of up to {LONGEST_METRIC} characters without ( ) < > = ! , : and quotes"
                 raise BadInput(f"{name!r:.80} names no figure", where, expected)
             series = found.points[name] = []
         series.append((step, moment, _value(value, where, name)))
@@ -141,6 +141,9 @@ def _beginning(told: Mapping[str, Any], where: str) -> Beginning:
         raise BadInput(
             "no environment", f"{where}.environment", f"an object of up to {LONGEST_ENVIRONMENT} bytes"
         )
+    diff = told.get("diff", "")
+    if isinstance(diff, str):  # of files that are no text
+        diff = diff.replace("\x00", "\N{REPLACEMENT CHARACTER}")
     seed = told.get("seed", 0)
     if type(seed) is not int or not -(2**63) <= seed < 2**63:
         raise BadInput(f"{seed!r:.40} is no seed", f"{where}.seed", "an integer of 64 bits")
@@ -152,9 +155,7 @@ def _beginning(told: Mapping[str, Any], where: str) -> Beginning:
         seed,
         tuple(_tags(told.get("tags", []), where)),
         environment,
-        _text(told.get("diff", ""), f"{where}.diff", LONGEST_DIFF).replace(
-            "\x00", "\N{REPLACEMENT CHARACTER}"
-        ),
+        _text(diff, f"{where}.diff", LONGEST_DIFF),
         _moment(told.get("started"), f"{where}.started"),
     )
 
@@ -187,7 +188,6 @@ def _end(told: Mapping[str, Any], where: str) -> End:
     if state not in ENDS:
         raise BadInput(f"{state!r:.40} is no end", f"{where}.end.state", ", ".join(ENDS))
     reason = _text(told.get("reason", ""), f"{where}.end.reason", 8000)
-    check_storable(reason, f"{where}.end.reason")
     return End(str(state), reason, _moment(told.get("at"), f"{where}.end.at"))
 
 
@@ -200,6 +200,7 @@ def _name(value: Any, where: str, longest: int) -> str:
 def _text(value: Any, where: str, longest: int) -> str:
     if not isinstance(value, str) or len(value) > longest:
         raise BadInput(f"{value!r:.60} is not that", where, f"text of up to {longest} characters")
+    check_storable(value, where)
     return value
 
 

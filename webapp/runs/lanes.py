@@ -54,14 +54,12 @@ def _parts(part: Mapping[str, Any], lane: str, kind: str) -> Iterator[Bar]:
     for values in part["rows"]:
         row = dict(zip(part["columns"], values, strict=True))
         said = ", ".join(f"{name} {pretty(row[name])}" for name in row if name not in ("start", "end"))
-        color = f"{kind} {row[kind]}" if isinstance(row[kind], int) else str(row[kind])
-        yield Bar(
-            f"{lane} {row[lane]}" if isinstance(row[lane], int) else str(row[lane]),
-            color,
-            row["start"],
-            row["end"],
-            said,
-        )
+        yield Bar(_say_which(lane, row[lane]), _say_which(kind, row[kind]), row["start"], row["end"], said)
+
+
+def _say_which(what: str, value: Any) -> str:
+    """``device 3``; a name alone."""
+    return f"{what} {value}" if isinstance(value, int) else str(value)
 
 
 def _stints(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[Bar]:

@@ -269,11 +269,15 @@ class RunCount(models.Model):
         return Coalesce(models.Subquery(whole), 0, output_field=models.BigIntegerField())
 
 
+#: Characters of the name of a figure.
+LONGEST_METRIC = 60
+
+
 class RunMetric(models.Model):
     """One figure of a run, narrow and indexed; unit and direction come from ``experiments.core.metrics``."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="metrics")
-    name = models.CharField(max_length=60)
+    name = models.CharField(max_length=LONGEST_METRIC)
     value = models.FloatField()
 
     class Meta:

@@ -13,7 +13,7 @@ from tests.webapp import cast
 from tests.webapp.browser import browser_page, enter, ink, serious, serving
 from tests.webapp.cast import Place
 from webapp.history.boards import boards_of
-from webapp.history.leaderboard import leaderboard_of, ranking_plot, record_plot
+from webapp.history.leaderboard import leaderboard_of, ranking_plot, record_plot, table_of
 from webapp.runs.models import Run
 
 pytestmark = pytest.mark.django_db
@@ -80,11 +80,22 @@ def test_another_figure_ranks_another_way(ada: Place) -> None:
     assert leaderboard_of(Run.objects.get(pk=runs["slow"].pk), "nothing").metric == "step_time"
 
 
+def test_a_speed_up_that_nobody_saw_is_no_record_and_no_figure(ada: Place) -> None:
+    made, model = cast.experiment(ada.project), cast.ready(ada.project)
+    for policy, low, value, high in (("fast", 1.9, 2.0, 2.1), ("unclear", 0.5, 3.0, 5.5)):
+        figures = {"speedup": value, "speedup_low": low, "speedup_high": high}
+        run = cast.run(made, policy, figures, artifact=model, family="compilation")
+    found = leaderboard_of(Run.objects.get(pk=run.pk), "speedup")
+    assert [place.entry.run.policy for place in found.places] == ["fast", "unclear"]
+    assert [(one.run.policy, one.value) for one in found.records] == [("fast", 2.0)]
+    assert [row[4] for row in table_of(found, run).rows] == [2.0, "no difference seen"]
+
+
 def test_questions_with_several_policies_are_listed_once_each(ada: Place) -> None:
     answers(ada)
     (board,) = boards_of(ada.project)
     assert (board.workload, board.hardware, board.policies, board.runs) == ("gpt2", "a100-40g", 4, 7)
-    assert (board.leader, board.best, board.asked) == ("capuchin", 1.5, "A training step of 4 samples")
+    assert (board.leader, board.best, board.question) == ("capuchin", 1.5, "A training step of 4 samples")
     assert boards_of(cast.place("eve").project) == []
 
 

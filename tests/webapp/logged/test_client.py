@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from experiments.client import Lab, LabError, Server
+from experiments.client import Lab, LabError, Server, own_run
 from experiments.client.log_file import SUFFIX, left_behind
 from experiments.client.sender import Sender, Transfer, send_left
 from labtools import remote
@@ -27,9 +27,10 @@ from tests.webapp.browser import serving
 from tests.webapp.cast import Place
 from webapp.accounts.models import Role
 from webapp.api.services import make_token
-from webapp.logged import points
+from webapp.history.models import TAG
+from webapp.logged import points, records
 from webapp.logged.models import Series
-from webapp.runs.models import Run
+from webapp.runs.models import LONGEST_METRIC, Run
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -64,7 +65,7 @@ def lab(server: Server, tmp_path: Path) -> Lab:
     return Lab(server.url, server.token, folder=tmp_path / "logs")
 
 
-def stored(name: str = "loss") -> points.Points:
+def stored_points(name: str = "loss") -> points.Points:
     series = Series.objects.get(name=name)
     return points.read([series.pk])[series.pk]
 
@@ -75,8 +76,8 @@ def test_a_run_is_logged_by_the_way(lab: Lab) -> None:
             run.log(step, {"val/loss": math.nan if step == 7 else 1.0}, loss=0.5)
         run.progress(3, 4, "epoch 3")
         run.tag("b")
-    assert stored().steps == list(range(100))
-    assert math.isnan(stored("val/loss").values[7])
+    assert stored_points().steps == list(range(100))
+    assert math.isnan(stored_points("val/loss").values[7])
     made = Run.objects.get(pk=run.id)
     assert made.state == "succeeded" and made.seed == 5
     assert made.spec["knobs"] == {"optimizer.lr": 0.1, "layers": "(1, 2)"}
@@ -133,11 +134,43 @@ def test_what_a_server_would_refuse_is_told_where_it_is_logged(
     assert Run.objects.get().state == "failed"
 
 
+def test_client_and_server_have_the_same_rules() -> None:
+    assert own_run.TAG.pattern == TAG.pattern
+    assert own_run.LONGEST_FIGURE == LONGEST_METRIC
+    assert (own_run.MOST_PARAMS, own_run.MOST_TAGS) == (records.MOST_PARAMS, records.MOST_TAGS)
+
+
+def test_files_are_whole_kept_apart_and_no_reason_to_stop(
+    server: Server, ada: Place, tmp_path: Path, settings: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two of one name, and one that is too large; in a project that is named."""
+    settings.UPLOAD_MAX_BYTES = 1000
+    lab = Lab(server.url, server.token, ada.project.slug, folder=tmp_path / "logs")
+    files = [tmp_path / name / "trace.json" for name in ("a", "b", "c")]
+    with lab.log("files") as run:
+        for file, size in zip(files, (10, 20, 2000), strict=True):
+            file.parent.mkdir()
+            file.write_text("x" * size)
+            run.attach(file)
+        while run.file is not None and list(run.file.files.glob("*")):
+            time.sleep(0.05)
+        run.log(0, loss=1.0)
+    made = Run.objects.get(kind="logged")
+    assert made.state == "succeeded" and stored_points().values == [1.0]
+    kept = {one.name: one.blob.size for one in made.logged.files.all() if one.blob}
+    assert kept == {"trace.json": 10, "trace-2.json": 20}
+    assert "trace-3.json is not sent" in capsys.readouterr().err
+
+
 def test_what_a_torch_program_has_is_a_number(lab: Lab) -> None:
     torch = pytest.importorskip("torch")
     with lab.log("torch") as run:
         run.log(torch.tensor(3), loss=torch.tensor(0.25), ratio=torch.tensor([0.5]).numpy()[0])
-    assert (stored().steps, stored().values, stored("ratio").values) == ([3], [0.25], [0.5])
+    assert (stored_points().steps, stored_points().values, stored_points("ratio").values) == (
+        [3],
+        [0.25],
+        [0.5],
+    )
 
 
 def test_a_network_that_breaks_again_and_again_loses_and_doubles_nothing(
@@ -170,8 +203,8 @@ def test_a_network_that_breaks_again_and_again_loses_and_doubles_nothing(
         proxy.mend()
         assert run.end()
     proxy.close()
-    assert stored().steps == list(range(6000))
-    assert stored().values == [float(step) for step in range(6000)]
+    assert stored_points().steps == list(range(6000))
+    assert stored_points().values == [float(step) for step in range(6000)]
     assert Run.objects.get().state == "succeeded"
 
 
@@ -193,7 +226,7 @@ def test_a_program_that_is_killed_loses_no_point_that_it_logged(server: Server, 
         file.write(b'[7, 1.0, {"los')  # as a machine leaves it that went down
     fates = send_left(tmp_path, server)
     assert list(fates.values()) == ["sent"] and list(tmp_path.iterdir()) == []
-    assert stored().steps == steps
+    assert stored_points().steps == steps
     run = Run.objects.get()
     assert run.state == "failed" and "without a word" in run.reason
 
@@ -214,7 +247,7 @@ run.end(patience=240)
 def test_a_process_that_a_program_forks_does_not_end_its_run(server: Server, tmp_path: Path) -> None:
     environment = {**os.environ, "LAB_SERVER": server.url, "LAB_TOKEN": server.token}
     subprocess.run([sys.executable, "-c", FORKING, str(tmp_path)], env=environment, check=True, timeout=120)
-    assert stored().steps == [0, 1] and Run.objects.get().state == "succeeded"
+    assert stored_points().steps == [0, 1] and Run.objects.get().state == "succeeded"
 
 
 def test_a_host_without_a_server_keeps_its_logs_until_they_are_sent(
@@ -233,7 +266,7 @@ def test_a_host_without_a_server_keeps_its_logs_until_they_are_sent(
     assert remote.sync(folder, server.url) == 0
     assert "1 of 1 logs" in capsys.readouterr().out and list(folder.iterdir()) == []
     made = Run.objects.get(kind="logged")
-    assert made.state == "succeeded" and stored().values == [1.0]
+    assert made.state == "succeeded" and stored_points().values == [1.0]
     assert [file.name for file in made.logged.files.all()] == ["trace.json"]
     assert remote.sync(folder, server.url) == 0
 

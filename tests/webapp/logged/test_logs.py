@@ -66,7 +66,11 @@ def program(ada: Place) -> Program:
 def test_a_program_logs_from_its_beginning_to_its_end(ada: Place, program: Program) -> None:
     first = lines(
         beginning(
-            params={"lr": 0.1, "optimizer.name": "adam"}, tags=["paper"], hardware="H100", seed=3, diff="+ x"
+            params={"lr": 0.1, "optimizer.name": "adam"},
+            tags=["paper"],
+            hardware="H100",
+            seed=3,
+            diff="+ x\0",
         ),
         *falling(10),
         {"progress": [0.5, "epoch 1"]},
@@ -98,7 +102,7 @@ def test_a_program_logs_from_its_beginning_to_its_end(ada: Place, program: Progr
         told["steps"] == list(range(11)) and told["values"][-1] == "nan" and told["moments"][3] == STARTED + 3
     )
     assert [row["name"] for row in program.get("/series")["series"]] == ["accuracy", "train/loss"]
-    assert LoggedRun.objects.get(pk=run.pk).diff == "+ x"
+    assert LoggedRun.objects.get(pk=run.pk).diff == "+ x\ufffd"
 
 
 def test_what_comes_again_is_stored_once_and_a_gap_is_told(program: Program) -> None:
@@ -158,6 +162,8 @@ NO_BEGINNING = '{"begin": {"name": ...}} as its first line'
         (lines(beginning(), [1, 1.0, {"a\nb": 1}]), "line 2", "60 characters"),
         (lines(beginning(), [1, 1.0, {"loss (ema)": 1}]), "line 2", "60 characters without"),
         (lines(beginning(), {"progress": ["half", ""]}), "line 2.progress", "a finite number"),
+        (lines(beginning(), {"progress": [0.5, "a\x00b"]}), "line 2.progress", "U+0000"),
+        (lines(beginning(), ending(reason="a\x00b")), "line 2.end.reason", "U+0000"),
         (lines(beginning(), {"tags": ["x" * 41]}), "line 2.tags", "at most 40"),
         (lines(beginning(), ending("perhaps")), "line 2.end.state", "succeeded, failed, cancelled"),
         (lines(beginning(), {"else": 1}), "line 2", "begin, progress, tags or end"),

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 MARKS = "document.querySelector('[data-plot]').querySelectorAll('.scatterlayer path.js-line').length"
 
 
-def told(steps: int, rate: float) -> list[Any]:
+def training_points(steps: int, rate: float) -> list[Any]:
     """A training that falls and shakes, with what else programs log."""
     return [
         [
@@ -47,7 +47,7 @@ def test_figures_are_drawn_and_runs_compared(
             there.project,
             there.user,
             "resnet50",
-            told(3000, rate),
+            training_points(3000, rate),
             params={"lr": rate, "batch": 256, "optimizer.name": "sgd"},
             experiment="learning rates",
             tags=["paper"],
@@ -58,7 +58,9 @@ def test_figures_are_drawn_and_runs_compared(
         for rate in (0.1, 0.2, 0.4)
     ]
     started = beginning("resnet50", params={"lr": 0.8}, experiment="learning rates")
-    log_lines(there.project, there.user, started, *told(200, 0.8), {"progress": [0.07, "epoch 3 of 40"]})
+    log_lines(
+        there.project, there.user, started, *training_points(200, 0.8), {"progress": [0.07, "epoch 3 of 40"]}
+    )
     with serving() as address, browser_page(width=width) as page:
         enter(page, address, there.user)
         for name, where, lines_of_loss in (

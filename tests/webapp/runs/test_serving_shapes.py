@@ -35,8 +35,8 @@ def scenario() -> str:
     return json.dumps({"duration": 30, "models": models})
 
 
-def shared() -> str:
-    """A model in real time beside one that fills the device."""
+def two_models() -> str:
+    """A model in real time, and one that fills the device."""
     layers = [{"seconds": 0.002 + 0.001 * (place % 3), "bytes": 4e6} for place in range(12)]
     asked = {"name": "asked", "slo": 0.1, "rate": 20, "class": "real_time", "layers": layers}
     filler = {"name": "filler", "rate": 0, "class": "best_effort", "layers": layers}
@@ -56,7 +56,7 @@ def outcomes(folder: Path) -> dict[str, tuple[str, dict[str, Any]]]:
     texts = {
         "requests.csv": requests(),
         "scenario.json": scenario(),
-        "shared.json": shared(),
+        "shared.json": two_models(),
         "split.json": SPLIT,
     }
     for name, text in texts.items():

@@ -14,6 +14,7 @@ from experiments.core import knobs, registry
 from experiments.core.metrics import METRICS
 from experiments.core.options import WorkloadOptions
 from webapp.history.search.tree import Field, Value
+from webapp.runs.models import LONGEST_METRIC
 
 #: Columns of a run, by the name in a search: where they stand, and what they are.
 COLUMNS: dict[str, tuple[str, str]] = {
@@ -41,8 +42,6 @@ NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 #: Names that would mean something else as a key of a JSON column.
 UNSAFE = re.compile(r"[^A-Za-z0-9_]|__|^_|_$")
 UNSAFE_PARAM = re.compile(r"[^A-Za-z0-9_.-]|__|^_|_$")
-#: Of a figure.
-LONGEST_NAME = 60
 LOOKUPS = frozenset(JSONField.get_class_lookups())
 
 
@@ -82,7 +81,7 @@ def field_of(text: str, at: int = 0) -> Field:
     known = {"metric": METRICS, "knob": knob_names(), "option": option_names()}
     if name and kind in known and name in known[kind]:
         return Field(kind, name, at)
-    if name and kind == "metric" and len(name) <= LONGEST_NAME:
+    if name and kind == "metric" and len(name) <= LONGEST_METRIC:
         return Field("metric", name, at)  # a figure that somebody's own program named so
     if name and kind == "param" and not UNSAFE_PARAM.search(name) and name not in LOOKUPS:
         return Field("param", name, at)

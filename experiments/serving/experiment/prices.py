@@ -1,4 +1,4 @@
-"""What a pass of a served model costs on an instance: by the times that its trace brings, else by the spec."""
+"""What a pass of a served model costs on an instance: by the times that its trace brings, else the spec's."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from experiments.core.options import WorkloadOptions
 from experiments.core.spec import RunSpec, Workload
 from experiments.readers.base import open_file
 from experiments.serving.experiment.batching import deploy
-from experiments.serving.interface import CostModel, Load, ServingPolicy
+from experiments.serving.interface import CostModel, ServingPolicy
 from experiments.serving.simulator import figures, simulate
 from experiments.workloads.requests import RequestTrace
 
@@ -47,10 +47,9 @@ def generated(requests: int = 19_366) -> RequestTrace:
 
 def bare_passes(passes: int, cost: CostModel) -> float:
     """CPU seconds to price ``passes`` passes of 32 requests, one by one."""
-    load = Load.of((1,) * 32, (1000,) * 32)
     started = time.process_time()
     for _ in range(passes):
-        cost.stage_time(load)
+        cost.pass_seconds((1,) * 32, (1000,) * 32)
     return time.process_time() - started
 
 

@@ -24,6 +24,8 @@ from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
+#: Tokens of a layer profile where no number is told: as many as the model has positions.
+LONGEST = 10**6
 
 
 def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -93,12 +95,13 @@ def _profile_serving(arguments: argparse.Namespace) -> None:
     if arguments.out is None:
         raise BadInput("no folder for the profile", "--out", "a folder")
     options = options_of(arguments.options)
+    measured = importlib.import_module("experiments.serving.experiment.measured")
     live = importlib.import_module("experiments.serving.live")
-    model = live.build(arguments.model, options.dtype or "float32", 0, arguments.device or "cpu")
-    longest = min(options.sequence or model.positions, model.positions)
-    with live.one_thread():
-        times = live.measure_layers(model, longest, progress_of(arguments))
-    live.write_layers(times, arguments.out)
+    device, dtype = arguments.device or live.default_device(), options.dtype or "float32"
+    longest = options.sequence or LONGEST
+    host = measured.prepare(arguments.model, dtype, 0, longest, progress_of(arguments), device)
+    live.write_layers(host.times, arguments.out)
+    longest = min(longest, host.model.positions)
     print(f"{arguments.model}: layers up to {longest} tokens, in {arguments.out}/tp1")
 
 

@@ -9,7 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from experiments.core.errors import LabError
+from experiments.core.progress import Progress
 from experiments.core.spec import RunSpec, load_spec
+from experiments.run import run
 
 #: A model's name and the options of its workload.
 Models = Mapping[str, Mapping[str, Any]]
@@ -125,6 +128,20 @@ def cell_spec(
         hardware = {"device": "local", "overrides": {"memory_bytes": capacity}}
     row = {"family": family, "policy": policy, "workload": workload, "hardware": hardware, "mode": "measured"}
     return load_spec({**row, "knobs": dict(knobs or {})})
+
+
+def run_cell(spec: RunSpec, model: str, policy: str, progress: Progress) -> ValidationCell:
+    """A cell that is a whole run; ``policy`` tells it apart from its other cells."""
+    clock = time.perf_counter()
+    try:
+        outcome = run(spec, progress)
+    except LabError as error:
+        took = time.perf_counter() - clock
+        return ValidationCell(model, spec.family, policy, "failed", str(error), {}, {}, took)
+    metrics = {metric: row["value"] for metric, row in outcome.metrics.items()}
+    figures = compare(metrics, outcome.provenance.get("predicted", {}))
+    status, took = standing(outcome.status, outcome.reason), time.perf_counter() - clock
+    return ValidationCell(model, spec.family, policy, status, outcome.reason, figures, metrics, took)
 
 
 def compare(

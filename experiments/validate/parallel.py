@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
-from experiments.core.errors import LabError
 from experiments.core.progress import Progress, part
-from experiments.run import run
 from experiments.validate.cells import (
     EVERYTHING,
     Chosen,
     Models,
     ValidationCell,
     cell_spec,
-    compare,
     left_out,
+    run_cell,
 )
 
 #: A policy, its knobs, and what tells them apart from its other plans.
@@ -55,15 +51,5 @@ def cells(device: str, progress: Progress, chosen: Chosen = EVERYTHING) -> Itera
 
 def _cell(model: str, options: Mapping[str, Any], plan: Plan, progress: Progress) -> ValidationCell:
     policy, knobs, variant = plan
-    clock, name = time.perf_counter(), policy + variant
-    try:
-        spec = replace(cell_spec(model, options, "parallel", policy), knobs=knobs)
-        outcome = run(spec, progress)
-    except LabError as error:
-        return ValidationCell(
-            model, "parallel", name, "failed", str(error), {}, {}, time.perf_counter() - clock
-        )
-    metrics = {metric: row["value"] for metric, row in outcome.metrics.items()}
-    figures = compare(metrics, outcome.provenance.get("predicted", {}))
-    took = time.perf_counter() - clock
-    return ValidationCell(model, "parallel", name, outcome.status, outcome.reason, figures, metrics, took)
+    spec = cell_spec(model, options, "parallel", policy, knobs=knobs)
+    return run_cell(spec, model, policy + variant, progress)

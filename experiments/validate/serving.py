@@ -1,21 +1,27 @@
-"""Serving: a small GPT answers requests here under every policy over KV blocks and at three loads.
+"""Serving: a GPT answers requests here under every policy that has an engine and at three loads.
 
-The host's layers are measured before each run, since a shared host's speed drifts. Requests are drawn from a
-seed; the loads are shares of what the simulator says that the host carries at first.
+A small one on a CPU, whose layers are measured before each run, since a shared host's speed drifts; GPT-2 XL
+in bfloat16 on a GPU, measured once. Requests are drawn from a seed; the loads are shares of what the
+simulator says that the host carries at first.
+
+On a GPU models also answer while they train (PipeSwitch's variants, and a process for each request).
 """
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
 
 from experiments.core.completion import complete
 from experiments.core.errors import LabError
 from experiments.core.progress import Progress, part
-from experiments.serving.experiment.measured import SMALL, LiveHost, prepare, serve_on
+from experiments.serving.experiment.measured import SMALL, LiveHost, prepare, run_steps, serve_on
+from experiments.serving.interface import ServingPolicy
 from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.simulator import figures
 from experiments.serving.simulator.paged import simulate_paged
@@ -28,19 +34,47 @@ from experiments.validate.cells import (
     cell_spec,
     compare,
     left_out,
+    run_cell,
 )
 from experiments.workloads.requests import RequestTrace
 
-POLICIES = ("vllm_v1", "vllm_paged", "sarathi_chunked")
+#: Policies, and the knobs that bound them.
+BLOCKS = {"max_batch": 32, "blocks": 1024}
+POLICIES: Mapping[str, Mapping[str, Any]] = {
+    "vllm_v1": BLOCKS,
+    "vllm_paged": BLOCKS,
+    "sarathi_chunked": BLOCKS,
+    "speculative": {**BLOCKS, "draft_tokens": 4, "draft_cost": 0.0},
+    "orca": {"max_batch": 32},
+    "static_batching": {"max_batch": 8},
+    "dynamic_batching": {"max_batch": 32},
+}
 #: Requests of a run, and shares of the load that the host carries.
 REQUESTS, LOADS = 60, (0.3, 0.6, 0.9)
-LONGEST = 512
 TRACE = "generated requests"
+#: The model and its numbers, and up to how many tokens its layers are measured.
+SERVED = {"cpu": (SMALL, "float32"), "cuda": ("zoo:gpt2-xl", "bfloat16")}
+LONGEST = {"cpu": 512, "cuda": 1024}
+
+#: Models that answer and train on one GPU; policies with what tells their cells apart.
+SWITCHED: dict[str, Models] = {
+    "cpu": {},
+    "cuda": {"zoo:resnet152": {"batch": 8}, "zoo:bert-base": {"batch": 8, "sequence": 128}},
+}
+SWITCHES: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("pipeswitch", {"transmission": "ready"}, ": ready"),
+    ("pipeswitch", {}, ""),
+    ("pipeswitch", {"transmission": "per layer"}, ": per layer"),
+    ("pipeswitch", {"transmission": "grouped"}, ": grouped"),
+    ("pipeswitch", {"transmission": "per layer, no pipeline"}, ": per layer, no pipeline"),
+    ("pipeswitch", {"workers": "one process"}, ": one process"),
+    ("stop_and_start", {}, ""),
+)
 
 
 def models(device: str) -> Models:
-    """One model at three loads."""
-    return {_named(load): {"model": SMALL} for load in LOADS}
+    """One model at three loads, and those that switch."""
+    return {**{_named(load): {"model": SERVED[device][0]} for load in LOADS}, **SWITCHED[device]}
 
 
 def _named(load: float) -> str:
@@ -48,19 +82,66 @@ def _named(load: float) -> str:
 
 
 def cells(device: str, progress: Progress, chosen: Chosen = EVERYTHING) -> Iterator[ValidationCell]:
+    yield from _switched(device, part(progress, 0.0, 0.5 if SWITCHED[device] else 0.0), chosen)
+    yield from _served(device, part(progress, 0.5 if SWITCHED[device] else 0.0, 1.0), chosen)
+
+
+def _switched(device: str, progress: Progress, chosen: Chosen) -> Iterator[ValidationCell]:
+    """Each variant on each model: a run as from the command line."""
+    grid = [
+        (model, options, plan)
+        for model, options in chosen.of(SWITCHED[device]).items()
+        for plan in SWITCHES
+        if chosen.has(plan[0])
+    ]
+    for done, (model, options, (policy, knobs, variant)) in enumerate(grid):
+        if chosen.out_of_time:
+            yield left_out(model, "serving", policy + variant)
+            continue
+        here = part(progress, done / len(grid), (done + 1) / len(grid))
+        spec = cell_spec(model, options, "serving", policy, knobs=knobs)
+        yield run_cell(spec, model, policy + variant, here)
+
+
+def _served(device: str, progress: Progress, chosen: Chosen) -> Iterator[ValidationCell]:
     grid = [(load, name) for load in LOADS for name in POLICIES if chosen.has(name)]
     grid = [(load, name) for load, name in grid if _named(load) in chosen.of(models(device))]
     if not grid:
         return
     progress(0.0, "measuring the layers of the model")
-    most = _carried(prepare(SMALL, "float32", 0, LONGEST, part(progress, 0.0, 0.1), device))
+    host = _measure(device, part(progress, 0.0, 0.1))
+    most = _carried(host)
     for done, (load, name) in enumerate(grid):
         here = part(progress, 0.1 + 0.9 * done / len(grid), 0.1 + 0.9 * (done + 1) / len(grid))
         if chosen.out_of_time:
             yield left_out(_named(load), "serving", name)
         else:
-            host = prepare(SMALL, "float32", 0, LONGEST, part(here, 0.0, 0.2), device)
-            yield _cell(host, load, requests_at(load * most), name, part(here, 0.2, 1.0))
+            if device == "cpu":
+                host = _measure(device, part(here, 0.0, 0.2))
+            knobs = {"acceptance": _acceptance(host)} if name == "speculative" else {}
+            yield _cell(host, load, requests_at(load * most), name, knobs, part(here, 0.2, 1.0))
+
+
+def _measure(device: str, progress: Progress) -> LiveHost:
+    return prepare(*SERVED[device], 0, LONGEST[device], progress, device)
+
+
+def _acceptance(host: LiveHost) -> float:
+    """Which share of drafted tokens is right of this model's greedy answers: seen on other prompts.
+
+    A verification of k drafts gives (1 - a^(k+1)) / (1 - a) tokens.
+    """
+    live = importlib.import_module("experiments.serving.live")
+    policy = _policy("speculative")[1]
+    assert isinstance(policy, PagedPolicy)
+    trace = requests_at(1e9)
+    prompts = live.prompts_of(trace, host.model.vocabulary, 1)
+    executor = live.TorchSteps(host.model, 1024, policy.block_size, prompts)
+    log = run_steps(trace, policy, 1024, executor).memory
+    assert log is not None
+    mean = log.verified_tokens / log.verifications
+    drafts = range(POLICIES["speculative"]["draft_tokens"] + 1)
+    return float(brentq(lambda share: sum(share**n for n in drafts) - mean, 0.0, 1.0))
 
 
 def requests_at(rate: float) -> RequestTrace:
@@ -73,21 +154,28 @@ def requests_at(rate: float) -> RequestTrace:
 
 def _carried(host: LiveHost) -> float:
     """Requests a second when all of them are there at once, as the simulator has it."""
-    policy = _policy(POLICIES[0])[1]
+    policy = _policy("vllm_v1")[1]
+    assert isinstance(policy, PagedPolicy)
     trace = requests_at(1e9)
     plan = simulate_paged(trace, policy, policy.blocks or 1, host.price, host.served.context)
     return figures(plan, trace)["throughput"]
 
 
-def _policy(name: str) -> tuple[Any, PagedPolicy]:
-    knobs: Mapping[str, Any] = {"max_batch": 32, "blocks": 1024}
-    spec, policy = complete(cell_spec(SMALL, {}, "serving", name, knobs=knobs))
-    assert isinstance(policy, PagedPolicy)
+def _policy(name: str, **knobs: float) -> tuple[Any, PagedPolicy | ServingPolicy]:
+    spec, policy = complete(cell_spec(SMALL, {}, "serving", name, knobs={**POLICIES[name], **knobs}))
+    assert isinstance(policy, PagedPolicy | ServingPolicy)
     return spec, policy
 
 
-def _cell(host: LiveHost, load: float, trace: RequestTrace, name: str, progress: Progress) -> ValidationCell:
-    clock, (spec, policy) = time.perf_counter(), _policy(name)
+def _cell(
+    host: LiveHost,
+    load: float,
+    trace: RequestTrace,
+    name: str,
+    knobs: Mapping[str, float],
+    progress: Progress,
+) -> ValidationCell:
+    clock, (spec, policy) = time.perf_counter(), _policy(name, **knobs)
     loaded = Loaded(trace, "requests", "generated", "")
     try:
         result = serve_on(host, trace, loaded, spec, policy, progress)
@@ -98,5 +186,5 @@ def _cell(host: LiveHost, load: float, trace: RequestTrace, name: str, progress:
     predicted = result.notes["predicted"]
     took = time.perf_counter() - clock
     return ValidationCell(
-        _named(load), "serving", name, "ok", None, compare(metrics, predicted), metrics, took
+        _named(load), "serving", name, "ok", None, compare(metrics, predicted), metrics, took, facts=knobs
     )

@@ -20,6 +20,7 @@ from experiments.serving.experiment import (
     phases,
     sharing,
     splitting,
+    switching,
 )
 from experiments.serving.interface import ServingPolicy
 from experiments.serving.interface.deployment import DeploymentPolicy
@@ -33,13 +34,13 @@ Way = Callable[[RunSpec, Any, Progress], Result]
 
 #: By question and mode what carries an answer out.
 QUESTIONS: Mapping[type[Policy], Mapping[str, Way]] = {
-    ServingPolicy: {"simulated": batching.serve_trace},
+    ServingPolicy: {"simulated": batching.serve_trace, "measured": measured.serve_here},
     PagedPolicy: {"simulated": paged.serve_paged, "measured": measured.serve_here},
     PhasePolicy: {"simulated": phases.serve_phases},
     PartitioningPolicy: {"simulated": partitioning.divide_model},
     DeploymentPolicy: {"simulated": deployment.serve_scenario},
     SplittingPolicy: {"simulated": splitting.divide_task},
-    SharingPolicy: {"simulated": sharing.share_device},
+    SharingPolicy: {"simulated": sharing.share_device, "measured": switching.switch_here},
 }
 
 

@@ -17,14 +17,17 @@ from experiments.core.spec import Result, RunSpec, Workload
 from experiments.core.units import DTYPE_BYTES, human
 from experiments.hardware import Hardware, resolve
 from experiments.models.served import DEFAULT, ServedModel, served_model
+from experiments.serving.experiment.prices import price_of
 from experiments.serving.interface import Engine, RooflineCost, ServingPlan, ServingPolicy, violations
+from experiments.serving.interface.phases import InstanceShape
 from experiments.serving.simulator import LatencyObjective, curves, figures, simulate
+from experiments.serving.simulator.step_prices import StepCost
 from experiments.sources import load, requests_of
 from experiments.workloads.model import ModelSource
 from experiments.workloads.requests import RequestTrace
 
-#: Said where a profile comes with the trace of a policy that reserves slots.
-UNREAD = "the layer profile is not used: passes of this policy are priced by the device's sheet"
+#: Said where a profile comes with a trace that a pipeline serves.
+UNREAD = "the layer profile is not used: stages of a pipeline are priced by the device's sheet"
 #: Rows of the request table that an outcome carries.
 MAX_ROWS = 4000
 
@@ -49,7 +52,7 @@ def serve_trace(spec: RunSpec, policy: ServingPolicy, progress: Progress) -> Res
         workload_sha256=loaded.sha256,
         notes={
             "hardware": deployment.hardware.to_json(),
-            "warnings": [*deployment.hardware.warnings, *([UNREAD] if trace.profiles is not None else [])],
+            "warnings": [*deployment.hardware.warnings, *deployment.doubts],
             "served": deployment.to_json(),
             "trace": {
                 "format": loaded.format,
@@ -69,6 +72,8 @@ class Deployment:
     hardware: Hardware
     dtype: str
     engine: Engine
+    priced_by: Mapping[str, Any]
+    doubts: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -78,7 +83,7 @@ class Deployment:
             "tensor_parallel": self.hardware.node.device_count,
             "kv_slots": self.engine.kv_slots,
             "max_output": self.engine.max_output,
-            "cost": "roofline of the spec sheet",
+            **self.priced_by,
         }
 
 
@@ -89,20 +94,26 @@ def deploy(spec: RunSpec, trace: RequestTrace, split_cost: float) -> Deployment:
     hardware = resolve(spec.hardware)
     if len(hardware.groups) > 1:
         raise BadInput(f"{hardware.name} mixes nodes", "spec.hardware", "equal nodes, one for each stage")
-    node, stages = hardware.node, hardware.node_count
+    slots, longest = kv_slots(model, hardware, DTYPE_BYTES[dtype]), int(trace.output.max())
+    stages, tensor = hardware.node_count, hardware.node.device_count
+    if trace.profiles is not None and stages == 1:
+        price, told = price_of(trace.profiles, model, hardware, dtype, InstanceShape(1, tensor))
+        engine = Engine(StepCost(price, split_cost, model.layers), slots, longest)
+        return Deployment(model, hardware, dtype, engine, told)
     cost = RooflineCost(
         model,
-        node.device,
+        hardware.device,
         dtype,
         DTYPE_BYTES[dtype],
-        ranks=node.device_count,
+        ranks=tensor,
         stages=stages,
-        rank_link=node.link,
+        rank_link=hardware.node.link,
         stage_link=hardware.network,
         per_request_layer=split_cost,
     )
-    engine = Engine(cost, kv_slots(model, hardware, DTYPE_BYTES[dtype]), int(trace.output.max()), stages)
-    return Deployment(model, hardware, dtype, engine)
+    doubts = (UNREAD,) if trace.profiles is not None else ()
+    told = {"cost": "roofline of the spec sheet"}
+    return Deployment(model, hardware, dtype, Engine(cost, slots, longest, stages), told, doubts)
 
 
 def model_of(options: WorkloadOptions) -> ServedModel:

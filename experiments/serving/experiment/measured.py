@@ -1,14 +1,14 @@
-"""Carries out a run of a policy over KV blocks for real: a GPT of the zoo serves the trace on this host.
+"""Carries out a run of a policy for real: a GPT of the zoo serves the trace on this host.
 
 Beside it stands what the simulator says, which knows the layer profile of this host that was measured before
-the run, and nothing of the run itself.
+the run, and nothing of the run itself. Both are the same engine: a pass is carried out by torch or priced.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,15 +18,15 @@ from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
 from experiments.core.units import human
-from experiments.hardware.local import this_host
+from experiments.hardware import Hardware, resolve
 from experiments.models.served import ServedModel, served_model
-from experiments.serving.experiment.batching import plan_json
-from experiments.serving.interface import violations
+from experiments.serving.experiment.batching import kv_slots, plan_json
+from experiments.serving.interface import Engine, ServingPlan, ServingPolicy, violations
+from experiments.serving.interface.executor import StepExecutor
 from experiments.serving.interface.paged import PagedPolicy
-from experiments.serving.interface.plan import ServingPlan
-from experiments.serving.simulator import LatencyObjective, curves, figures
-from experiments.serving.simulator.paged import simulate_paged
-from experiments.serving.simulator.step_prices import ProfilePrice
+from experiments.serving.simulator import LatencyObjective, curves, figures, simulate
+from experiments.serving.simulator.paged import PagedEngine, simulate_paged
+from experiments.serving.simulator.step_prices import ProfilePrice, StepCost
 from experiments.sources import requests_of
 from experiments.workloads.profiles.layer_times import LayerTimes
 from experiments.workloads.requests import RequestTrace
@@ -40,15 +40,28 @@ COMPARED = ("ttft", "tpot", "latency")
 
 @dataclass(frozen=True)
 class LiveHost:
-    """A model that was built here, and what its layers take."""
+    """A model that was built on a device of this host, and what its layers take."""
 
     model: Any
     served: ServedModel
     times: LayerTimes
+    hardware: Hardware
 
     @property
     def price(self) -> ProfilePrice:
         return ProfilePrice(self.times, self.served)
+
+    @property
+    def token_bytes(self) -> int:
+        """Keys and values of a token."""
+        return self.served.kv_bytes_per_token(self.model.dtype.itemsize)
+
+    @property
+    def slots(self) -> int:
+        """Tokens of KV memory: what fits beside the weights on a GPU, a part of the memory of a CPU."""
+        if not self.model.on_cuda:
+            return int(KV_BYTES / self.token_bytes)
+        return kv_slots(self.served, self.hardware, self.model.dtype.itemsize)
 
 
 def prepare(
@@ -57,52 +70,66 @@ def prepare(
     """Build the model and measure its layers up to ``longest`` tokens of a step or request."""
     live = importlib.import_module("experiments.serving.live")
     model = live.build(source, dtype, seed, device)
+    hardware = resolve("local" if device == "cpu" else live.device_name(device))
     with live.one_thread():
-        return LiveHost(model, served_model(source), live.measure_layers(model, longest, progress))
+        times = live.measure_layers(model, longest, run_steps, progress)
+    return LiveHost(model, served_model(source), times, hardware)
 
 
-def serve_here(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Result:
-    """Serve the request trace of ``spec`` on this host."""
+def run_steps(trace: RequestTrace, policy: PagedPolicy, blocks: int, executor: StepExecutor) -> ServingPlan:
+    """Serve ``trace`` by an executor's steps."""
+    return PagedEngine(trace, policy, blocks, executor).run()
+
+
+def serve_here(spec: RunSpec, policy: PagedPolicy | ServingPolicy, progress: Progress) -> Result:
+    """Serve the request trace of ``spec`` on this host, on its GPU where it has one."""
+    live = importlib.import_module("experiments.serving.live")
     trace, loaded = requests_of(spec.workload)
     options = spec.workload.options
-    dtype = options.dtype or "float32"
+    device = live.default_device()
+    dtype = options.dtype or ("float32" if device == "cpu" else "bfloat16")
     longest = int((trace.prompt + trace.output).max())
-    host = prepare(options.model or SMALL, dtype, spec.seed, longest, part(progress, 0.0, 0.1))
+    model = options.model or SMALL
+    host = prepare(model, dtype, spec.seed, longest, part(progress, 0.0, 0.1), device)
     return serve_on(host, trace, loaded, spec, policy, part(progress, 0.1, 1.0))
 
 
 def serve_on(
-    host: LiveHost, trace: RequestTrace, loaded: Any, spec: RunSpec, policy: PagedPolicy, progress: Progress
+    host: LiveHost,
+    trace: RequestTrace,
+    loaded: Any,
+    spec: RunSpec,
+    policy: PagedPolicy | ServingPolicy,
+    progress: Progress,
 ) -> Result:
     """Simulate the run by what ``host`` was measured to be, then let it happen."""
     live = importlib.import_module("experiments.serving.live")
     trace = dataclasses.replace(trace, measured=None, profiles=None)
-    blocks = policy.blocks or _blocks(trace, host, policy.block_size)
-    context = host.served.context
-    predicted = simulate_paged(trace, policy, blocks, host.price, context, seed=spec.seed)
+    way = _Paged(host, trace, policy) if isinstance(policy, PagedPolicy) else _Batched(host, trace, policy)
+    predicted = way.predict(spec.seed)
     expected = figures(predicted, trace)
     _refuse_long(predicted)
     prompts = live.prompts_of(trace, host.model.vocabulary, spec.seed)
     with live.one_thread():
-        ran = live.LiveServing(trace, policy, host.model, blocks, prompts, progress).run()
-    document = plan_json(ran.plan, trace)
-    if faults := violations(ran.plan, trace, blocks * policy.block_size):
+        plan = way.carry_out(prompts, progress)
+    document = plan_json(plan, trace)
+    if faults := violations(plan, trace, way.slots):
         return Result.from_violations(faults, document, loaded.sha256)
-    seen = figures(ran.plan, trace, LatencyObjective(policy.slo_ttft, policy.slo_tpot))
+    seen = figures(plan, trace, LatencyObjective(policy.slo_ttft, policy.slo_tpot))
+    swapped = {"swapped_bytes": _swapped(plan, host)} if plan.memory else {}
     return Result(
-        metrics=seen | _errors(expected, seen) | {"swapped_bytes": _swapped(ran.plan, host)},
-        series=curves(ran.plan, trace),
+        metrics=seen | _errors(expected, seen) | swapped,
+        series=curves(plan, trace),
         plan=document,
         workload_sha256=loaded.sha256,
         notes={
             "mode": "measured",
-            "hardware": this_host().to_json(),
+            "hardware": host.hardware.to_json(),
             "served": {
                 "model": host.served.to_json(),
-                "dtype": spec.workload.options.dtype or "float32",
+                "dtype": str(host.model.dtype).removeprefix("torch."),
                 "tensor_parallel": 1,
-                "blocks": blocks,
-                "block_size": policy.block_size,
+                **way.told,
                 "cost": "measured; the prediction by a layer profile of this host",
             },
             "predicted": {name: expected[name] for name in seen if name in expected},
@@ -116,11 +143,48 @@ def serve_on(
     )
 
 
-def _blocks(trace: RequestTrace, host: LiveHost, size: int) -> int:
-    """As many as all requests need together, within the memory set aside."""
-    token = host.served.kv_bytes_per_token(host.model.body.tokens.weight.element_size())
-    wanted = int(np.sum(-(-(trace.prompt + trace.output) // size)))
-    return max(1, min(wanted, int(KV_BYTES / token / size)))
+class _Paged:
+    """A policy over KV blocks; all requests together need ``blocks`` at most."""
+
+    def __init__(self, host: LiveHost, trace: RequestTrace, policy: PagedPolicy) -> None:
+        self.host, self.trace, self.policy = host, trace, policy
+        size = policy.block_size
+        wanted = int(np.sum(-(-(trace.prompt + trace.output) // size)))
+        self.blocks = policy.blocks or max(1, min(wanted, host.slots // size))
+        self.slots = self.blocks * size
+        self.told = {"blocks": self.blocks, "block_size": size}
+
+    def predict(self, seed: int) -> ServingPlan:
+        longest = self.host.model.positions
+        blocks, price = self.blocks, self.host.price
+        return simulate_paged(self.trace, self.policy, blocks, price, seed=seed, longest=longest)
+
+    def carry_out(self, prompts: Sequence[Sequence[int]], progress: Progress) -> ServingPlan:
+        live = importlib.import_module("experiments.serving.live")
+        executor = live.TorchSteps(self.host.model, self.blocks, self.policy.block_size, prompts)
+        return PagedEngine(self.trace, self.policy, self.blocks, executor, progress=progress).run()
+
+
+class _Batched:
+    """A policy that reserves slots; one stage, whose passes are priced by the layers as well."""
+
+    def __init__(self, host: LiveHost, trace: RequestTrace, policy: ServingPolicy) -> None:
+        self.host, self.trace, self.policy = host, trace, policy
+        longest, positions = int((trace.prompt + trace.output).max()), host.model.positions
+        if longest > positions:
+            what = f"a request has {longest} tokens, the model has {positions} positions"
+            raise BadInput(what, "spec.workload", "a limit on lengths, or a model of a longer context")
+        self.slots = host.slots
+        self.engine = Engine(StepCost(host.price), self.slots, int(trace.output.max()))
+        self.told = {"kv_slots": self.slots, "max_output": self.engine.max_output, "stages": 1}
+
+    def predict(self, seed: int) -> ServingPlan:
+        return simulate(self.trace, self.engine, self.policy)
+
+    def carry_out(self, prompts: Sequence[Sequence[int]], progress: Progress) -> ServingPlan:
+        live = importlib.import_module("experiments.serving.live")
+        executor = live.TorchBatches(self.trace, self.host.model, self.slots, prompts)
+        return simulate(self.trace, self.engine, self.policy, progress, executor)
 
 
 def _refuse_long(predicted: ServingPlan) -> None:
@@ -137,5 +201,4 @@ def _errors(expected: Mapping[str, float], seen: Mapping[str, float]) -> dict[st
 
 
 def _swapped(plan: ServingPlan, host: LiveHost) -> float:
-    token = host.served.kv_bytes_per_token(host.model.body.tokens.weight.element_size())
-    return float(plan.memory.swapped_blocks * plan.memory.size * token) if plan.memory else 0.0
+    return float(plan.memory.swapped_blocks * plan.memory.size * host.token_bytes) if plan.memory else 0.0

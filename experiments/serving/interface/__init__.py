@@ -2,7 +2,7 @@
 
 from experiments.serving.interface.batch import Admission, Batch, Wait
 from experiments.serving.interface.check import batch_fault, violations
-from experiments.serving.interface.engine import CostModel, Engine, Load, RooflineCost
+from experiments.serving.interface.engine import CostModel, Engine, Load, LoadCost, RooflineCost
 from experiments.serving.interface.plan import Iteration, Served, ServingPlan
 from experiments.serving.interface.policy import Scheduler, ServingPolicy
 from experiments.serving.interface.view import ServingView
@@ -14,6 +14,7 @@ __all__ = [
     "Engine",
     "Iteration",
     "Load",
+    "LoadCost",
     "RooflineCost",
     "Scheduler",
     "Served",

@@ -54,13 +54,27 @@ class Load(NamedTuple):
 
 
 class CostModel(Protocol):
-    """Seconds of one pass through one pipeline stage; elementwise over a repeated load."""
+    """Seconds that a stage of the pipeline takes for a batch."""
 
-    def stage_time(self, load: Load) -> float | Floats: ...
+    def pass_seconds(self, tokens: Sequence[int], contexts: Sequence[int], steps: int = 1) -> float | Floats:
+        """Of one pass, or of each of ``steps`` decode passes in a row, contexts growing by one each."""
+        ...
+
+
+class LoadCost:
+    """A cost that depends on the sums of a batch alone."""
+
+    def stage_time(self, load: Load) -> float | Floats:
+        """Seconds of one pass through one stage; elementwise over a repeated load."""
+        raise NotImplementedError(type(self).__name__)
+
+    def pass_seconds(self, tokens: Sequence[int], contexts: Sequence[int], steps: int = 1) -> float | Floats:
+        load = Load.of(tokens, contexts)
+        return self.stage_time(load if steps == 1 else load.repeated(steps))
 
 
 @dataclass(frozen=True)
-class RooflineCost:
+class RooflineCost(LoadCost):
     """A transformer on ``ranks`` devices per stage, ``stages`` stages, from spec sheets alone.
 
     Dense operators: max(2 P T / FLOP rate, weight bytes / byte rate). Attention: max(4 h pairs / FLOP rate,

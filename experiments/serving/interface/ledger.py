@@ -25,7 +25,7 @@ class RequestLedger:
         count = len(trace)
         self.arrival: list[float] = trace.arrival.tolist()
         self.prompt: list[int] = trace.prompt.tolist()
-        self.total = [p + o for p, o in zip(self.prompt, trace.output.tolist(), strict=True)]
+        self.total: list[int] = [p + o for p, o in zip(self.prompt, trace.output.tolist(), strict=True)]
         self.admitted, self.first, self.last, self.answered = ([math.nan] * count for _ in range(4))
         #: Most blocks that each had.
         self.most = [0] * count

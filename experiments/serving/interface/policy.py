@@ -41,7 +41,11 @@ class ServingPolicy(Policy):
     """
 
     family: ClassVar[str] = "serving"
-    workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {"simulated": ("requests",)}
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
+    workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "simulated": ("requests",),
+        "measured": ("requests",),
+    }
     sees: ClassVar[frozenset[str]] = frozenset()
 
     split_cost: float = knob(

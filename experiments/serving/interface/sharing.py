@@ -130,6 +130,20 @@ class SharingView:
     running: dict[int, Launch] = field(default_factory=dict)
 
 
+class HostCosts(NamedTuple):
+    """What was measured of a host besides layers and copies, in s.
+
+    ``clean``    after a stopped training iteration, until its memory is free.
+    ``start``    of a process with framework and context, ``first_call`` of the libraries.
+    ``pageable`` bandwidth of copies from memory that is not pinned, over that from pinned memory.
+    """
+
+    clean: float = 0.0
+    start: float = 0.0
+    first_call: float = 0.0
+    pageable: float = 1.0
+
+
 class Sharer(Protocol):
     """Asked at every event while the device is not held."""
 
@@ -144,13 +158,23 @@ class SharingPolicy(Policy):
     mechanism: ClassVar[str] = "share a device"
     workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {"simulated": ("requests",)}
 
+    #: What is asked for runs in a process of its own, which is started when it is asked.
+    starts_processes: ClassVar[bool] = False
+
     @classmethod
     def lacks(cls, told: Mapping[str, Any]) -> str:
-        return "" if "models" in told else "a scenario of several models (serving-scenario)"
+        """A scenario tells its models; a model, whose summary says if it has a closed form, is measured."""
+        if "models" in told or (cls.workloads.get("measured") and "closed_form" in told):
+            return ""
+        return "a scenario of several models (serving-scenario)"
 
     def begin(self, device: SharedDevice, models: Sequence[SharedModel]) -> Sharer:
         """Return what decides during one run: a fresh object, which may remember."""
         raise NotImplementedError(type(self).__name__)
+
+    def on_host(self, costs: HostCosts) -> SharingPolicy:
+        """Return the policy with a host's own costs in place of the knobs for them."""
+        return self
 
     def starts_resident(self, model: SharedModel) -> bool:
         """Whether the model's weights are on the device before the first request."""

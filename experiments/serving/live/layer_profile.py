@@ -2,9 +2,12 @@
 
 Each figure is the median of five runs after three. What a layer does besides its named operators is its
 ``residual``: a whole step of one prompt less embedding, head, attention and those operators. Attention of a
-prompt behind a context and of decodes is a whole step less everything else; it runs for each request apart,
-so that what prompts and decodes take adds up. ``bookkeeping`` is what a step takes besides the model: it is
-seen in a short run of the engine with so many requests.
+prompt behind a context and of decodes is a whole step less everything else. Where it runs for each request
+apart, what prompts and decodes take adds up; in one kernel every pair of them is measured together.
+``bookkeeping`` is what a step takes besides the model: it is seen in a short run of the engine with so many
+requests.
+
+A GPU's operators are timed as many in a row as there are layers: it works one off while the next is launched.
 """
 
 from __future__ import annotations
@@ -16,12 +19,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from experiments.core.progress import Progress, silent
 from experiments.models.gpt import Block
-from experiments.serving.live.bookkeeping import measure_bookkeeping
-from experiments.serving.live.model import PagedGpt, Row
+from experiments.serving.live.bookkeeping import Serve, measure_bookkeeping
+from experiments.serving.live.model import PagedGpt, Row, choose
 from experiments.workloads.profiles.layer_times import AttentionTimes, Curve, LayerTimes, Steady
 
 WARM_UPS, RUNS = 3, 5
@@ -35,9 +37,9 @@ CONTEXTS = (16, 128, 512, 1024)
 MICROSECOND = 1e-6
 
 
-def measure_layers(model: PagedGpt, longest: int, progress: Progress = silent) -> LayerTimes:
-    """Measure everything up to ``longest`` tokens of a request or a step."""
-    grid = _Grid(model, min(longest, model.positions))
+def measure_layers(model: PagedGpt, longest: int, serve: Serve, progress: Progress = silent) -> LayerTimes:
+    """Measure everything up to ``longest`` tokens of a request or a step; ``serve`` is the engine."""
+    grid = _Grid(model, min(longest, model.positions), serve)
     heads = grid.by_sequences()
     dense = grid.by_tokens(heads["lm_head"], progress)
     progress(0.6, "timing attention")
@@ -79,10 +81,12 @@ def _write(path: Path, names: Sequence[str], rows: Iterable[tuple[object, ...]])
 class _Grid:
     """The points of a model that fit into ``longest`` tokens."""
 
-    def __init__(self, model: PagedGpt, longest: int) -> None:
-        self.model, self.longest = model, longest
+    def __init__(self, model: PagedGpt, longest: int, serve: Serve) -> None:
+        self.model, self.longest, self.serve = model, longest, serve
+        #: Calls of one operator that are timed together.
+        self.together = model.layers if model.on_cuda else 1
         blocks = -(-longest // SIZE) + 1
-        self.memory = model.memory(blocks * max(DECODES), SIZE)
+        self.memory = model.memory(blocks * (max(DECODES) + 1), SIZE)
         self.blocks = blocks
         self.block: Block = model.body.blocks[0]  # type: ignore[assignment]
 
@@ -101,8 +105,7 @@ class _Grid:
 
     def _layers(self, tokens: int, head: Curve) -> dict[str, float]:
         model, block, row = self.model, self.block, self.row(0, tokens, 0)
-        ids, places, _ = model.index([row], SIZE)
-        x = model.embed(ids, places)
+        x = model.embed(model.index([row], SIZE))
         normed, mixed = block.norm1(x), x.clone()
         wide = block.expand(normed)
         activated = block.activation(wide)
@@ -114,8 +117,8 @@ class _Grid:
             "act_fn": lambda: block.activation(wide),
             "down_proj": lambda: block.contract(activated),
         }
-        found = {name: _seconds(call) for name, call in parts.items()}
-        once = _seconds(lambda: model.embed(*model.index([row], SIZE)[:2]))
+        found = {name: self._seconds(call, self.together) for name, call in parts.items()}
+        once = self._seconds(lambda: model.embed(model.index([row], SIZE)))
         layer = (self._step([row]) - once - float(head.at(1.0))) / model.layers
         named = sum(found.values()) + found["layernorm"] + self._attend([row])
         return {**found, "residual": max(0.0, layer - named), "embedding": once, "final_layernorm": 0.0}
@@ -127,11 +130,12 @@ class _Grid:
             rows = [self.row(place, 1, 0) for place in range(count)]
             x = torch.zeros(count, self.model.width, dtype=self.model.dtype, device=self.model.device)
             logits = self.model.logits(x, rows)
-            head.append(_seconds(lambda x=x, rows=rows: self.model.logits(x, rows)))  # type: ignore[misc]
-            sampler.append(_seconds(lambda logits=logits: [_pick(one) for one in logits]))  # type: ignore[misc]
+            head.append(self._seconds(lambda x=x, rows=rows: self.model.logits(x, rows)))  # type: ignore[misc]
+            sampler.append(self._seconds(lambda logits=logits: choose(logits)))  # type: ignore[misc]
         axis = tuple(map(float, points))
         besides = tuple(
-            max(0.0, measure_bookkeeping(self.model, n) - s) for n, s in zip(points, sampler, strict=True)
+            max(0.0, measure_bookkeeping(self.model, n, self.serve) - s)
+            for n, s in zip(points, sampler, strict=True)
         )
         return {
             "lm_head": Curve(axis, tuple(head)),
@@ -146,23 +150,47 @@ class _Grid:
             each = {name: float(curve.at(tokens)) for name, curve in dense.items()}
             others = sum(each.values()) + each["layernorm"] - each["embedding"]
             step = self._step(rows) - each["embedding"] - float(head.at(float(len(rows))))
-            return max(self._attend(rows), step / self.model.layers - others)
+            alone = 0.0 if self.model.in_one else self._attend(rows)
+            return max(alone, step / self.model.layers - others)
 
-        prompts = {
-            (chunk, context): layer([self.row(0, chunk, context)])
+        if self.model.in_one:
+            return AttentionTimes(dict(self._together(layer)))
+        prompts = {one: layer([self.row(0, *one)]) for one in self._prompts()}
+        decodes = {(n, c): layer(self._decodes(n, c)) for n in DECODES for c in self._contexts()}
+        return AttentionTimes(dict(_combined(prompts, decodes)))
+
+    def _prompts(self) -> list[tuple[int, int]]:
+        """Tokens of a prompt and its context."""
+        return [
+            (chunk, context)
             for chunk in _within(CHUNKS, self.longest)
             for context in PROMPT_CONTEXTS
             if context == 0 or chunk + context <= self.longest
-        }
-        decodes = {
-            (count, context): layer([self.row(place, 1, context) for place in range(count)])
-            for count in DECODES
-            for context in _within(CONTEXTS, self.longest - 1)
-        }
-        return AttentionTimes(dict(_combined(prompts, decodes)))
+        ]
+
+    def _contexts(self) -> list[int]:
+        return _within(CONTEXTS, self.longest - 1)
+
+    def _decodes(self, count: int, context: int) -> list[Row]:
+        return [self.row(place, 1, context) for place in range(count)]
+
+    def _together(self, layer: Callable[[Sequence[Row]], float]) -> Iterable[tuple[tuple[int, int], Steady]]:
+        """Every prompt beside all numbers of decodes; the prompt takes the blocks of one of them."""
+        by_chunk: dict[int, list[int]] = {0: [0]}
+        for chunk, context in self._prompts():
+            by_chunk.setdefault(chunk, []).append(context)
+        for chunk, before in by_chunk.items():
+            for count in (0, *DECODES) if chunk else DECODES:
+                axis = self._contexts() if count else [0]
+                curves = []
+                for context in before:
+                    prompt = [self.row(max(DECODES), chunk, context)] if chunk else []
+                    seconds = (layer([*prompt, *self._decodes(count, each)]) for each in axis)
+                    curves.append(Curve(tuple(map(float, axis)), tuple(seconds)))
+                yield (chunk, count), Steady(tuple(map(float, before)), tuple(curves))
 
     def _step(self, rows: Sequence[Row]) -> float:
-        return _seconds(lambda: self.model.run(rows, self.memory))
+        return self._seconds(lambda: self.model.run(rows, self.memory))
 
     def _attend(self, rows: Sequence[Row]) -> float:
         """Seconds of one layer's attention by itself."""
@@ -170,8 +198,20 @@ class _Grid:
         tokens = sum(len(row.ids) for row in rows)
         dim = model.width // model.heads
         q = torch.zeros(tokens, model.heads, dim, dtype=model.dtype, device=model.device)
-        ways = [model.reads(row, SIZE) for row in rows]
-        return _seconds(lambda: model.attend(0, q, rows, ways, self.memory))
+        step = model.index(rows, SIZE)
+        return self._seconds(lambda: model.attend(0, q, step, self.memory), self.together)
+
+    @torch.inference_mode()
+    def _seconds(self, call: Callable[[], object], together: int = 1) -> float:
+        """Median seconds of a call, of so many in a row."""
+        times = []
+        for _ in range(WARM_UPS + RUNS):
+            begin = time.perf_counter()
+            for _ in range(together):
+                call()
+            self.model.finish()
+            times.append(time.perf_counter() - begin)
+        return statistics.median(times[WARM_UPS:]) / together
 
 
 def _combined(
@@ -194,25 +234,7 @@ def _combined(
                 yield (chunk, count), Steady(tuple(map(float, rows)), curves)
 
 
-def _pick(logits: Tensor) -> list[int]:
-    ids: list[int] = logits.argmax(dim=-1).tolist()
-    return ids
-
-
 def _within(points: Sequence[int], most: int) -> list[int]:
     """The points up to ``most``, which is one itself where it lies between them."""
     found = [point for point in points if point <= most]
     return found if found and (found[-1] == most or most > points[-1]) else [*found, most]
-
-
-@torch.inference_mode()
-def _seconds(call: Callable[[], object]) -> float:
-    """Median seconds of a call."""
-    times = []
-    for _ in range(WARM_UPS + RUNS):
-        begin = time.perf_counter()
-        call()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times[WARM_UPS:])

@@ -4,14 +4,17 @@ The new process starts (interpreter, framework, context: ``process_start``), wei
 that is not pinned, and the first call initializes libraries (``first_call``). Nothing of this overlaps. What
 was running starts again in the same way when no request waits.
 
+Measured, a model of the zoo trains on this host's GPU, and each request starts a process
+(``live.switching``); a first one tells the costs by which the others are predicted.
+
 Neither cost is published by its parts. The defaults are round figures of ours, not measured, and chosen
 with the totals of the authors' log in sight, so that a comparison with it is no evidence; a host's own
 belong in the knobs. Copies from pageable memory go through a pinned buffer: half of the link's bandwidth."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from experiments.core.knobs import knob
@@ -20,6 +23,7 @@ from experiments.serving.interface.sharing import (
     Copy,
     Evict,
     Hold,
+    HostCosts,
     Kill,
     Launch,
     SharedDevice,
@@ -35,6 +39,12 @@ class StopAndStart(SharingPolicy):
     """Kills what runs and starts a new process for the asked model."""
 
     name: ClassVar[str] = "stop_and_start"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
+    workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "simulated": ("requests",),
+        "measured": ("model",),
+    }
+    starts_processes: ClassVar[bool] = True
 
     process_start: float = knob(
         4.0, "starting a process, importing a framework, making a context", low=0.0, high=600.0, unit="s"
@@ -45,6 +55,14 @@ class StopAndStart(SharingPolicy):
     def begin(self, device: SharedDevice, models: Sequence[SharedModel]) -> Sharer:
         start = self.process_start + self.first_call
         return _Processes(device, models, start, device.bandwidth * self.pageable_share)
+
+    def on_host(self, costs: HostCosts) -> StopAndStart:
+        return replace(
+            self,
+            process_start=costs.start,
+            first_call=costs.first_call,
+            pageable_share=min(1.0, max(0.01, costs.pageable)),
+        )
 
     def starts_resident(self, model: SharedModel) -> bool:
         return not model.is_real_time

@@ -1,5 +1,4 @@
-"""Iteration-level simulation: arrivals, passes through a pipeline of stages, tokens put out, memory given
-back.
+"""The engine of batches: arrivals, passes that an executor carries out, tokens put out, memory given back.
 
 At each time all passes that end are applied first, then all arrivals, then the policy is asked until the
 engine is full or the policy waits. Equal arrivals keep the order of the trace.
@@ -21,7 +20,6 @@ from experiments.serving.interface import (
     Batch,
     Engine,
     Iteration,
-    Load,
     Served,
     ServingPlan,
     ServingPolicy,
@@ -29,8 +27,9 @@ from experiments.serving.interface import (
     Wait,
     batch_fault,
 )
+from experiments.serving.interface.executor import BatchExecutor
+from experiments.serving.simulator.priced import PricedBatches
 from experiments.workloads.requests import RequestTrace
-from experiments.workloads.step import Floats
 
 END, ARRIVAL, ASK = 0, 1, 2
 
@@ -45,17 +44,26 @@ class ServingEvent(NamedTuple):
 
 
 def simulate(
-    trace: RequestTrace, engine: Engine, policy: ServingPolicy, progress: Progress = silent
+    trace: RequestTrace,
+    engine: Engine,
+    policy: ServingPolicy,
+    progress: Progress = silent,
+    executor: BatchExecutor | None = None,
 ) -> ServingPlan:
-    """Serve all requests of ``trace`` and return what became of each."""
-    return ServingSimulation(trace, engine, policy, progress).run()
+    """Serve all requests of ``trace`` and return what became of each; without ``executor`` by the cost."""
+    return BatchEngine(trace, engine, policy, progress, executor).run()
 
 
-class ServingSimulation:
+class BatchEngine:
     """The state of one run. ``output`` is the truth that policies may not see unless they declare it."""
 
     def __init__(
-        self, trace: RequestTrace, engine: Engine, policy: ServingPolicy, progress: Progress = silent
+        self,
+        trace: RequestTrace,
+        engine: Engine,
+        policy: ServingPolicy,
+        progress: Progress = silent,
+        executor: BatchExecutor | None = None,
     ) -> None:
         count = len(trace)
         self.engine, self.progress = engine, progress
@@ -64,10 +72,10 @@ class ServingSimulation:
         self.holds, self.early = policy.holds_answers, policy.early_answers
         self.view = ServingView.of(trace, policy.sees)
         self.output: list[int] = trace.output.tolist()
+        self.executor = executor or PricedBatches(engine, self.output)
         self.admitted, self.first, self.last, self.answered = ([math.nan] * count for _ in range(4))
         self.slots = [0] * count
         self.rejected: set[int] = set()
-        self.stage_free = [float("-inf")] * engine.stages
         self.batches_in_flight = 0
         self.passes = 0
         self.iterations: list[Iteration] = []
@@ -98,6 +106,8 @@ class ServingSimulation:
 
     def _advance(self) -> None:
         now, view = self.events.peek(), self.view
+        assert now is not None
+        self.executor.reach(now)
         arrived = []
         while self.events.peek() == now:
             view.now, event = self.events.pop()
@@ -167,9 +177,9 @@ class ServingSimulation:
         if fault := batch_fault(batch):
             raise ImpossiblePlan([f"batch at t={view.now:g} s: {fault}"])
         self._refuse_unrunnable(batch)
-        if batch.repeat and self.capacity == 1:
-            batch = replace(batch, steps=self._steps_until_change(batch))
-        ends = self._pass_ends(batch)
+        if batch.repeat and self.capacity > 1:
+            batch = replace(batch, repeat=False)
+        ends = self.executor.ends(view, batch, self._next_event())
         view.in_flight.update(batch.requests)
         self.batches_in_flight += 1
         self.passes += len(ends)
@@ -191,45 +201,9 @@ class ServingSimulation:
                 seen = view.computed[request]
                 raise self._illegal(request, f"runs with a context of {context} tokens and has {seen}")
 
-    def _pass_ends(self, batch: Batch) -> tuple[float, ...]:
-        """When each pass of ``batch`` leaves the last stage (s)."""
-        now, engine = self.view.now, self.engine
-        if batch.steps == 1 and not batch.micro_batch:
-            seconds = float(engine.cost.stage_time(Load.of(batch.tokens, batch.contexts)))
-            for stage, free in enumerate(self.stage_free):
-                now = self.stage_free[stage] = max(now, free) + seconds
-            return (now,)
-        ends = now + np.cumsum(self._pass_times(batch))
-        if batch.repeat:
-            ends = ends[: int(np.searchsorted(ends, self._next_event())) + 1]
-        self.stage_free = [float(ends[-1])] * engine.stages
-        return tuple(ends.tolist())
-
     def _next_event(self) -> float:
         time = self.events.peek()
         return math.inf if time is None else time
-
-    def _steps_until_change(self, batch: Batch) -> int:
-        """Passes until the first of the requests ends, or so many that the next event falls into them."""
-        steps = min(self.output[request] - self.view.generated[request] for request in batch.requests)
-        first = self.engine.stages * float(self.engine.cost.stage_time(Load.of(batch.tokens, batch.contexts)))
-        passes = (self._next_event() - self.view.now) / first if first > 0 else math.inf
-        return max(1, min(steps, math.ceil(passes) + 1 if passes < steps else steps))
-
-    def _pass_times(self, batch: Batch) -> Floats:
-        """A pass split into m micro-batches fills and drains the pipeline: (stages + m - 1) x the slowest
-        stage.
-        """
-        size = batch.micro_batch or len(batch.requests)
-        starts = range(0, len(batch.requests), size)
-        slowest = np.zeros(batch.steps)
-        for start in starts:
-            load = Load.of(batch.tokens[start : start + size], batch.contexts[start : start + size])
-            if batch.steps > 1:
-                load = load.repeated(batch.steps)
-            slowest = np.maximum(slowest, self.engine.cost.stage_time(load))
-        times: Floats = (self.engine.stages + len(starts) - 1) * slowest
-        return times
 
     def _finish(self, batch: Batch, ends: tuple[float, ...]) -> None:
         self.batches_in_flight -= 1

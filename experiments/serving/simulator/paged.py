@@ -1,4 +1,5 @@
-"""Steps over KV blocks, one after another: arrivals, the policy's step, its time, the tokens that come out.
+"""The engine over KV blocks: arrivals, the policy's step, what an executor makes of it, the tokens that come
+out.
 
 A step that a policy would fill the same again is made as often as nothing changes: until a request ends, one
 arrives that would not wait behind others, or blocks run out.
@@ -14,10 +15,12 @@ from experiments.core.errors import ImpossiblePlan
 from experiments.core.progress import Progress, silent
 from experiments.serving.interface import Iteration, ServingPlan
 from experiments.serving.interface.blocks import BlockPool, keys_of
+from experiments.serving.interface.executor import StepExecutor
 from experiments.serving.interface.ledger import RequestLedger
 from experiments.serving.interface.paged import Entry, PagedPolicy, PagedView
 from experiments.serving.interface.plan import BlockLog, BlockPass
 from experiments.serving.interface.step_load import StepLoad, StepPrice
+from experiments.serving.simulator.priced import PricedSteps
 from experiments.workloads.requests import RequestTrace
 from experiments.workloads.step import Floats
 
@@ -34,13 +37,16 @@ def simulate_paged(
     swap_seconds: float = 0.0,
     progress: Progress = silent,
     seed: int = 0,
+    longest: int | None = None,
 ) -> ServingPlan:
     """Serve all requests of ``trace`` from ``blocks`` of KV memory.
 
-    Prompts over ``context`` are rejected. A step waits ``swap_seconds`` for each block that is copied to or
-    from the host. ``seed`` draws which drafted tokens are right.
+    Prompts over ``context`` are rejected, and requests of over ``longest`` tokens. A step waits
+    ``swap_seconds`` for each block that is copied to or from the host. ``seed`` draws which drafted tokens
+    are right.
     """
-    return PagedSimulation(trace, policy, blocks, price, context, swap_seconds, progress, seed).run()
+    executor = PricedSteps(price, swap_seconds, policy.speculation, longest, seed)
+    return PagedEngine(trace, policy, blocks, executor, context, progress).run()
 
 
 def most_steps(view: PagedView, total: Sequence[int]) -> int:
@@ -56,7 +62,7 @@ def most_steps(view: PagedView, total: Sequence[int]) -> int:
     return max(1, left)
 
 
-class PagedSimulation:
+class PagedEngine:
     """The state of one run."""
 
     def __init__(
@@ -64,22 +70,18 @@ class PagedSimulation:
         trace: RequestTrace,
         policy: PagedPolicy,
         blocks: int,
-        price: StepPrice,
-        context: int | None,
-        swap_seconds: float,
-        progress: Progress,
-        seed: int = 0,
+        executor: StepExecutor,
+        context: int | None = None,
+        progress: Progress = silent,
     ) -> None:
         self.ledger = RequestLedger(trace, progress)
         self.arrival, self.total = self.ledger.arrival, self.ledger.total
         prompt = self.ledger.prompt
-        self.price, self.context = price, context
-        self.swap_seconds = swap_seconds
-        self.filler, self.speculation = policy.begin(), policy.speculation
-        self.rng = np.random.default_rng(seed)
+        self.executor, self.context = executor, context
+        self.filler = policy.begin()
         #: Verifications, and the tokens that came out of them.
         self.verified = [0, 0]
-        self.view = PagedView(
+        self.view = executor.view(
             now=0.0,
             prompt=prompt,
             known=list(prompt),
@@ -117,6 +119,7 @@ class PagedSimulation:
         view, arrival = self.view, self.arrival
         if not (view.waiting or view.running or view.swapped) and self.next < len(arrival):
             self.now = max(self.now, arrival[self.next])
+        self.now = self.executor.reach(self.now)
         while self.next < len(arrival) and arrival[self.next] <= self.now:
             self._queue(self.next)
             self.next += 1
@@ -124,10 +127,13 @@ class PagedSimulation:
 
     def _queue(self, request: int) -> None:
         """Refuses at once what can never be served."""
-        view = self.view
+        view, longest = self.view, self.executor.longest
         view.waiting.append(request)
         prompt = view.prompt[request]
-        if self.context is not None and prompt > self.context:
+        if longest is not None and self.total[request] > longest:
+            tokens = self.total[request]
+            self._refuse(request, f"its {tokens} tokens are over the {longest} positions of the model")
+        elif self.context is not None and prompt > self.context:
             why = f"its prompt of {prompt} tokens is over the model's context of {self.context}"
             self._refuse(request, why)
         elif view.pool.blocks_for(prompt) > view.pool.total:
@@ -166,9 +172,8 @@ class PagedSimulation:
         load = StepLoad.of(view.entries)
         if steady and load.prefill:
             raise ImpossiblePlan([f"a step at t={self.now:g} s with parts of prompts is to be repeated"])
-        times = self.price.seconds(load, most_steps(view, self.total) if steady else 1)
-        times[0] += self.swap_seconds * view.swapped_blocks + self._draft_seconds()
-        ends = self.now + np.cumsum(times)
+        most = most_steps(view, self.total) if steady else 1
+        ends = self.executor.carry_out(view, load, self.now, most)
         steps = self._cut(ends) if steady else 1
         if steps > 1:
             view.repeat(steps - 1)
@@ -176,21 +181,10 @@ class PagedSimulation:
         self._emit(view.entries, ends[:steps])
         self.now = float(ends[steps - 1])
 
-    def _draft_seconds(self) -> float:
-        """The small model's passes, one after another, before those of the served one."""
-        drafted = self.view.drafted
-        if not drafted or self.speculation is None:
-            return 0.0
-        decodes = [Entry(r, 1, context) for r, _, context in self.view.entries if r in drafted]
-        one = float(self.price.seconds(StepLoad.of(decodes))[0])
-        return max(drafted.values()) * self.speculation.cost * one
-
     def _accepted(self, request: int) -> int:
         """Drafted tokens of ``request`` that are right and still asked for."""
-        drafts, left = self.view.drafted[request], self.total[request] - self.view.known[request]
-        assert self.speculation is not None
-        wrong = 1 - self.speculation.acceptance
-        right = min(drafts, int(self.rng.geometric(wrong)) - 1) if wrong > 0 else drafts
+        right = self.executor.right_drafts(self.view, request)
+        left = self.total[request] - self.view.known[request]
         self.verified[0] += 1
         self.verified[1] += 1 + right
         return right if right < left else left - 1
@@ -207,7 +201,7 @@ class PagedSimulation:
         end, used = float(ends[-1]), pool.used
         row = (self.now, end, load.sequences, load.tokens, steps, used * pool.size)
         self.iterations.append(Iteration(*row))
-        beyond = self.price.steps_beyond(load, steps)
+        beyond = self.executor.steps_beyond(load, steps)
         self.passes.append(BlockPass(load.prefill, load.decodes, used, pool.cached, len(view.waiting)))
         self.totals["passes"] += steps
         if beyond:

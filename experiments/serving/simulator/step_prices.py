@@ -8,6 +8,7 @@ x hidden x 2 bytes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,8 +17,9 @@ import numpy.typing as npt
 from experiments.hardware.collectives import ring_all_reduce
 from experiments.hardware.parts import Link
 from experiments.models.served import ServedModel
-from experiments.serving.interface import CostModel, Load
-from experiments.serving.interface.step_load import StepLoad
+from experiments.serving.interface import Load, LoadCost
+from experiments.serving.interface.paged import Entry
+from experiments.serving.interface.step_load import StepLoad, StepPrice
 from experiments.workloads.profiles.layer_times import LayerTimes
 from experiments.workloads.profiles.phase_times import PassTimes
 
@@ -140,7 +142,7 @@ class ProfilePrice:
 class SheetPrice:
     """A closed form of the device's sheet, which holds everywhere."""
 
-    cost: CostModel
+    cost: LoadCost
 
     def seconds(self, load: StepLoad, steps: int = 1) -> Floats:
         pairs = load.prefill_pairs + load.decode_context + load.decodes
@@ -172,3 +174,20 @@ class TablePrice:
     def steps_beyond(self, load: StepLoad, steps: int = 1) -> int:
         most = self.times.prompt.points[-1] if load.prefill else self.times.answer.points[-1]
         return steps if load.tokens > most else 0
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What prices steps over blocks prices batches too.
+
+    ``per_request_layer`` s more for each request in each of ``layers``.
+    """
+
+    price: StepPrice
+    per_request_layer: float = 0.0
+    layers: int = 0
+
+    def pass_seconds(self, tokens: Sequence[int], contexts: Sequence[int], steps: int = 1) -> float | Floats:
+        load = StepLoad.of(list(map(Entry, range(len(tokens)), tokens, contexts)))
+        found = self.price.seconds(load, steps) + self.per_request_layer * self.layers * load.sequences
+        return float(found[0]) if steps == 1 else found

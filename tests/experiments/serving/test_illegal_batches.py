@@ -12,7 +12,7 @@ import pytest
 
 from experiments.core.errors import ImpossiblePlan
 from experiments.serving.interface import Admission, Batch, ServingView, Wait, violations
-from experiments.serving.simulator import ServingSimulation, simulate
+from experiments.serving.simulator import BatchEngine, simulate
 from tests.experiments.serving.traces import engine, policy, requests
 
 #: Request 0 has a prompt of 4 and an answer of 2 tokens, request 1 comes 100 ms later; there are 10 KV slots.
@@ -68,7 +68,7 @@ class Says:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_an_illegal_batch_names_request_and_time(answers: Sequence[Batch | Wait], complaint: str) -> None:
-    simulation = ServingSimulation(TRACE, engine(kv_slots=SLOTS), policy("orca"))
+    simulation = BatchEngine(TRACE, engine(kv_slots=SLOTS), policy("orca"))
     simulation.scheduler = Says([*answers])
     with pytest.raises(ImpossiblePlan, match=f"^{re.escape(complaint)}$"):
         simulation.run()

@@ -19,7 +19,7 @@ from experiments.serving.interface import (
     Wait,
     violations,
 )
-from experiments.serving.simulator import ServingSimulation, figures, simulate
+from experiments.serving.simulator import BatchEngine, figures, simulate
 from tests.experiments.serving.traces import engine, policies_of, policy, requests, serve
 
 POLICIES = policies_of(ServingPolicy)
@@ -75,7 +75,7 @@ def test_orca_never_runs_a_later_arrival_more_often_than_an_earlier_one(
     rows: list[tuple[int, int, int]], slots: int, stages: int, batch: int
 ) -> None:
     on = engine(kv_slots=slots, max_output=12, stages=stages)
-    simulation = ServingSimulation(requests(*rows), on, policy("orca", max_batch=batch))
+    simulation = BatchEngine(requests(*rows), on, policy("orca", max_batch=batch))
     simulation.scheduler = Watched(simulation.scheduler)
     simulation.run()
 
@@ -97,7 +97,7 @@ def test_passes_without_asking_are_the_passes_with_asking(
     rows: list[tuple[int, int, int]], batch: int
 ) -> None:
     trace = requests(*rows)
-    simulation = ServingSimulation(trace, engine(kv_slots=200), policy("orca", max_batch=batch))
+    simulation = BatchEngine(trace, engine(kv_slots=200), policy("orca", max_batch=batch))
     simulation.scheduler = OnePassAtATime(simulation.scheduler)
     slow = simulation.run()
     fast = serve(trace, "orca", engine(kv_slots=200), max_batch=batch)

@@ -1,4 +1,4 @@
-"""The live engine: every policy's answers are those of generation without batches, blocks or a cache."""
+"""The live engines: every policy's answers are those of generation without batches, blocks or a cache."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from experiments.core import registry
 from experiments.core.spec import load_spec
 from experiments.readers.job_profiles import open_profiles
 from experiments.run import run
-from experiments.serving.interface import violations
+from experiments.serving.experiment.measured import run_steps
+from experiments.serving.interface import ServingPlan, ServingPolicy, violations
 from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.interface.step_load import StepLoad
-from experiments.serving.simulator.paged import simulate_paged
+from experiments.serving.simulator import simulate
+from experiments.serving.simulator.paged import PagedEngine, simulate_paged
 from experiments.workloads.ragged import Ragged
 from experiments.workloads.requests import RequestTrace
-from tests.experiments.serving.traces import policies_of, requests
+from tests.experiments.serving.traces import engine, policies_of, requests
 
 pytestmark = pytest.mark.torch
 live = pytest.importorskip("experiments.serving.live")
@@ -34,6 +36,7 @@ TIGHT: dict[str, dict[str, Any]] = {
     "speculative": {"token_budget": 24, "draft_tokens": 3},
 }
 PAGED = policies_of(PagedPolicy)
+BATCHED = policies_of(ServingPolicy)
 
 
 @functools.cache
@@ -67,13 +70,19 @@ class Ticks:
         self.now += seconds
 
 
-def serve(trace: RequestTrace, name: str, blocks: int, **knobs: Any) -> tuple[Any, list[list[int]]]:
+def ticking() -> Any:
     ticks = Ticks()
-    prompts = live.prompts_of(trace, model().vocabulary, 0)
-    engine = live.LiveServing(
-        trace, policy(name, **knobs), model(), blocks, prompts, clock=ticks, wait=ticks.wait
-    )
-    return engine.run(), prompts
+    return live.WallClock(ticks, ticks.wait)
+
+
+def serve(
+    trace: RequestTrace, name: str, blocks: int, **knobs: Any
+) -> tuple[ServingPlan, Any, list[list[int]]]:
+    """Plan, what the executor did, and the answers; the clock does not."""
+    made, prompts = policy(name, **knobs), live.prompts_of(trace, model().vocabulary, 0)
+    executor = live.TorchSteps(model(), blocks, made.block_size, prompts, ticking())
+    served = PagedEngine(trace, made, blocks, executor)
+    return served.run(), executor, executor.answers(served.view)
 
 
 def test_every_policy_over_blocks_is_tried() -> None:
@@ -93,11 +102,36 @@ def test_answers_are_those_of_generation_one_by_one(
 ) -> None:
     """Through preemption, swaps, parts of prompts, drafts, and blocks that prompts share."""
     trace = with_shared_prefix(requests(*rows), shared)
-    outcome, prompts = serve(trace, name, blocks)
-    assert violations(outcome.plan, trace, blocks * 4) == []
-    for served, prompt, answer in zip(outcome.plan.served, prompts, outcome.answers, strict=True):
+    plan, _, answers = serve(trace, name, blocks)
+    assert violations(plan, trace, blocks * 4) == []
+    check_answers(trace, plan, answers)
+
+
+def check_answers(trace: RequestTrace, plan: ServingPlan, answers: list[list[int]]) -> None:
+    prompts = live.prompts_of(trace, model().vocabulary, 0)
+    for served, prompt, answer in zip(plan.served, prompts, answers, strict=True):
         if not served.rejected:
             assert answer == alone(tuple(prompt), int(trace.output[served.request]))
+
+
+@pytest.mark.parametrize("name", BATCHED)
+@settings(max_examples=20, deadline=None)
+@given(rows=rows, slots=st.integers(60, 120), micro=st.integers(0, 2))
+def test_answers_of_whole_batches_are_those_too(
+    name: str, rows: list[tuple[int, int, int]], slots: int, micro: int
+) -> None:
+    """Through padding, requests that wait for the longest answer, and chunks of a batch."""
+    trace = requests(*rows)
+    knobs = {"max_batch": 3} | ({} if name == "orca" else {"micro_batch": micro})
+    made = registry.create("serving", name, knobs)
+    assert isinstance(made, ServingPolicy)
+    prompts = live.prompts_of(trace, model().vocabulary, 0)
+    executor = live.TorchBatches(trace, model(), slots, prompts, ticking())
+    on = engine(kv_slots=slots, max_output=int(trace.output.max()))
+    plan = simulate(trace, on, made, executor=executor)
+    assert violations(plan, trace, slots) == []
+    assert all(row.rejected or row.answered > 0 for row in plan.served)
+    check_answers(trace, plan, executor.answers)
 
 
 def with_shared_prefix(trace: RequestTrace, shared: int) -> RequestTrace:
@@ -119,10 +153,34 @@ def with_shared_prefix(trace: RequestTrace, shared: int) -> RequestTrace:
 
 def test_tight_memory_really_preempts_swaps_shares_and_drafts() -> None:
     trace = with_shared_prefix(requests(*[(0, 13, 10)] * 5), 3)
-    assert serve(trace, "vllm_v1", 10)[0].plan.memory.hits > 0
-    assert serve(trace, "vllm_v1", 10)[0].plan.memory.preemptions > 0
-    assert serve(trace, "vllm_paged", 10)[0].plan.memory.swapped_blocks > 0
-    assert serve(trace, "speculative", 40)[0].plan.memory.verified_tokens > 0
+
+    def log(name: str, blocks: int) -> Any:
+        return serve(trace, name, blocks)[0].memory
+
+    assert log("vllm_v1", 10).hits > 0
+    assert log("vllm_v1", 10).preemptions > 0
+    assert log("vllm_paged", 10).swapped_blocks > 0
+    assert log("speculative", 40).verified_tokens > 0
+
+
+@pytest.mark.skipif(live.default_device() == "cpu", reason="no GPU on this host")
+def test_attention_of_all_rows_in_one_kernel_is_that_of_each_by_itself() -> None:
+    """Parts of prompts behind a context and single tokens, in bfloat16: as near as two kernels come."""
+    made = live.build("zoo:gpt2-mini", "bfloat16", 0, "cuda")
+    memory = made.memory(20, 16)
+    blocks = [list(range(5 * row, 5 * row + 5)) for row in range(4)]
+    made.run([live.Row([3] * 40, 0, blocks[0], 1), live.Row([5] * 17, 0, blocks[1], 1)], memory)
+    rows = [
+        live.Row([7] * 9, 40, blocks[0], 9),
+        live.Row([9], 17, blocks[1], 1),
+        live.Row([11] * 30, 0, blocks[2], 30),
+        live.Row([13], 0, blocks[3], 1),
+    ]
+    assert made.in_one
+    together = made.run(rows, memory)
+    made.in_one = False
+    for one, other in zip(together, made.run(rows, memory), strict=True):
+        assert (one.float() - other.float()).abs().max() < 0.03 * other.float().abs().max()
 
 
 class Replayed:
@@ -142,20 +200,22 @@ class Replayed:
 def test_blocks_are_those_of_the_simulator_when_steps_take_what_they_took(name: str) -> None:
     """All requests are there at the start: what happens between two steps takes the simulator no time."""
     trace = requests(*[(0, 5 + 3 * row, 4 + row) for row in range(5)])
-    outcome, _ = serve(trace, name, 11)
-    plan = simulate_paged(trace, policy(name), 11, Replayed(outcome.seconds + [1e-3] * 10**4))
+    lived = serve(trace, name, 11)[0]
+    seconds = [row.end - row.start for row in lived.iterations]
+    plan = simulate_paged(trace, policy(name), 11, Replayed(seconds + [1e-3] * 10**4))
+    assert plan.memory is not None and lived.memory is not None
     simulated = [
         (row.prefill, row.decode)
-        for row, one in zip(plan.memory.passes, plan.iterations, strict=True)  # type: ignore[union-attr]
+        for row, one in zip(plan.memory.passes, plan.iterations, strict=True)
         for _ in range(one.steps)
     ]
-    assert simulated == [(row.prefill, row.decode) for row in outcome.plan.memory.passes]
-    assert plan.memory.preemptions == outcome.plan.memory.preemptions  # type: ignore[union-attr]
-    assert plan.memory.swapped_blocks == outcome.plan.memory.swapped_blocks  # type: ignore[union-attr]
+    assert simulated == [(row.prefill, row.decode) for row in lived.memory.passes]
+    assert plan.memory.preemptions == lived.memory.preemptions
+    assert plan.memory.swapped_blocks == lived.memory.swapped_blocks
 
 
 def test_a_profile_of_this_host_is_read_back(tmp_path: Path) -> None:
-    times = live.measure_layers(live.build("zoo:gpt2-tiny", "float32", 0), 64)
+    times = live.measure_layers(live.build("zoo:gpt2-tiny", "float32", 0), 64, run_steps)
     live.write_layers(times, tmp_path)
     again = open_profiles(tmp_path / "tp1")
     assert again.by_tokens.keys() == times.by_tokens.keys() and again.ranks == 1
@@ -163,15 +223,18 @@ def test_a_profile_of_this_host_is_read_back(tmp_path: Path) -> None:
     assert found == pytest.approx(times.attention.at(16, 0, 4, 20)) and found > 0
 
 
-def test_a_measured_run_stands_beside_what_the_simulator_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "knobs"), [("vllm_v1", {"blocks": 100}), ("orca", {})])
+def test_a_measured_run_stands_beside_what_the_simulator_says(
+    tmp_path: Path, name: str, knobs: dict[str, Any]
+) -> None:
     path = tmp_path / "requests.csv"
     path.write_text("arrival,prompt,output\n" + "".join(f"{row * 0.01},{20 + row},8\n" for row in range(8)))
     spec = {
         "family": "serving",
-        "policy": "vllm_v1",
+        "policy": name,
         "mode": "measured",
         "hardware": "local",
-        "knobs": {"blocks": 100},
+        "knobs": knobs,
         "workload": {"source": str(path), "options": {"model": "zoo:gpt2-tiny"}},
     }
     outcome = run(load_spec(spec))

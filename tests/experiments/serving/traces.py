@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from experiments.core import registry
 from experiments.core.policy import Policy
-from experiments.serving.interface import Engine, Load, ServingPlan, ServingPolicy
+from experiments.serving.interface import Engine, Load, LoadCost, ServingPlan, ServingPolicy
 from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.interface.step_load import StepLoad
 from experiments.serving.simulator import simulate
@@ -18,7 +18,7 @@ from experiments.workloads.requests import RequestTrace
 
 
 @dataclass(frozen=True)
-class LinearCost:
+class LinearCost(LoadCost):
     """``fixed`` + ``per_token`` x tokens, in seconds."""
 
     fixed: float

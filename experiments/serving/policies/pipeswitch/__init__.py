@@ -6,14 +6,18 @@ it is there (section 4.2: ``layer_groups``). A standby worker has context and st
 cleaning up after training overlaps (``active-standby``, section 4.4); with ``one process`` requests wait for
 it. Inference is never interrupted; later requests wait in order of arrival.
 
-Not reproduced: the memory daemon's variants (unpinned, managed, without sharing of pointers). The published
-procedure leaves the time of a transfer call open: empty is the latency of the host's link.
+Measured, a model of the zoo trains on this host's GPU and is asked for answers (``live.switching``): training
+synchronizes at each layer's hook, as the released system does.
+
+Not reproduced: the memory daemon's variants (unpinned, managed, without sharing of pointers); threads stand
+for its processes. The published procedure leaves the time of a transfer call open: empty is the latency of
+the host's link.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from experiments.core.knobs import knob
@@ -22,6 +26,7 @@ from experiments.serving.interface.sharing import (
     Copy,
     Evict,
     Hold,
+    HostCosts,
     Kill,
     Launch,
     SharedDevice,
@@ -40,6 +45,11 @@ class PipeSwitch(SharingPolicy):
     """Copies a model in groups of layers while the first ones run; training stops at its next layer."""
 
     name: ClassVar[str] = "pipeswitch"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
+    workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "simulated": ("requests",),
+        "measured": ("model",),
+    }
 
     transmission: str = knob("groups", "how the weights of the asked model get there", choices=VARIANTS)
     workers: str = knob(
@@ -57,6 +67,9 @@ class PipeSwitch(SharingPolicy):
         ends = [self._ends(model, call, device.bandwidth) for model in models]
         wait = self.clean_time if self.workers == "one process" else 0.0
         return _Switching(device, models, ends, call, wait, self.transmission)
+
+    def on_host(self, costs: HostCosts) -> PipeSwitch:
+        return self if self.clean_time else replace(self, clean_time=costs.clean)
 
     def starts_resident(self, model: SharedModel) -> bool:
         return self.transmission == "ready" or not model.is_real_time

@@ -5,8 +5,6 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from experiments.core.progress import Progress, silent
 from experiments.serving.interface.sharing import (
@@ -21,54 +19,11 @@ from experiments.serving.interface.sharing import (
     Sharer,
     SharingView,
 )
+from experiments.serving.interface.sharing_plan import CopySpan, SharedRequest, SharingPlan, Span
 
 #: A policy that acts so often at one moment does not let time pass.
 MOST_ACTIONS = 100_000
 REPORT_EVERY = 4096
-
-
-class Span(NamedTuple):
-    """A launch as it happened; ``killed`` before its end."""
-
-    model: int
-    first: int
-    start: float
-    end: float
-    units: int
-    killed: bool
-
-
-class CopySpan(NamedTuple):
-    """A copy to the device as it happened, of ``bytes``."""
-
-    model: int
-    start: float
-    end: float
-    bytes: float
-
-
-@dataclass
-class SharedRequest:
-    """A real-time request's times in s; ``None``: has not happened."""
-
-    model: int
-    arrival: float
-    is_switch: bool = False
-    found_idle: bool = True
-    started: float | None = None
-    answered: float | None = None
-
-
-@dataclass(frozen=True)
-class SharingPlan:
-    """What happened on the device until ``end``; ``fault`` says what was impossible, empty: nothing."""
-
-    requests: tuple[SharedRequest, ...]
-    spans: tuple[Span, ...]
-    copies: tuple[CopySpan, ...]
-    passes: tuple[int, ...]
-    end: float
-    fault: str = ""
 
 
 class ImpossibleAction(Exception):

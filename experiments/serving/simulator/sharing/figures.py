@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.core.spec import Series
 from experiments.serving.interface.sharing import SharedModel
-from experiments.serving.simulator.sharing.executor import SharedRequest, SharingPlan
+from experiments.serving.interface.sharing_plan import SharedRequest, SharingPlan
 
 
 def sharing_figures(plan: SharingPlan, alone: SharingPlan, models: Sequence[SharedModel]) -> dict[str, float]:

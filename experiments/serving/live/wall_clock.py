@@ -1,0 +1,30 @@
+"""The wall clock of a run, in seconds of its trace."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+Clock = Callable[[], float]
+
+
+class WallClock:
+    """``clock`` counts seconds, and ``wait`` lets some pass; it starts when it is first asked."""
+
+    def __init__(self, clock: Clock = time.perf_counter, wait: Callable[[float], None] = time.sleep) -> None:
+        self._clock, self._wait = clock, wait
+        self._began: float | None = None
+
+    @property
+    def now(self) -> float:
+        assert self._began is not None, "reach comes first"
+        return self._clock() - self._began
+
+    def reach(self, moment: float) -> float:
+        """Return the time, which is ``moment`` at the earliest: until then nothing happens."""
+        if self._began is None:
+            self._began = self._clock() - moment
+        left = moment - self.now
+        if left > 0:
+            self._wait(left)
+        return max(moment, self.now)

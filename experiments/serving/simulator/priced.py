@@ -1,0 +1,109 @@
+"""Executors on a clock of their own: a pass takes what it is priced at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments.serving.interface import Batch, Engine, ServingView
+from experiments.serving.interface.paged import Entry, PagedView
+from experiments.serving.interface.speculation import Speculation
+from experiments.serving.interface.step_load import StepLoad, StepPrice
+from experiments.workloads.step import Floats
+
+
+class PricedBatches:
+    """Batches in a pipeline of stages; ``output`` is the truth that policies may not see."""
+
+    def __init__(self, engine: Engine, output: Sequence[int]) -> None:
+        self.engine, self.output = engine, output
+        self.stage_free = [float("-inf")] * engine.stages
+
+    def reach(self, time: float) -> float:
+        return time
+
+    def ends(self, view: ServingView, batch: Batch, until: float) -> tuple[float, ...]:
+        now, cost = view.now, self.engine.cost
+        steps = self._steps_until_change(view, batch, until) if batch.repeat else batch.steps
+        if steps == 1 and not batch.micro_batch:
+            seconds = float(cost.pass_seconds(batch.tokens, batch.contexts))
+            for stage, free in enumerate(self.stage_free):
+                now = self.stage_free[stage] = max(now, free) + seconds
+            return (now,)
+        ends = now + np.cumsum(self._pass_times(batch, steps))
+        if batch.repeat:
+            ends = ends[: int(np.searchsorted(ends, until)) + 1]
+        self.stage_free = [float(ends[-1])] * self.engine.stages
+        return tuple(ends.tolist())
+
+    def _steps_until_change(self, view: ServingView, batch: Batch, until: float) -> int:
+        """Passes until the first of the requests ends, or so many that the next event falls into them."""
+        steps = min(self.output[request] - view.generated[request] for request in batch.requests)
+        once = float(self.engine.cost.pass_seconds(batch.tokens, batch.contexts))
+        first = self.engine.stages * once
+        passes = (until - view.now) / first if first > 0 else math.inf
+        return max(1, min(steps, math.ceil(passes) + 1 if passes < steps else steps))
+
+    def _pass_times(self, batch: Batch, steps: int) -> Floats:
+        """A pass split into m micro-batches fills and drains the pipeline: (stages + m - 1) x the slowest
+        stage.
+        """
+        size = batch.micro_batch or len(batch.requests)
+        starts = range(0, len(batch.requests), size)
+        slowest = np.zeros(steps)
+        for start in starts:
+            chunk = slice(start, start + size)
+            seconds = self.engine.cost.pass_seconds(batch.tokens[chunk], batch.contexts[chunk], steps)
+            slowest = np.maximum(slowest, seconds)
+        times: Floats = (self.engine.stages + len(starts) - 1) * slowest
+        return times
+
+
+class PricedSteps:
+    """Steps over KV blocks, each ``swap_seconds`` longer for every block that is copied to or from the host.
+
+    Requests of over ``longest`` tokens are refused; ``seed`` draws which drafted tokens are right.
+    """
+
+    def __init__(
+        self,
+        price: StepPrice,
+        swap_seconds: float = 0.0,
+        speculation: Speculation | None = None,
+        longest: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.price, self.swap_seconds = price, swap_seconds
+        self.speculation, self.longest = speculation, longest
+        self.rng = np.random.default_rng(seed)
+
+    def view(self, **fields: Any) -> PagedView:
+        return PagedView(**fields)
+
+    def reach(self, time: float) -> float:
+        return time
+
+    def carry_out(self, view: PagedView, load: StepLoad, now: float, most: int) -> Floats:
+        times = self.price.seconds(load, most)
+        times[0] += self.swap_seconds * view.swapped_blocks + self._draft_seconds(view)
+        ends: Floats = now + np.cumsum(times)
+        return ends
+
+    def _draft_seconds(self, view: PagedView) -> float:
+        """The small model's passes, one after another, before those of the served one."""
+        if not view.drafted or self.speculation is None:
+            return 0.0
+        decodes = [Entry(r, 1, context) for r, _, context in view.entries if r in view.drafted]
+        one = float(self.price.seconds(StepLoad.of(decodes))[0])
+        return max(view.drafted.values()) * self.speculation.cost * one
+
+    def right_drafts(self, view: PagedView, request: int) -> int:
+        assert self.speculation is not None
+        drafts, wrong = view.drafted[request], 1 - self.speculation.acceptance
+        return min(drafts, int(self.rng.geometric(wrong)) - 1) if wrong > 0 else drafts
+
+    def steps_beyond(self, load: StepLoad, steps: int) -> int:
+        return self.price.steps_beyond(load, steps)

@@ -24,6 +24,7 @@ UNITS = {
     "communication_bytes": "bytes",
     "ideal_share": "fraction",
     "speedup": "ratio",
+    "peak_kv_tokens": "tokens",
 }
 
 

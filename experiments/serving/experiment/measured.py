@@ -166,7 +166,10 @@ class _Paged:
 
 
 class _Batched:
-    """A policy that reserves slots; one stage, whose passes are priced by the layers as well."""
+    """A policy that reserves slots, for all requests together at most.
+
+    There is one stage, whose passes are priced by the layers as well.
+    """
 
     def __init__(self, host: LiveHost, trace: RequestTrace, policy: ServingPolicy) -> None:
         self.host, self.trace, self.policy = host, trace, policy
@@ -174,7 +177,8 @@ class _Batched:
         if longest > positions:
             what = f"a request has {longest} tokens, the model has {positions} positions"
             raise BadInput(what, "spec.workload", "a limit on lengths, or a model of a longer context")
-        self.slots = host.slots
+        most = len(trace) * int(trace.prompt.max() + trace.output.max())
+        self.slots = min(host.slots, most)
         self.engine = Engine(StepCost(host.price), self.slots, int(trace.output.max()))
         self.told = {"kv_slots": self.slots, "max_output": self.engine.max_output, "stages": 1}
 

@@ -1,8 +1,7 @@
 """Batches of policies that reserve slots carried out by torch, padding included.
 
 A prompt is padded by tokens that are computed for nothing; a request of a batch that has its answer goes on
-with such tokens until the policy lets it go. What is attended to are the tokens that there are: the context
-of a request that is not finished is not padded.
+with such tokens until the policy lets it go. A context is padded by tokens that are read and masked.
 """
 
 from __future__ import annotations
@@ -84,4 +83,5 @@ class TorchBatches:
         real = min(count, len(ids) - done)
         padding = count - real
         wanted = int(done + real == len(ids))
-        return Row([*ids[done : done + real], *[0] * padding], done, held, wanted, padding)
+        masked = max(0, min(context, len(held) - count) - done)
+        return Row([*ids[done : done + real], *[0] * padding], done, held, wanted, padding, masked)

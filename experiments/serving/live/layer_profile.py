@@ -1,11 +1,11 @@
 """Measures the layers of a GPT on this host, in the terms by which steps are priced.
 
-Each figure is the median of five runs after three. What a layer does besides its named operators is its
-``residual``: a whole step of one prompt less embedding, head, attention and those operators. Attention of a
-prompt behind a context and of decodes is a whole step less everything else. Where it runs for each request
-apart, what prompts and decodes take adds up; in one kernel every pair of them is measured together.
-``bookkeeping`` is what a step takes besides the model: it is seen in a short run of the engine with so many
-requests.
+Each figure is one of five rounds over the whole grid (``rounds``), after calls that warm up. What a layer
+does besides its named operators is its ``residual``: a whole step of one prompt less embedding, head,
+attention and those operators. Attention of a prompt behind a context and of decodes is a whole step less
+everything else. Where it runs for each request apart, what prompts and decodes take adds up; in one kernel
+every pair of them is measured together. ``bookkeeping`` is what a step takes besides the model: it is seen in
+a short run of the engine with so many requests.
 
 A GPU's operators are timed as many in a row as there are layers: it works one off while the next is launched.
 """
@@ -13,20 +13,21 @@ A GPU's operators are timed as many in a row as there are layers: it works one o
 from __future__ import annotations
 
 import csv
-import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
 
-from experiments.core.progress import Progress, silent
+from experiments.core.progress import Progress, part, silent
 from experiments.models.gpt import Block
 from experiments.serving.live.bookkeeping import Serve, measure_bookkeeping
 from experiments.serving.live.model import PagedGpt, Row, choose
+from experiments.serving.live.rounds import combine
 from experiments.workloads.profiles.layer_times import AttentionTimes, Curve, LayerTimes, Steady
 
-WARM_UPS, RUNS = 3, 5
+#: Rounds, and calls before a timed one: more in the first.
+ROUNDS, FIRST_WARM_UPS, WARM_UPS = 5, 3, 1
 SIZE = 16
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 SEQUENCES = (1, 2, 4, 8, 16, 32, 64)
@@ -40,12 +41,11 @@ MICROSECOND = 1e-6
 def measure_layers(model: PagedGpt, longest: int, serve: Serve, progress: Progress = silent) -> LayerTimes:
     """Measure everything up to ``longest`` tokens of a request or a step; ``serve`` is the engine."""
     grid = _Grid(model, min(longest, model.positions), serve)
-    heads = grid.by_sequences()
-    dense = grid.by_tokens(heads["lm_head"], progress)
-    progress(0.6, "timing attention")
-    return LayerTimes(
-        f"this host, {model.layers} layers", 1, dense, heads, grid.attention(dense, heads["lm_head"])
-    )
+    rounds = []
+    for turn in range(ROUNDS):
+        rounds.append(grid.measure(part(progress, turn / ROUNDS, (turn + 1) / ROUNDS)))
+        grid.warm_ups = WARM_UPS
+    return combine(rounds)
 
 
 def write_layers(times: LayerTimes, folder: Path) -> None:
@@ -89,6 +89,15 @@ class _Grid:
         self.memory = model.memory(blocks * (max(DECODES) + 1), SIZE)
         self.blocks = blocks
         self.block: Block = model.body.blocks[0]  # type: ignore[assignment]
+        self.warm_ups = FIRST_WARM_UPS
+
+    def measure(self, progress: Progress) -> LayerTimes:
+        """Return one round: differences may be below nothing."""
+        heads = self.by_sequences()
+        dense = self.by_tokens(heads["lm_head"], progress)
+        progress(0.6, "timing attention")
+        attention = self.attention(dense, heads["lm_head"])
+        return LayerTimes(f"this host, {self.model.layers} layers", 1, dense, heads, attention)
 
     def row(self, place: int, tokens: int, context: int) -> Row:
         own = range(place * self.blocks, (place + 1) * self.blocks)
@@ -121,7 +130,7 @@ class _Grid:
         once = self._seconds(lambda: model.embed(model.index([row], SIZE)))
         layer = (self._step([row]) - once - float(head.at(1.0))) / model.layers
         named = sum(found.values()) + found["layernorm"] + self._attend([row])
-        return {**found, "residual": max(0.0, layer - named), "embedding": once, "final_layernorm": 0.0}
+        return {**found, "residual": layer - named, "embedding": once, "final_layernorm": 0.0}
 
     def by_sequences(self) -> dict[str, Curve]:
         points = _within(SEQUENCES, max(DECODES))
@@ -134,8 +143,7 @@ class _Grid:
             sampler.append(self._seconds(lambda logits=logits: choose(logits)))  # type: ignore[misc]
         axis = tuple(map(float, points))
         besides = tuple(
-            max(0.0, measure_bookkeeping(self.model, n, self.serve) - s)
-            for n, s in zip(points, sampler, strict=True)
+            measure_bookkeeping(self.model, n, self.serve) - s for n, s in zip(points, sampler, strict=True)
         )
         return {
             "lm_head": Curve(axis, tuple(head)),
@@ -150,8 +158,7 @@ class _Grid:
             each = {name: float(curve.at(tokens)) for name, curve in dense.items()}
             others = sum(each.values()) + each["layernorm"] - each["embedding"]
             step = self._step(rows) - each["embedding"] - float(head.at(float(len(rows))))
-            alone = 0.0 if self.model.in_one else self._attend(rows)
-            return max(alone, step / self.model.layers - others)
+            return step / self.model.layers - others
 
         if self.model.in_one:
             return AttentionTimes(dict(self._together(layer)))
@@ -203,15 +210,15 @@ class _Grid:
 
     @torch.inference_mode()
     def _seconds(self, call: Callable[[], object], together: int = 1) -> float:
-        """Median seconds of a call, of so many in a row."""
-        times = []
-        for _ in range(WARM_UPS + RUNS):
+        """Seconds of a call, of so many in a row."""
+        begin = 0.0
+        for _ in range(self.warm_ups + 1):
+            self.model.finish()
             begin = time.perf_counter()
             for _ in range(together):
                 call()
-            self.model.finish()
-            times.append(time.perf_counter() - begin)
-        return statistics.median(times[WARM_UPS:]) / together
+        self.model.finish()
+        return (time.perf_counter() - begin) / together
 
 
 def _combined(

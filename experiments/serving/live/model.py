@@ -42,6 +42,7 @@ class Row(NamedTuple):
     """``ids`` of a request behind ``context`` tokens, whose KV is in ``blocks`` with room for theirs.
 
     The last ``padding`` of them are computed for nothing; logits are wanted of ``wanted`` before those.
+    ``masked`` tokens behind are read and not attended to, where rows are computed one by one.
     """
 
     ids: Sequence[int]
@@ -49,6 +50,7 @@ class Row(NamedTuple):
     blocks: Sequence[int]
     wanted: int
     padding: int = 0
+    masked: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class StepIndex:
     """Where the tokens of a step stand; tensors [tokens] but ``reads``.
 
     ``reads``   slots of everything that is attended to, row after row.
-    ``counts``  new tokens of each row, ``totals`` with those before them.
+    ``counts``  new tokens of each row, ``totals`` that are read for it.
     ``bounds``  where the rows begin in both, for one kernel over all; ``None``: row by row.
     """
 
@@ -106,14 +108,16 @@ class PagedGpt:
     def index(self, rows: Sequence[Row], size: int) -> StepIndex:
         """Return ids, positions and KV slots of all tokens of a step."""
         counts = [len(row.ids) for row in rows]
-        totals = [row.context + count for row, count in zip(rows, counts, strict=True)]
+        ends = [row.context + count for row, count in zip(rows, counts, strict=True)]
+        totals = ends if self.in_one else [end + row.masked for end, row in zip(ends, rows, strict=True)]
         offsets, reads = np.arange(size), []
         for row, total in zip(rows, totals, strict=True):
             blocks = np.array(row.blocks[: -(-total // size)])
             reads.append((blocks[:, None] * size + offsets).ravel()[:total])
         contexts = [row.context for row in rows]
-        slots = [found[context:] for found, context in zip(reads, contexts, strict=True)]
-        places = np.concatenate([np.arange(c, t) for c, t in zip(contexts, totals, strict=True)])
+        spans = [slice(context, end) for context, end in zip(contexts, ends, strict=True)]
+        slots = [found[span] for found, span in zip(reads, spans, strict=True)]
+        places = np.concatenate([np.arange(span.start, span.stop) for span in spans])
         return StepIndex(
             self._there(np.array([token for row in rows for token in row.ids])),
             self._there(np.minimum(places, self.positions - 1)),
@@ -205,13 +209,13 @@ def _has_kernel(dtype: torch.dtype, device: str) -> bool:
 def _attention(q: Tensor, keys: Tensor, values: Tensor, context: int) -> Tensor:
     """Return [tokens, heads, head dim]: token i attends to ``context`` + i + 1 tokens."""
     q, keys, values = (one.transpose(0, 1)[None] for one in (q, keys, values))
-    count = q.shape[2]
-    if count == 1:
+    count, total = q.shape[2], keys.shape[2]
+    if count == 1 and total == context + 1:
         mixed = F.scaled_dot_product_attention(q, keys, values)
-    elif context == 0:
+    elif context == 0 and total == count:
         mixed = F.scaled_dot_product_attention(q, keys, values, is_causal=True)
     else:
-        mask = torch.ones(count, context + count, dtype=torch.bool, device=q.device).tril(context)
+        mask = torch.ones(count, total, dtype=torch.bool, device=q.device).tril(context)
         mixed = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
     return mixed[0].transpose(0, 1)
 

@@ -11,7 +11,7 @@ from experiments.cluster.interface.placement import PLACEMENTS
 from experiments.cluster.interface.policy import ClusterPolicy, Decider, rules_of
 from experiments.cluster.interface.pool import Pool
 from experiments.cluster.interface.view import ClusterView
-from experiments.cluster.interface.waiting import RankedJobs, WaitingJobs
+from experiments.cluster.interface.waiting import RankedJobs, RunningOrder, WaitingJobs
 
 __all__ = [
     "HIDEABLE",
@@ -37,6 +37,7 @@ __all__ = [
     "Pool",
     "RankedJobs",
     "Rate",
+    "RunningOrder",
     "Sharers",
     "VisibleJobs",
     "WaitingJobs",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -170,15 +170,22 @@ class ClusterPolicy(Policy):
 
         Jobs that keep running keep their devices.
         """
-        plain = view.jobs.is_plain
         if chosen.keys() == view.running.keys():
             return NOTHING
         losers = [job for job in view.running if job not in chosen]
-        pool = view.pool.copy()
+        return self.change([job for job in chosen if job not in view.running], losers, view)
+
+    def change(self, winners: Sequence[int], losers: Sequence[int], view: ClusterView) -> Allocation:
+        """Give devices to waiting ``winners`` in order, and take those of ``losers``."""
+        if not (winners or losers):
+            return NOTHING
+        pool, losing = view.pool.copy(), set(losers)
+        losers = [job for job in view.running if job in losing] if losers else []
         for job in losers:
             pool.give_back(view.running[job])
-        started = self.fill(pool, [job for job in chosen if job not in view.running], view)
-        preempted = losers if self.placement == "count" and plain else _jobs_to_preempt(losers, pool, view)
+        started = self.fill(pool, winners, view)
+        is_counted = self.placement == "count" and view.jobs.is_plain
+        preempted = losers if is_counted else _jobs_to_preempt(losers, pool, view)
         return Allocation(tuple(started), tuple(preempted))
 
 

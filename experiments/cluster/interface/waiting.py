@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 Key = tuple[float, ...]
@@ -64,42 +64,73 @@ class RankedJobs:
         """All of them and ``running`` (in order) in one order."""
         return (job for *_, job in heapq.merge(running, *self._by_size.values()))
 
-    def choose(self, running: Sequence[Ranked], gpus: Sequence[int], room: float) -> dict[int, None]:
-        """Go through ``running`` (in order) and the waiting jobs and keep those that fit into ``room`` GPUs.
+    def choose(
+        self, running: Sequence[Ranked], sizes: Sequence[int], room: float, ahead: float = 0.0
+    ) -> tuple[list[int], list[int]]:
+        """Go through ``running`` (in order) and the waiting jobs, and keep those that fit into ``room`` GPUs.
 
-        ``gpus`` is what each job wants; all of ``running`` fit by themselves. A size that does not fit once
-        is not looked at again: room only shrinks.
+        ``sizes`` is what each of ``running`` has; all of them fit by themselves. ``ahead`` is added to the
+        first part of a waiting job's key where it meets those of running ones. A size that does not fit once
+        is not looked at again: room only shrinks. Returned are the waiting jobs that fit, and the running
+        ones that do not any more.
         """
-        chosen: dict[int, None] = {}
+        winners: list[int] = []
+        losers: list[int] = []
         rows, place = self._by_size, 0
         heads = [(row[0], size, 0) for size, row in rows.items() if row and size <= room]
         heapq.heapify(heads)
         while heads and room >= 1:
             head, size, at = heads[0]
-            until = bisect_left(running, head, place)
-            room = _keep(running[place:until], gpus, room, chosen)
+            met = (head[0] + ahead, *head[1:]) if ahead else head
+            until = bisect_left(running, met, place)
+            room = _keep(running, sizes, slice(place, until), room, losers)
             place = until
             if size <= room:
                 room -= size
-                chosen[head[-1]] = None
+                winners.append(head[-1])
                 at += 1
             if size <= room and at < len(rows[size]):
                 heapq.heapreplace(heads, (rows[size][at], size, at))
             else:
                 heapq.heappop(heads)
-        _keep(running[place:], gpus, room, chosen)
-        return chosen
+        _keep(running, sizes, slice(place, len(running)), room, losers)
+        return winners, losers
 
 
-def _keep(running: Sequence[Ranked], gpus: Sequence[int], room: float, chosen: dict[int, None]) -> float:
-    """Choose those of ``running`` that fit, in order; what room is left then."""
-    jobs: list[int] = [ranked[-1] for ranked in running]
-    wanted = sum([gpus[job] for job in jobs])
+def _keep(
+    running: Sequence[Ranked], sizes: Sequence[int], some: slice, room: float, losers: list[int]
+) -> float:
+    """Choose ``some`` of ``running`` that fit, in order; what room is left then."""
+    wanted = sum(sizes[some])
     if wanted <= room:
-        chosen.update(dict.fromkeys(jobs))
         return room - wanted
-    for job in jobs:
-        if gpus[job] <= room:
-            room -= gpus[job]
-            chosen[job] = None
+    for ranked, size in zip(running[some], sizes[some], strict=True):
+        if size <= room:
+            room -= size
+        else:
+            losers.append(ranked[-1])
     return room
+
+
+class RunningOrder:
+    """Running jobs by a key that stays while they run, smallest first, equal keys by job number."""
+
+    def __init__(self) -> None:
+        self.ranked: list[Ranked] = []
+        self.sizes: list[int] = []
+        self._keys: dict[int, Ranked] = {}
+
+    def add(self, job: int, gpus: int, key: Key) -> None:
+        ranked = (*key, job)
+        place = bisect_left(self.ranked, ranked)
+        self.ranked.insert(place, ranked)
+        self.sizes.insert(place, gpus)
+        self._keys[job] = ranked
+
+    def discard(self, jobs: Iterable[int]) -> None:
+        """These jobs do not run any more, if they did."""
+        for job in jobs:
+            ranked = self._keys.pop(job, None)
+            if ranked is not None:
+                place = bisect_left(self.ranked, ranked)
+                del self.ranked[place], self.sizes[place]

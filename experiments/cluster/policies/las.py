@@ -90,8 +90,9 @@ class _LeastServedFirst:
         running = sorted(zip(attained, view.running, strict=True))
         if not view.jobs.is_plain:
             return self.policy.run_first(self.queue.merged_with(running), view)
-        chosen = self.queue.choose(running, view.jobs.gpus, sum(view.pool.capacity))
-        return self.policy.run_only(chosen, view)
+        sizes = [view.jobs.gpus[job] for _, job in running]
+        winners, losers = self.queue.choose(running, sizes, sum(view.pool.capacity))
+        return self.policy.change(winners, losers, view)
 
     def _between(self, view: ClusterView) -> Allocation:
         """Fill devices that fell free."""

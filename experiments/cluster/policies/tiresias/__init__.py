@@ -31,6 +31,7 @@ from typing import Any, ClassVar
 from experiments.cluster.interface import NOTHING, Allocation, ClusterPolicy, ClusterView, Decider
 from experiments.cluster.interface.placement import PLACEMENTS
 from experiments.cluster.interface.policy import OWN, rules_of
+from experiments.cluster.policies.tiresias.crossings import Crossings
 from experiments.cluster.policies.tiresias.gittins import Gittins
 from experiments.cluster.policies.tiresias.skew import placement_for
 from experiments.core.errors import BadInput
@@ -148,6 +149,7 @@ class _Queues:
     limit: dict[int, float] = field(default_factory=dict)
     before: dict[int, float] = field(default_factory=dict)
     served: dict[int, float] = field(default_factory=dict)
+    crossings: Crossings = field(default_factory=Crossings)
     gittins: Gittins = field(default_factory=Gittins)
 
     def __post_init__(self) -> None:
@@ -157,6 +159,7 @@ class _Queues:
     def allocate(self, view: ClusterView) -> Allocation:
         for job in view.ended:
             self.queues[self.counters.pop(job).queue].remove(job)
+        self.crossings.forget((*view.ended, *view.stopped))
         for job in view.arrived:
             self._enter(job, view)
         demotes = self._demote_served(view)
@@ -166,10 +169,23 @@ class _Queues:
             self.gittins.learn(view.attained_service(job) for job in view.ended)
             self._order_by_index(view)
         decision = self._choose(view)
-        running = (view.running.keys() - decision.preempt) | {gang.job for gang in decision.start}
+        started = [gang.job for gang in decision.start]
+        self.crossings.forget(decision.preempt)
+        for job in started if self._is_steady(view) else ():
+            self._expect_crossing(job, view.attained.service[job], view)
+        running = self._running_after(decision, started, view)
         if decision is not NOTHING or demotes or view.stopped or self.policy.index == GITTINS:
             self._order_running_first(running)
         return Allocation(decision.start, decision.preempt, wake_at=self._wake_at(running, view))
+
+    def _is_steady(self, view: ClusterView) -> bool:
+        """Whether a running job has its GPUs each second, and demotions come when they are due."""
+        return view.jobs.is_plain and not self.policy.demotes_late
+
+    def _running_after(self, decision: Allocation, started: list[int], view: ClusterView) -> Set[int]:
+        if not (decision.preempt or started):
+            return view.running.keys()
+        return (view.running.keys() - decision.preempt) | set(started)
 
     def _choose(self, view: ClusterView) -> Allocation:
         """As ``run_first`` over all queues, which has nothing to do while no job waits."""
@@ -214,12 +230,35 @@ class _Queues:
 
     def _demote_served(self, view: ClusterView) -> bool:
         """Move running jobs to the queues of their services; whether any goes to another one."""
+        if self._is_steady(view):
+            return self._demote_crossed(view)
         self.served = dict(zip(view.running, view.attained_of_running(True), strict=True))
         limit, before = self.limit, self.before
         due = [job for job, held in self.served.items() if held - before[job] + SLACK >= limit[job]]
         for job in due if self.policy.rules in LATE else sorted(due):
             self._demote(job)
         return bool(due)
+
+    def _demote_crossed(self, view: ClusterView) -> bool:
+        """The same from the times at which limits are crossed."""
+        due = []
+        for job in self.crossings.near(view.now):
+            held = view.attained_service(job)
+            if held - self.before[job] + SLACK >= self.limit[job]:
+                self.served[job] = held
+                due.append(job)
+        for job in sorted(due):
+            self._demote(job)
+            self._expect_crossing(job, self.served.pop(job), view)
+        return bool(due)
+
+    def _expect_crossing(self, job: int, held: float, view: ClusterView) -> None:
+        self.crossings.forget((job,))
+        if self.limit[job] < math.inf:
+            self.crossings.expect(job, view.now + self._until_crossed(job, held, view))
+
+    def _until_crossed(self, job: int, held: float, view: ClusterView) -> float:
+        return (self.limit[job] - (held - self.before[job])) / view.jobs.gpus[job]
 
     def _demote(self, job: int) -> None:
         counters, service = self.counters[job], self.served[job] - self.before[job] + SLACK
@@ -248,7 +287,7 @@ class _Queues:
 
     def _wake_at(self, running: Set[int], view: ClusterView) -> float | None:
         """The next demotion or promotion."""
-        times = self._demotions(running, view)
+        times = self._next_crossings(view) if self._is_steady(view) else self._demotions(running, view)
         if self.policy.promote is not None:
             lower = [job for queue in self.queues[1:] for job in queue if job not in running]
             times += [self._promotion(job, view) for job in lower]
@@ -256,13 +295,21 @@ class _Queues:
             times = [time for time in times if time > view.now]
         return min(times, default=None)
 
+    def _next_crossings(self, view: ClusterView) -> list[float]:
+        """When those jobs reach their limits that do so first after now."""
+        found = []
+        for job in self.crossings.first_after(view.now):
+            held = view.attained_service(job) if job in view.running else view.attained.service[job]
+            found.append(view.now + self._until_crossed(job, held, view))
+        return found
+
     def _demotions(self, running: Set[int], view: ClusterView) -> list[float]:
         """When each running job reaches its queue's limit; none for the last queue."""
         now, gpus, limit, before = view.now, view.jobs.gpus, self.limit, self.before
         held = self.served | {job: view.attained.service[job] for job in running - self.served.keys()}
         limited = [job for job in running if limit[job] < math.inf]
         if not self.policy.demotes_late:
-            return [now + (limit[job] - (held[job] - before[job])) / gpus[job] for job in limited]
+            return [now + self._until_crossed(job, held[job], view) for job in limited]
         return [
             now + math.ceil((limit[job] - (held[job] - before[job]) / gpus[job]) / gpus[job])
             for job in limited

@@ -26,6 +26,7 @@ from experiments.cluster.interface import (
     Divider,
     Division,
     RankedJobs,
+    RunningOrder,
     rules_of,
 )
 from experiments.cluster.interface.policy import OWN
@@ -67,37 +68,56 @@ class Las(ClusterPolicy):
 
 @dataclass
 class _LeastServedFirst:
-    """What a waiting job has attained does not change."""
+    """What a waiting job has attained does not change.
+
+    ``order`` has running jobs by the time that they had attained when they started, less that of the clock:
+    all attain a second in a second.
+    """
 
     policy: Las
     queue: RankedJobs = field(default_factory=RankedJobs)
+    order: RunningOrder = field(default_factory=RunningOrder)
     preempted: tuple[int, ...] = ()
+    started: tuple[int, ...] = ()
 
     def allocate(self, view: ClusterView) -> Allocation:
-        policy, gpus = self.policy, view.jobs.gpus
+        policy, gpus, attained = self.policy, view.jobs.gpus, view.attained
+        self.order.discard((*self.preempted, *view.ended, *view.stopped))
+        for job in self.started:
+            if job in view.running:
+                self.order.add(job, gpus[job], (attained.seconds[job] - attained.started[job],))
         for job in (*self.preempted, *view.arrived, *view.stopped):
             self.queue.add(job, gpus[job], (policy.attained(job, view),))
         decision = self._at_round_end(view) if view.round_ended else self._between(view)
         for gang in decision.start:
             self.queue.remove(gang.job)
-        self.preempted = decision.preempt
+        self.preempted, self.started = decision.preempt, tuple(gang.job for gang in decision.start)
         return decision
 
     def _at_round_end(self, view: ClusterView) -> Allocation:
         if not self.queue:
             return NOTHING
+        room, order = sum(view.pool.capacity), self.order
+        if self.policy.key == "time" and view.jobs.is_plain:
+            winners, losers = self.queue.choose(order.ranked, order.sizes, room, -view.now)
+            return self.policy.change(winners, losers, view)
         attained = view.attained_of_running(self.policy.key == "service")
         running = sorted(zip(attained, view.running, strict=True))
         if not view.jobs.is_plain:
             return self.policy.run_first(self.queue.merged_with(running), view)
         sizes = [view.jobs.gpus[job] for _, job in running]
-        winners, losers = self.queue.choose(running, sizes, sum(view.pool.capacity))
+        winners, losers = self.queue.choose(running, sizes, room)
         return self.policy.change(winners, losers, view)
 
     def _between(self, view: ClusterView) -> Allocation:
         """Fill devices that fell free."""
         if view.is_full or not view.waiting:
             return NOTHING
+        if view.jobs.is_plain:
+            fitting, _ = self.queue.choose((), (), view.pool.total)
+            started = self.policy.fill(view.pool.copy(), fitting, view)
+            if len(started) == len(fitting):
+                return Allocation(tuple(started))
         return Allocation(tuple(self.policy.fill(view.pool.copy(), self.queue.merged_with(()), view)))
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from experiments.cluster.interface import Machines
+from experiments.cluster.interface import ClusterPolicy, Machines
 from experiments.cluster.policies.tiresias.gittins import Gittins
 from experiments.cluster.simulator import figures, simulate
 from experiments.core import registry
@@ -213,3 +216,63 @@ class TestTiresiasIndexAndPlacement:
         ]
         assert means == pytest.approx([means[0]] * 3, rel=0.05)
         assert means[0] == pytest.approx(1 / (1 - 0.6), rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["srtf", "las", "tiresias"])
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(0, 60), st.integers(1, 9), st.integers(1, 80)), min_size=1, max_size=25
+    ),
+    placement=st.sampled_from(["count", "pack"]),
+    cost=st.sampled_from([0.0, 0.0, 5.0]),
+)
+def test_orders_that_are_kept_are_those_that_are_made_anew(
+    name: str, rows: list[tuple[int, int, int]], placement: str, cost: float
+) -> None:
+    """What a decision keeps from the last one changes nothing: the same jobs run at the same times."""
+    trace = jobs(*[(float(s), g, float(w)) for s, g, w in sorted(rows)])
+    machines = Machines.of_sizes([4, 4, 2])
+    more = {"srtf": {}, "las": {"round_length": 7.0}, "tiresias": {"limit_1": 30.0, "limit_2": 90.0}}[name]
+    knobs = {"placement": placement, "restart_cost": cost, **more}
+    policy = registry.create("cluster", name, knobs)
+    assert isinstance(policy, ClusterPolicy)
+    kept = simulate(trace, machines, policy)
+    with pytest.MonkeyPatch.context() as patch:
+        forget(name, patch)
+        anew = simulate(trace, machines, policy)
+    assert figures(kept, trace, machines) == pytest.approx(figures(anew, trace, machines), nan_ok=True)
+    assert [len(one) for one in (kept.executions, anew.executions)] == [len(kept.executions)] * 2
+
+
+def forget(name: str, patch: pytest.MonkeyPatch) -> None:
+    """Let the policy look at all running jobs at every decision."""
+    if name == "tiresias":
+        patch.setattr("experiments.cluster.policies.tiresias._Queues._is_steady", lambda *_: False)
+    elif name == "srtf":
+        patch.setattr(
+            "experiments.cluster.policies.srtf._LeastLeftFirst._keep_order",
+            lambda self, view: setattr(self, "order", None),
+        )
+    else:
+        patch.setattr("experiments.cluster.interface.waiting.RankedJobs.choose", choose_slowly)
+
+
+def choose_slowly(
+    self: Any, running: Any, sizes: Any, room: float, ahead: float = 0.0
+) -> tuple[list[int], list[int]]:
+    """One job after another, waiting and running."""
+    waiting = [(ranked[0] + ahead, *ranked[1:]) for _, ranked in self._where.values()]
+    size_of = {job: size for job, (size, _) in self._where.items()}
+    size_of |= {ranked[-1]: size for ranked, size in zip(running, sizes, strict=True)}
+    winners: list[int] = []
+    losers: list[int] = []
+    for ranked in sorted([*running, *waiting]):
+        job = ranked[-1]
+        fits = size_of[job] <= room
+        room -= size_of[job] if fits else 0
+        if job in self._where and fits:
+            winners.append(job)
+        elif job not in self._where and not fits:
+            losers.append(job)
+    return winners, losers

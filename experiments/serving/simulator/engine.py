@@ -208,33 +208,36 @@ class BatchEngine:
     def _finish(self, batch: Batch, ends: tuple[float, ...]) -> None:
         self.batches_in_flight -= 1
         self.view.in_flight.difference_update(batch.requests)
+        gaps = array("d", np.diff(ends).tobytes()) if len(ends) > 1 else array("d")
+        finished = self.view.finished
         for request, tokens in zip(batch.requests, batch.tokens, strict=True):
-            if not self.view.finished[request]:
-                self._progress_request(request, tokens, ends)
+            if not finished[request]:
+                self._progress_request(request, tokens, ends, gaps)
 
-    def _progress_request(self, request: int, tokens: int, ends: tuple[float, ...]) -> None:
+    def _progress_request(
+        self, request: int, tokens: int, ends: tuple[float, ...], gaps: array[float]
+    ) -> None:
         """Tokens computed are those that exist: padding is not progress. The last one known gives the next
-        one.
+        one; ``gaps`` are those between the ends.
         """
-        view = self.view
-        known = view.prompt[request] + view.generated[request]
-        view.computed[request] = min(view.computed[request] + tokens, known)
-        if view.computed[request] < known:
+        view, generated = self.view, self.view.generated[request]
+        known = view.prompt[request] + generated
+        computed = view.computed[request] + tokens
+        if computed < known:
+            view.computed[request] = computed
             return
-        made = min(len(ends), self.output[request] - view.generated[request])
-        view.computed[request] += made - 1
-        self._note_tokens(request, ends[:made])
-        view.generated[request] += made
-        if view.generated[request] == self.output[request]:
+        made, left = len(ends), self.output[request] - generated
+        if made > left:
+            made, gaps = left, gaps[: left - 1]
+        view.computed[request] = known + made - 1
+        if generated:
+            self.gaps.append(ends[0] - self.last[request])
+        else:
+            self.first[request] = ends[0]
+        self.gaps.extend(gaps)
+        self.last[request] = ends[made - 1]
+        view.generated[request] = generated + made
+        if made == left:
             view.finished[request] = True
             if not self.holds:
                 self._answer(request)
-
-    def _note_tokens(self, request: int, times: tuple[float, ...]) -> None:
-        if self.view.generated[request] == 0:
-            self.first[request] = times[0]
-        else:
-            self.gaps.append(times[0] - self.last[request])
-        if len(times) > 1:
-            self.gaps.extend(np.diff(times).tolist())
-        self.last[request] = times[-1]

@@ -40,13 +40,13 @@ class BlockPool:
 
     def take(self, count: int) -> list[int]:
         """``count`` blocks from the head of the free list; what they held is forgotten."""
-        taken = []
-        for _ in range(count):
-            block, _ = self._free.popitem(last=False)
+        pop, references = self._free.popitem, self._references
+        taken = [pop(last=False)[0] for _ in range(count)]
+        for block in taken:
+            references[block] = 1
+        for block in taken if self._key_of else ():
             if block in self._key_of:
                 self._forget(block)
-            self._references[block] = 1
-            taken.append(block)
         return taken
 
     def _forget(self, block: int) -> None:
@@ -55,11 +55,13 @@ class BlockPool:
 
     def release(self, blocks: Sequence[int]) -> None:
         """The last block first, so that the beginnings of prompts, which others share, stay longest."""
+        references, free, known = self._references, self._free, self._key_of
         for block in reversed(blocks):
-            self._references[block] -= 1
-            if self._references[block] == 0:
-                self._free[block] = None
-                self.cached += block in self._key_of
+            left = references[block] = references[block] - 1
+            if not left:
+                free[block] = None
+                if block in known:
+                    self.cached += 1
 
     def register(self, block: int, key: int) -> None:
         """The block holds what ``key`` names; of a key that another block has already, nothing is kept."""

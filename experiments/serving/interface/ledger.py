@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -58,12 +58,19 @@ class RequestLedger:
     def give_tokens(self, request: int, first: float, last: float) -> bool:
         """Tokens come out, the first of them at ``first``; whether they are its first."""
         is_first = math.isnan(self.first[request])
-        if is_first:
-            self.first[request] = first
-        else:
-            self.gaps.append(first - self.last[request])
-        self.last[request] = last
+        self.give_all((request,), first, last)
         return is_first
+
+    def give_all(self, requests: Sequence[int], first: float, last: float) -> None:
+        """The same for each of ``requests``."""
+        firsts, lasts, gaps = self.first, self.last, self.gaps
+        for request in requests:
+            before = lasts[request]
+            if before == before:  # a number, not NaN
+                gaps.append(first - before)
+            else:
+                firsts[request] = first
+            lasts[request] = last
 
     def repeat_gaps(self, ends: Floats, requests: int) -> None:
         """Each of so many requests got a token at every end."""

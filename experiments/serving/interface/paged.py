@@ -108,19 +108,28 @@ class PagedView:
             self.pool.release(held[needed:])
             del held[needed:]
 
-    def extend_all(self) -> bool:
-        """One token of every running request, where each lacks one and blocks last for all; else nothing."""
+    def extend_all(self, *, only_decodes: bool = False) -> bool:
+        """One token of every running request, where each lacks one and blocks last for all; else nothing.
+
+        ``only_decodes``: those that lack more are left out. The step must be empty.
+        """
         size, computed, known, held = self.pool.size, self.computed, self.known, self.held
-        running = self.running
-        if any(known[request] - computed[request] != 1 for request in running):
-            return False
-        full = [request for request in running if computed[request] == len(held[request]) * size]
+        chosen: list[int] = []
+        full: list[int] = []
+        for request in self.running:
+            there = computed[request]
+            if known[request] - there == 1:
+                chosen.append(request)
+                if there == len(held[request]) * size:
+                    full.append(request)
+            elif not only_decodes:
+                return False
         if len(full) > self.pool.free:
             return False
         for request, block in zip(full, self.pool.take(len(full)), strict=True):
             held[request].append(block)
-        self.entries = [Entry(request, 1, computed[request]) for request in running]
-        for request in running:
+        self.entries = [Entry(request, 1, computed[request]) for request in chosen]
+        for request in chosen:
             computed[request] += 1
         return True
 

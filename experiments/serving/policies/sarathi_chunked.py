@@ -47,8 +47,8 @@ class _StallFree:
     def _decode(self, view: PagedView) -> int:
         """One token of every decode, while blocks last: the latest request gives way."""
         left = self.budget
-        if len(view.running) <= left and view.extend_all():
-            return left - len(view.running)
+        if len(view.running) <= left and view.extend_all(only_decodes=True):
+            return left - len(view.entries)
         for request in list(view.running):
             if left == 0 or request not in view.held or view.lacking(request) != 1:
                 continue

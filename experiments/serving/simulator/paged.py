@@ -211,18 +211,30 @@ class PagedEngine:
     def _emit(self, entries: Sequence[Entry], ends: Floats) -> None:
         """A token at each end for every request whose tokens are all computed; the last one ends it."""
         view, ledger, first, last = self.view, self.ledger, float(ends[0]), float(ends[-1])
-        emitting = [request for request, _, _ in entries if view.computed[request] == view.known[request]]
+        computed, known, total = view.computed, view.known, self.total
+        emitting = [request for request, _, _ in entries if computed[request] == known[request]]
+        if view.drafted:
+            self._emit_drafted(emitting, first)
+        else:
+            ledger.give_all(emitting, first, last)
+        ended = []
         for request in emitting:
-            more = self._accepted(request) if request in view.drafted else 0
-            if request in view.drafted:
-                view.accept(request, more)
-            view.known[request] += 1
-            ledger.give_tokens(request, first, last)
-            ledger.gaps.extend([0.0] * more)
-            if view.known[request] == self.total[request]:
-                ledger.answer(request, last, len(view.held[request]))
-                view.finish(request)
+            tokens = known[request] = known[request] + 1
+            if tokens == total[request]:
+                ended.append(request)
+        for request in ended:
+            ledger.answer(request, last, len(view.held[request]))
+            view.finish(request)
         ledger.repeat_gaps(ends, len(emitting))
+
+    def _emit_drafted(self, emitting: Sequence[int], time: float) -> None:
+        """Those whose drafts were verified get as many tokens more as were right, at the same time."""
+        for request in emitting:
+            more = self._accepted(request) if request in self.view.drafted else 0
+            if request in self.view.drafted:
+                self.view.accept(request, more)
+            self.ledger.give_all((request,), time, time)
+            self.ledger.gaps.extend([0.0] * more)
 
     def _log(self) -> BlockLog:
         pool, totals = self.view.pool, self.totals

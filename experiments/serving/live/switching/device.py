@@ -33,7 +33,7 @@ from experiments.serving.live.switching.passes import GatedPasses
 from experiments.serving.live.switching.trainer import Trainer
 
 ASKED, TRAINED = 0, 1
-#: Seconds that training gets between two requests, stops that tell what cleaning up takes, and iterations
+#: Seconds that training gets between two requests after an iteration, stops that tell what cleaning up takes, and iterations
 #: that are timed.
 PAUSE, CLEANINGS, TIMED = 0.2, 5, 5
 
@@ -109,6 +109,7 @@ class SwitchingDevice:
             if not resident:
                 self.asked.clear()
             self.trainer.resume()
+            self.trainer.await_iterations(self.trainer.iterations + 1)
             time.sleep(PAUSE)
             turn = self._turn(models, began, resident)
             request = SharedRequest(ASKED, time.perf_counter() - began, found_idle=False)

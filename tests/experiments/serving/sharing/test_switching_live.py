@@ -116,7 +116,7 @@ def test_training_stops_at_a_layer_and_learns_when_it_goes_on(trainer: Trainer) 
 def test_every_variant_answers_each_request_after_stopping_training(
     knobs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("experiments.serving.live.switching.device.PAUSE", 0.25)
+    monkeypatch.setattr("experiments.serving.live.switching.device.PAUSE", 0.02)
     monkeypatch.setattr("experiments.serving.live.switching.device.CLEANINGS", 1)
     monkeypatch.setattr("experiments.serving.experiment.switching.REQUESTS", 3)
     asked, made = complete(spec("pipeswitch", **knobs))
@@ -133,7 +133,7 @@ def test_every_variant_answers_each_request_after_stopping_training(
 
 def test_a_process_that_is_started_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("experiments.serving.experiment.switching.STARTS", 1)
-    monkeypatch.setattr("experiments.serving.live.switching.device.PAUSE", 0.25)
+    monkeypatch.setattr("experiments.serving.live.switching.device.PAUSE", 0.02)
     asked, made = complete(spec("stop_and_start"))
     assert isinstance(made, SharingPolicy)
     result = measure_switches(asked, made, silent, live, "cpu", "cpu")

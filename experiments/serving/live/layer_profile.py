@@ -50,6 +50,7 @@ def measure_layers(model: PagedGpt, longest: int, serve: Serve, progress: Progre
 
 def write_layers(times: LayerTimes, folder: Path) -> None:
     """Write ``dense.csv``, ``per_sequence.csv`` and ``attention.csv`` into ``folder``/tp1."""
+    assert isinstance(times.attention, AttentionTimes), "this host's are measured together"
     target = folder / f"tp{times.ranks}"
     target.mkdir(parents=True, exist_ok=True)
     _write(target / "dense.csv", ("layer", "tokens", "time_us"), _rows(times.by_tokens))

@@ -24,11 +24,11 @@ def combine(rounds: Sequence[LayerTimes]) -> LayerTimes:
         key: Steady(
             steady.contexts,
             tuple(
-                _middle([one.attention.groups[key].curves[place] for one in rounds])
+                _middle([_groups(one)[key].curves[place] for one in rounds])
                 for place in range(len(steady.curves))
             ),
         )
-        for key, steady in first.attention.groups.items()
+        for key, steady in _groups(first).items()
     }
     return replace(
         first,
@@ -46,3 +46,8 @@ def _middle(curves: Sequence[Curve]) -> Curve:
     values = np.sort([curve.seconds for curve in curves], axis=0)
     kept = values[LEFT_OUT:-LEFT_OUT] if len(values) > 2 * LEFT_OUT else values
     return Curve(curves[0].points, tuple(np.maximum(kept.mean(axis=0), 0.0).tolist()))
+
+
+def _groups(times: LayerTimes) -> Mapping[tuple[int, int], Steady]:
+    assert isinstance(times.attention, AttentionTimes), "this host's are measured together"
+    return times.attention.groups

@@ -20,19 +20,23 @@ Weighted = tuple[int, float]
 
 @dataclass(frozen=True)
 class Curve:
-    """Seconds at ascending ``points``: linear between them, level below the first, on from the last two."""
+    """Seconds at ascending ``points``: linear between them, level below the first, on from the last two.
+
+    A line that falls beyond the last point ends at nothing.
+    """
 
     points: tuple[float, ...]
     seconds: tuple[float, ...]
 
     def at(self, place: float | Floats) -> float | Floats:
         if isinstance(place, float | int):
-            return sum(weight * self.seconds[index] for index, weight in blend(self.points, place))
+            return max(0.0, sum(weight * self.seconds[index] for index, weight in blend(self.points, place)))
         found = np.interp(place, self.points, self.seconds)
         beyond = np.asarray(place) > self.points[-1]
         if len(self.points) > 1 and beyond.any():
             slope = (self.seconds[-1] - self.seconds[-2]) / (self.points[-1] - self.points[-2])
-            found = np.where(beyond, self.seconds[-1] + slope * (place - self.points[-1]), found)
+            further = np.maximum(self.seconds[-1] + slope * (place - self.points[-1]), 0.0)
+            found = np.where(beyond, further, found)
         return np.asarray(found, np.float64)
 
 
@@ -99,7 +103,8 @@ class AttentionTimes:
         corners = self._corners.get((chunk, decodes))
         if corners is None:
             corners = self._corners[chunk, decodes] = tuple(self._find_corners(chunk, decodes))
-        return sum(weight * group.at(prefill_context, decode_context) for weight, group in corners)
+        found = sum(weight * group.at(prefill_context, decode_context) for weight, group in corners)
+        return max(0.0, found) if isinstance(found, float | int) else np.maximum(found, 0.0)
 
     def _find_corners(self, chunk: int, decodes: int) -> list[tuple[float, Steady]]:
         """The measured pairs around the one asked for; a missing one gives way to the nearest there is."""
@@ -114,6 +119,36 @@ class AttentionTimes:
         if wanted not in self.groups:
             wanted = min(self.groups, key=lambda pair: (abs(pair[0] - chunk) + abs(pair[1] - count), pair))
         return self.groups[wanted]
+
+
+@dataclass(frozen=True)
+class ApartTimes:
+    """Attention of prompts and of decodes, each timed without the other: what they take adds up.
+
+    ``prompts`` has groups without decodes, ``decodes`` such without a prompt.
+    """
+
+    prompts: AttentionTimes
+    decodes: AttentionTimes
+
+    @property
+    def chunks(self) -> tuple[float, ...]:
+        return self.prompts.chunks
+
+    @property
+    def counts(self) -> tuple[float, ...]:
+        return self.decodes.counts
+
+    @cached_property
+    def longest(self) -> tuple[float, float]:
+        """The largest context of a prompt and of decodes that was measured anywhere."""
+        return self.prompts.longest[0], self.decodes.longest[1]
+
+    def at(
+        self, chunk: int, prefill_context: float, decodes: int, decode_context: float | Floats
+    ) -> float | Floats:
+        found: float | Floats = self.prompts.at(chunk, prefill_context, 0, 0.0) if chunk else 0.0
+        return found + self.decodes.at(0, 0.0, decodes, decode_context) if decodes else found
 
 
 @dataclass(frozen=True)
@@ -145,5 +180,5 @@ class LayerTimes:
     ranks: int
     by_tokens: Mapping[str, Curve]
     by_sequences: Mapping[str, Curve]
-    attention: AttentionTimes
+    attention: AttentionTimes | ApartTimes
     unequal: UnequalContexts | None = None

@@ -33,8 +33,8 @@ from experiments.serving.live.switching.passes import GatedPasses
 from experiments.serving.live.switching.trainer import Trainer
 
 ASKED, TRAINED = 0, 1
-#: Seconds that training gets between two requests after an iteration, stops that tell what cleaning up takes, and iterations
-#: that are timed.
+#: Seconds that training gets between two requests after an iteration, stops that tell what cleaning up
+#: takes, and iterations that are timed.
 PAUSE, CLEANINGS, TIMED = 0.2, 5, 5
 
 

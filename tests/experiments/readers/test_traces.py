@@ -73,6 +73,18 @@ class TestRequests:
         assert trace.arrival.tolist() == [0, 4.314579]
         assert (trace.prompt.tolist(), trace.output.tolist()) == ([374, 396], [44, 109])
 
+    def test_burstgpt_leaves_out_what_failed(self, tmp_path: Path) -> None:
+        rows = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+        rows += "45,GPT-4,1087,230,1317,Conversation log\n5,ChatGPT,472,18,490,Conversation log\n"
+        found = opened(tmp_path, rows + "1106,ChatGPT,0,0,0,API log\n1107,ChatGPT,9,0,9,API log\n")
+        trace: RequestTrace = found.reading.value
+        assert found.reader.format == "burstgpt" and trace.arrival.tolist() == [0, 40]
+        assert (trace.prompt.tolist(), trace.output.tolist()) == ([472, 1087], [18, 230])
+        assert trace.model == ("ChatGPT", "GPT-4")
+        assert found.reading.assumed[1].startswith("2 requests without tokens")
+        with pytest.raises(BadInput, match="line 2, column Response tokens"):
+            opened(tmp_path, rows.replace(",230,", ",-1,"))
+
     def test_rate_keeps_the_pattern(self, tmp_path: Path) -> None:
         rows = "arrival,prompt,output,model\n100,1,1,a\n101,1,1,b\n104,1,1,a\n"
         trace: RequestTrace = opened(tmp_path, rows, rate=1.5).reading.value

@@ -17,7 +17,7 @@ from experiments.core.spec import Result, RunSpec, Workload
 from experiments.core.units import DTYPE_BYTES, human
 from experiments.hardware import Hardware, resolve
 from experiments.models.served import DEFAULT, ServedModel, served_model
-from experiments.serving.experiment.prices import price_of
+from experiments.serving.experiment.prices import doubts_of, price_of
 from experiments.serving.interface import Engine, RooflineCost, ServingPlan, ServingPolicy, violations
 from experiments.serving.interface.phases import InstanceShape
 from experiments.serving.simulator import LatencyObjective, curves, figures, simulate
@@ -52,7 +52,7 @@ def serve_trace(spec: RunSpec, policy: ServingPolicy, progress: Progress) -> Res
         workload_sha256=loaded.sha256,
         notes={
             "hardware": deployment.hardware.to_json(),
-            "warnings": [*deployment.hardware.warnings, *deployment.doubts],
+            "warnings": [*deployment.hardware.warnings, *deployment.doubts, *doubts_of(plan)],
             "served": deployment.to_json(),
             "trace": {
                 "format": loaded.format,

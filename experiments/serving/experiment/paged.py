@@ -11,7 +11,7 @@ from experiments.core.units import DTYPE_BYTES
 from experiments.hardware import Hardware, resolve
 from experiments.models.served import ServedModel
 from experiments.serving.experiment.batching import kv_slots, model_of, plan_json
-from experiments.serving.experiment.prices import price_of
+from experiments.serving.experiment.prices import doubts_of, price_of
 from experiments.serving.interface import violations
 from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.interface.phases import InstanceShape
@@ -20,9 +20,6 @@ from experiments.serving.simulator import LatencyObjective, curves, figures
 from experiments.serving.simulator.paged import simulate_paged
 from experiments.sources import requests_of
 from experiments.workloads.requests import RequestTrace
-
-#: Share of a run's time priced beyond its profile from which its answer says so.
-DOUBTFUL = 0.01
 
 
 def serve_paged(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Result:
@@ -55,7 +52,7 @@ def serve_paged(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Resul
         workload_sha256=loaded.sha256,
         notes={
             "hardware": hardware.to_json(),
-            "warnings": [*hardware.warnings, *_doubts(plan)],
+            "warnings": [*hardware.warnings, *doubts_of(plan)],
             "served": {
                 "model": model.to_json(),
                 "dtype": dtype,
@@ -104,12 +101,3 @@ def _prefixes(trace: RequestTrace, policy: PagedPolicy) -> str:
     if trace.hashes is None or trace.block != policy.block_size:
         return "a request's own blocks alone are found again: the trace tells none of this size"
     return "blocks of prompts by what the trace tells, of answers by their own request"
-
-
-def _doubts(plan: ServingPlan) -> list[str]:
-    log = plan.memory
-    total = sum(row.end - row.start for row in plan.iterations)
-    if log is None or not total or log.extrapolated_seconds < DOUBTFUL * total:
-        return []
-    share = 100 * log.extrapolated_seconds / total
-    return [f"{share:.1f} % of the time was priced beyond the profile's grid"]

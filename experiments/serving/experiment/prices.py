@@ -8,13 +8,15 @@ from experiments.core.errors import BadInput
 from experiments.core.units import DTYPE_BYTES
 from experiments.hardware import Hardware
 from experiments.models.served import ServedModel
-from experiments.serving.interface import RooflineCost
+from experiments.serving.interface import RooflineCost, ServingPlan
 from experiments.serving.interface.phases import InstanceShape
 from experiments.serving.interface.step_load import StepPrice
 from experiments.serving.simulator.step_prices import ProfilePrice, SheetPrice, TablePrice
 from experiments.workloads.profiles.layer_times import LayerTimes
 from experiments.workloads.profiles.phase_times import PhaseTimes
 
+#: Share of a run's time priced beyond its profile from which its answer says so.
+DOUBTFUL = 0.01
 WHERE = "spec.workload.options.extra"
 
 
@@ -66,3 +68,12 @@ def measured_shapes(profile: Any, model: ServedModel, hardware: Hardware) -> lis
 def _known(profile: PhaseTimes) -> str:
     rows = sorted({f"{key.model} on {key.tensor} {key.device}" for key in profile.passes})
     return ", ".join(rows[:12])
+
+
+def doubts_of(plan: ServingPlan) -> list[str]:
+    """What a person should know of times that were priced beyond what was measured."""
+    total = sum(row.end - row.start for row in plan.iterations)
+    if not total or plan.extrapolated_seconds < DOUBTFUL * total:
+        return []
+    share = 100 * plan.extrapolated_seconds / total
+    return [f"{share:.1f} % of the time was priced beyond the profile's grid"]

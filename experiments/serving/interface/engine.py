@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import mul
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +54,16 @@ class Load(NamedTuple):
 
 
 class CostModel(Protocol):
-    """Seconds that a stage of the pipeline takes for a batch."""
+    """Seconds that a stage of the pipeline takes for a batch.
+
+    ``is_measured``: by a grid of measured times, beyond which it is a guess.
+    """
+
+    is_measured: ClassVar[bool]
+
+    def steps_beyond(self, tokens: Sequence[int], contexts: Sequence[int], steps: int) -> int:
+        """How many of the passes, the last ones, lie beyond what was measured."""
+        ...
 
     def pass_seconds(self, tokens: Sequence[int], contexts: Sequence[int], steps: int = 1) -> float | Floats:
         """Of one pass, or of each of ``steps`` decode passes in a row, contexts growing by one each."""
@@ -62,7 +71,12 @@ class CostModel(Protocol):
 
 
 class LoadCost:
-    """A cost that depends on the sums of a batch alone."""
+    """A closed form of the sums of a batch, which holds everywhere."""
+
+    is_measured: ClassVar[bool] = False
+
+    def steps_beyond(self, tokens: Sequence[int], contexts: Sequence[int], steps: int) -> int:
+        return 0
 
     def stage_time(self, load: Load) -> float | Floats:
         """Seconds of one pass through one stage; elementwise over a repeated load."""

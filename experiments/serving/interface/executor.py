@@ -20,7 +20,12 @@ Floats = npt.NDArray[np.float64]
 
 
 class BatchExecutor(Protocol):
-    """For policies that reserve slots."""
+    """For policies that reserve slots.
+
+    ``beyond``: passes, and their seconds, that were priced beyond what was measured; ``None``: by no measure.
+    """
+
+    beyond: tuple[int, float] | None
 
     def reach(self, time: float) -> float:
         """The time now (s of the trace), which is ``time`` at the earliest."""

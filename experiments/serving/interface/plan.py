@@ -37,8 +37,8 @@ class BlockLog:
 
     ``hits`` are tokens that a request found in the pool when it was first admitted, ``recomputed`` those that
     a preempted one had and did not find again; ``preempted`` requests were so ``preemptions`` times together.
-    ``swapped_blocks`` were copied to or from the host. ``extrapolated`` passes, of so many seconds, were
-    priced beyond what was measured. Of so many ``verifications`` of drafts came ``verified_tokens``.
+    ``swapped_blocks`` were copied to or from the host. Of so many ``verifications`` of drafts came
+    ``verified_tokens``.
     """
 
     total: int
@@ -49,8 +49,6 @@ class BlockLog:
     preemptions: int
     preempted: int
     swapped_blocks: int
-    extrapolated_seconds: float
-    extrapolated: int
     held_at_end: int
     verifications: int = 0
     verified_tokens: int = 0
@@ -77,10 +75,16 @@ class Served:
 
 @dataclass(frozen=True)
 class ServingPlan:
-    """``gaps`` are all times between two tokens of a request (s), unsorted; ``memory`` is of blocks."""
+    """``gaps`` are all times between two tokens of a request (s), unsorted; ``memory`` is of blocks.
+
+    ``extrapolated`` passes, of so many seconds, were priced beyond what was measured; ``None`` where nothing
+    was.
+    """
 
     served: tuple[Served, ...]
     iterations: tuple[Iteration, ...]
     gaps: memoryview
     passes: int
     memory: BlockLog | None = None
+    extrapolated: int | None = None
+    extrapolated_seconds: float = 0.0

@@ -26,6 +26,7 @@ class TorchBatches:
         clock: WallClock | None = None,
     ) -> None:
         self.model, self.memory = model, model.memory(slots, 1)
+        self.beyond: tuple[int, float] | None = None
         self.clock = clock or WallClock()
         self.reach = self.clock.reach
         self.tokens = [list(ids) for ids in prompts]

@@ -90,7 +90,9 @@ class BatchEngine:
             self._advance()
             self._ask()
         served = tuple(self._served(request) for request in range(len(self.output)))
-        return ServingPlan(served, tuple(self.iterations), memoryview(self.gaps), self.passes)
+        beyond, seconds = self.executor.beyond or (None, 0.0)
+        gaps = memoryview(self.gaps)
+        return ServingPlan(served, tuple(self.iterations), gaps, self.passes, None, beyond, seconds)
 
     def _served(self, request: int) -> Served:
         return Served(

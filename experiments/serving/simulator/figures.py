@@ -77,6 +77,8 @@ def figures(
         "iterations": float(plan.passes),
         "peak_kv_tokens": float(max((row.kv_reserved for row in plan.iterations), default=0)),
     }
+    if plan.extrapolated is not None:
+        out["extrapolated_steps"] = float(plan.extrapolated)
     if not answered:
         return out
     for name, values in (("ttft", times.ttft), ("tpot", times.tpot), ("latency", times.latency)):
@@ -105,7 +107,6 @@ def _memory(plan: ServingPlan, trace: RequestTrace) -> dict[str, float]:
         "preemptions": float(log.preemptions),
         "recomputed_tokens": float(log.recomputed),
         "prefix_hit_fraction": log.hits / float(trace.prompt.sum()),
-        "extrapolated_steps": float(log.extrapolated),
     }
 
 

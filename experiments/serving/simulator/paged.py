@@ -112,6 +112,8 @@ class PagedEngine:
             memoryview(self.ledger.gaps),
             self.totals["passes"],
             self._log(),
+            self.totals["beyond"],
+            self.seconds_beyond,
         )
 
     def _arrive(self) -> bool:
@@ -247,8 +249,6 @@ class PagedEngine:
             totals["preemptions"],
             self.ledger.preempted,
             totals["swapped"],
-            self.seconds_beyond,
-            totals["beyond"],
             pool.used,
             *self.verified,
         )

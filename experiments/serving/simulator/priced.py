@@ -20,6 +20,7 @@ class PricedBatches:
 
     def __init__(self, engine: Engine, output: Sequence[int]) -> None:
         self.engine, self.output = engine, output
+        self.beyond: tuple[int, float] | None = (0, 0.0) if engine.cost.is_measured else None
         self.stage_free = [float("-inf")] * engine.stages
 
     def reach(self, time: float) -> float:
@@ -32,12 +33,24 @@ class PricedBatches:
             seconds = float(cost.pass_seconds(batch.tokens, batch.contexts))
             for stage, free in enumerate(self.stage_free):
                 now = self.stage_free[stage] = max(now, free) + seconds
+            self._count_beyond(batch, view.now, (now,))
             return (now,)
         ends = now + np.cumsum(self._pass_times(batch, steps))
         if batch.repeat:
             ends = ends[: int(np.searchsorted(ends, until)) + 1]
         self.stage_free = [float(ends[-1])] * self.engine.stages
-        return tuple(ends.tolist())
+        found = tuple(ends.tolist())
+        self._count_beyond(batch, now, found)
+        return found
+
+    def _count_beyond(self, batch: Batch, begin: float, ends: Sequence[float]) -> None:
+        """Passes, and their seconds, that were priced beyond what was measured: the last of a row."""
+        if self.beyond is None:
+            return
+        count = self.engine.cost.steps_beyond(batch.tokens, batch.contexts, len(ends))
+        if count:
+            since = begin if count == len(ends) else ends[-count - 1]
+            self.beyond = (self.beyond[0] + count, self.beyond[1] + ends[-1] - since)
 
     def _steps_until_change(self, view: ServingView, batch: Batch, until: float) -> int:
         """Passes until the first of the requests ends, or so many that the next event falls into them."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -183,11 +184,21 @@ class StepCost:
     ``per_request_layer`` s more for each request in each of ``layers``.
     """
 
+    is_measured: ClassVar[bool] = True
+
     price: StepPrice
     per_request_layer: float = 0.0
     layers: int = 0
 
+    def steps_beyond(self, tokens: Sequence[int], contexts: Sequence[int], steps: int) -> int:
+        return self.price.steps_beyond(load_of(tokens, contexts), steps)
+
     def pass_seconds(self, tokens: Sequence[int], contexts: Sequence[int], steps: int = 1) -> float | Floats:
-        load = StepLoad.of(list(map(Entry, range(len(tokens)), tokens, contexts)))
+        load = load_of(tokens, contexts)
         found = self.price.seconds(load, steps) + self.per_request_layer * self.layers * load.sequences
         return float(found[0]) if steps == 1 else found
+
+
+def load_of(tokens: Sequence[int], contexts: Sequence[int]) -> StepLoad:
+    """The load of a batch; requests are numbered as they stand in it."""
+    return StepLoad.of(list(map(Entry, range(len(tokens)), tokens, contexts)))

@@ -10,15 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments.core import registry
 from experiments.core.errors import BadInput
 from experiments.core.spec import load_spec
 from experiments.hardware.parts import Link
 from experiments.models.served import served_model
 from experiments.readers.job_profiles import open_profiles
 from experiments.run import run
+from experiments.serving.interface import Engine
 from experiments.serving.interface.paged import Entry
 from experiments.serving.interface.step_load import StepLoad
-from experiments.serving.simulator.step_prices import ProfilePrice
+from experiments.serving.simulator import simulate
+from experiments.serving.simulator.step_prices import ProfilePrice, StepCost
+from tests.experiments.serving.traces import requests
 
 FOLDER = "serving/llmservingsim"
 ON_4090 = f"{FOLDER}/perf/RTX4090/meta-llama/Llama-3.1-8B/tp1"
@@ -85,6 +89,39 @@ def test_what_was_not_measured_is_extrapolated_and_counted(shared_data: Path) ->
     assert (cost.steps_beyond(inside, 10), cost.steps_beyond(beyond, 10)) == (9, 10)
     assert cost.steps_beyond(StepLoad.of(decodes(257, 100)), 4) == 4
     assert float(cost.seconds(beyond)[0]) > float(cost.seconds(inside)[0])
+
+
+def test_batches_are_priced_by_the_same_layers_and_what_lies_beyond_is_counted(shared_data: Path) -> None:
+    """A pass of a policy that reserves slots is a step over blocks; attention run apart costs more."""
+    steps = price(shared_data, ON_4090, "llama31-8b")
+    cost = StepCost(steps, per_request_layer=1e-6, layers=32)
+    entries = [*decodes(3, 512), Entry(3, 300, 0)]
+    tokens, contexts = [entry.tokens for entry in entries], [entry.context for entry in entries]
+    wanted = float(steps.seconds(StepLoad.of(entries))[0]) + 4 * 32e-6
+    assert cost.pass_seconds(tokens, contexts) == pytest.approx(wanted, rel=1e-12)
+    assert cost.steps_beyond((1,), (16384,), 10) == 9
+
+    def beyond(prompt: int, output: int) -> tuple[int | None, float]:
+        trace = requests((0, prompt, output))
+        on = Engine(cost, 10**5, output)
+        plan = simulate(trace, on, registry.create("serving", "orca", {}))  # type: ignore[arg-type]
+        return plan.extrapolated, plan.extrapolated_seconds
+
+    assert beyond(300, 5) == (0, 0.0)
+    count, seconds = beyond(3000, 5)
+    assert count == 1, "the prompt is longer than any that was measured, the four decodes are not"
+    assert seconds == pytest.approx(cost.pass_seconds((3000,), (0,)))
+
+
+@pytest.mark.parametrize("policy", ["orca", "static_batching"])
+def test_whole_batches_on_the_recorded_trace_take_longer_than_blocks(shared_data: Path, policy: str) -> None:
+    """On one profile: what vLLM gains over them is what its paper says it gains, and no other price."""
+    knobs = {"max_batch": 256} | ({"slots": 2588 * 16} if policy == "orca" else {})
+    given = spec(shared_data, str(shared_data / RECORDED), ON_4090)
+    found = run(load_spec({**given, "policy": policy, "knobs": knobs})).to_json()
+    assert found["provenance"]["served"]["cost"] == "layer profile tp1"
+    ours = replayed(shared_data)["metrics"]["throughput"]["value"]
+    assert found["metrics"]["throughput"]["value"] < 0.8 * ours
 
 
 def spec(shared: Path, source: str, profile: str, **more: Any) -> dict[str, Any]:

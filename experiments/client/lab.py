@@ -47,8 +47,8 @@ class Lab:
         return OwnRun(self._server, name, params, folder=self.folder, **more)
 
     def submit(self, *specs: Mapping[str, Any], name: str = "") -> list[dict[str, Any]]:
-        """Submit RunSpecs as one experiment; its runs in their order."""
-        made = self.server.post("/api/v1/experiments", {"name": name, "runs": list(specs)})
+        """Submit RunSpecs as one experiment, once however the network is; its runs in their order."""
+        made = self.server.post_once("/api/v1/experiments", {"name": name, "runs": list(specs)})
         return list(made["runs"])
 
     def run(self, run: str) -> dict[str, Any]:

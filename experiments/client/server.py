@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -20,6 +21,8 @@ from typing import Any
 #: For which an answer is waited for (seconds).
 PATIENCE = 60.0
 GATEWAYS = (502, 503, 504)
+#: Before what is made once is sent again (seconds).
+PAUSES = (1.0, 3.0, 9.0)
 
 
 class LabError(Exception):
@@ -75,12 +78,35 @@ class Server:
         """``body`` as JSON; ``in_project``: it makes something in the project."""
         return self.send(path, json.dumps(body).encode(), "application/json", in_project)
 
-    def send(self, path: str, body: bytes, kind: str, in_project: bool = True, **query: Any) -> Any:
+    def post_once(self, path: str, body: Any) -> Any:
+        """The same of what must not be made twice: sent again where the server was away."""
+        key = secrets.token_hex(16)
+        sent = json.dumps(body).encode()
+        for pause in (*PAUSES, None):
+            try:
+                return self.send(path, sent, "application/json", headers={"Idempotency-Key": key})
+            except Away:
+                if pause is None:
+                    raise
+                time.sleep(pause)
+        raise AssertionError("the last one raises or returns")
+
+    def send(
+        self,
+        path: str,
+        body: bytes,
+        kind: str,
+        in_project: bool = True,
+        headers: Mapping[str, str] | None = None,
+        **query: Any,
+    ) -> Any:
         """``body`` as it is; ``in_project``: it makes something in the project."""
         named = {"project": self.project} if self.project and in_project else {}
         request = self._request(path, {**named, **query})
         request.data, request.method = body, "POST"
         request.add_header("Content-Type", kind)
+        for name, value in (headers or {}).items():
+            request.add_header(name, value)
         return self._ask(request)
 
     def upload(self, path: str, file: Path, name: str = "") -> Any:

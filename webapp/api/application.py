@@ -20,6 +20,7 @@ from ninja.responses import NinjaJSONEncoder
 from experiments.core.errors import BadInput
 from webapp.api import errors
 from webapp.api.models import ApiToken
+from webapp.api.once import once
 from webapp.api.projects import project_of
 from webapp.api.schemas import Problem
 from webapp.api.tokens import TeamToken, may_write
@@ -81,7 +82,10 @@ api = Api(
     version="1",
     description=(
         "Send `Authorization: Bearer lab_...` with a token of your team (made on the team's tokens page). "
-        "Every operation has a command to copy: `$LAB` is this server's address, `$TOKEN` your token."
+        "Every operation has a command to copy: `$LAB` is this server's address, `$TOKEN` your token. "
+        "With a header `Idempotency-Key` of your own (1 to 255 visible ASCII characters) a POST may be sent "
+        "again, after a cut network for one: what it makes is made once, and the answer is the same for "
+        "seven days."
     ),
     urls_namespace="api-v1",
     auth=TeamToken(),
@@ -90,6 +94,7 @@ api = Api(
 )
 errors.handle(api)
 api.add_decorator(refuse_unknown)
+api.add_decorator(once)
 
 
 def token_of(request: HttpRequest) -> ApiToken:

@@ -14,7 +14,7 @@ from ninja.errors import ValidationError
 
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
-from webapp.api.gate import value_at
+from webapp.api.gate import read_body, value_at
 from webapp.outages import answer_outage, outage_of
 
 #: A longer value is shown as the beginning of its JSON.
@@ -65,7 +65,7 @@ def _value(request: HttpRequest, field: str) -> Any:
     if field in request.GET:
         return request.GET[field][:VALUE_LENGTH]
     try:
-        found = value_at(jsonio.loads(request.body, "body"), field)
+        found = value_at(jsonio.loads(read_body(request), "body"), field)
     except BadInput:
         return None
     shown = json.dumps(found)

@@ -1,4 +1,4 @@
-"""Tokens of the REST API: shown once, stored hashed, belonging to a team."""
+"""Tokens of the REST API, shown once and stored hashed, and the answers that are given again."""
 
 from __future__ import annotations
 
@@ -24,3 +24,20 @@ class ApiToken(models.Model):
     def get_additional_data(self) -> dict[str, int]:
         """For the audit log: whose log an entry belongs to."""
         return {"team": self.team_id}
+
+
+class KeptAnswer(models.Model):
+    """What a request with an idempotency key was answered: the same request again makes nothing new."""
+
+    token = models.ForeignKey(ApiToken, on_delete=models.CASCADE, related_name="kept_answers")
+    key = models.CharField(max_length=255)
+    request = models.CharField(max_length=64)
+    status = models.PositiveSmallIntegerField(null=True)
+    answer = models.TextField(default="")
+    made_at = models.DateTimeField(auto_now_add=True, db_index=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["token", "key"], name="one_answer_for_a_key")]
+
+    def __str__(self) -> str:
+        return self.key

@@ -13,3 +13,11 @@ class TokenForm(forms.Form):
         choices=((Role.VIEWER, "only read"), (Role.MEMBER, "read, upload and run")),
         initial=Role.MEMBER,
     )
+    days = forms.TypedChoiceField(
+        label="Expires",
+        choices=((30, "in 30 days"), (90, "in 90 days"), (365, "in a year"), ("", "never")),
+        coerce=int,
+        empty_value=None,
+        initial=365,
+        required=False,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
+from django.utils import timezone
 
 from webapp.accounts.models import Role, Team, User
 
@@ -17,9 +18,19 @@ class ApiToken(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def has_expired(self) -> bool:
+        return self.expires_at is not None and self.expires_at <= timezone.now()
+
+    @property
+    def opens(self) -> bool:
+        """Whether it lets anybody in now."""
+        return self.revoked_at is None and not self.has_expired
 
     def get_additional_data(self) -> dict[str, int]:
         """For the audit log: whose log an entry belongs to."""

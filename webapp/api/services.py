@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
@@ -19,11 +20,17 @@ from webapp.runs.services import hardware_label
 
 
 @transaction.atomic
-def make_token(team: Team, user: User, name: str, role: str) -> tuple[ApiToken, str]:
-    """The token and its secret, which is shown once and kept nowhere."""
+def make_token(team: Team, user: User, name: str, role: str, days: int | None = None) -> tuple[ApiToken, str]:
+    """The token and its secret, which is shown once and kept nowhere. After ``days`` it opens nothing."""
     secret = new_secret()
     made = ApiToken.objects.create(
-        team=team, name=name, role=role, created_by=user, prefix=secret[:PREFIX_LENGTH], sha256=digest(secret)
+        team=team,
+        name=name,
+        role=role,
+        created_by=user,
+        prefix=secret[:PREFIX_LENGTH],
+        sha256=digest(secret),
+        expires_at=None if days is None else timezone.now() + timedelta(days=days),
     )
     return made, secret
 

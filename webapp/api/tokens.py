@@ -30,11 +30,14 @@ def digest(secret: str) -> str:
 
 
 class TeamToken(HttpBearer):
-    """``Authorization: Bearer lab_...``. Puts the token on ``request.auth``; a revoked one opens nothing."""
+    """``Authorization: Bearer lab_...``. Puts the token on ``request.auth``.
+
+    One that was revoked or has expired opens nothing.
+    """
 
     def authenticate(self, request: HttpRequest, token: str) -> ApiToken | None:
         found = ApiToken.objects.select_related("team", "created_by").filter(sha256=digest(token)).first()
-        if found is None or found.revoked_at is not None:
+        if found is None or not found.opens:
             return None
         _note_use(found)
         return found

@@ -366,6 +366,31 @@ def asked_runs() -> int:
     return Run.objects.filter(kind=Run.Kind.POLICY).count()
 
 
+def test_a_token_opens_nothing_once_it_has_expired(ada: Place, caller: Caller) -> None:
+    made, secret = services.make_token(ada.project.team, ada.user, "of a month", Role.MEMBER, days=30)
+    client = Client(headers={"authorization": f"Bearer {secret}"})
+    assert client.get("/api/v1/runs").status_code == 200
+    ApiToken.objects.filter(pk=made.pk).update(expires_at=timezone.now() - timedelta(seconds=1))
+    assert client.get("/api/v1/runs").status_code == 401
+    assert client.post("/api/v1/runs", "{}", content_type="application/json").status_code == 401
+    caller.get("/runs")
+    assert caller.last == 200, "another token of the team still does"
+
+
+@pytest.mark.parametrize(("days", "lasts"), [("30", 30), ("", None), (None, None)])
+def test_who_makes_a_token_says_how_long_it_opens(ada: Place, days: str | None, lasts: int | None) -> None:
+    ada.project.team.memberships.update(role=Role.ADMIN)
+    client = Client()
+    client.force_login(ada.user)
+    form = {"name": "nights", "role": "member"} | ({} if days is None else {"days": days})
+    answer = client.post(f"/t/{ada.project.team.slug}/tokens/", form)
+    assert answer.status_code == 200, answer.content
+    made = ApiToken.objects.get(name="nights")
+    left = made.expires_at and made.expires_at - timezone.now()
+    assert left is None if lasts is None else timedelta(days=lasts - 1) < left <= timedelta(days=lasts)
+    assert client.post(f"/t/{ada.project.team.slug}/tokens/", {**form, "days": "5000"}).status_code == 422
+
+
 class TestKeys:
     """A request with a key is carried out once, and answered the same again."""
 

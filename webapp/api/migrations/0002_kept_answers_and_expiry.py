@@ -6,6 +6,7 @@ class Migration(migrations.Migration):
     dependencies = [("api", "0001_initial")]
 
     operations = [
+        migrations.AddField("apitoken", "expires_at", models.DateTimeField(blank=True, null=True)),
         migrations.CreateModel(
             name="KeptAnswer",
             fields=[
@@ -34,5 +35,5 @@ class Migration(migrations.Migration):
                     models.UniqueConstraint(fields=("token", "key"), name="one_answer_for_a_key")
                 ]
             },
-        )
+        ),
     ]

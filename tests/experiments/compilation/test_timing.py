@@ -79,7 +79,8 @@ def test_warm_up_rounds_do_not_count() -> None:
 
 def test_a_comparison_has_as_many_pairs_as_an_interval_needs() -> None:
     found = compare(lambda: None, lambda: None, "cpu", seed=0, seconds=0.0)
-    assert found.ours.calls == found.eager.calls == found.ratio.pairs == 6
+    assert found.ours.calls == found.eager.calls == found.ratio.pairs
+    assert found.ratio.pairs in (6, 12), "as many again where the first seem to differ"
     assert found.ratio.low <= found.ratio.median <= found.ratio.high
     assert found.load >= 0
 

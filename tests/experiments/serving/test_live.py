@@ -220,7 +220,9 @@ def test_a_profile_of_this_host_is_read_back(tmp_path: Path) -> None:
     again = open_profiles(tmp_path / "tp1")
     assert again.by_tokens.keys() == times.by_tokens.keys() and again.ranks == 1
     found = again.attention.at(16, 0, 4, 20)
-    assert found == pytest.approx(times.attention.at(16, 0, 4, 20)) and found > 0
+    assert found == pytest.approx(times.attention.at(16, 0, 4, 20))
+    assert found >= 0, "what is left of a whole step: on a busy host nothing may be"
+    assert again.by_tokens["qkv_proj"].at(16.0) > 0
 
 
 @pytest.mark.parametrize(("name", "knobs"), [("vllm_v1", {"blocks": 100}), ("orca", {})])

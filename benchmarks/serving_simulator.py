@@ -93,11 +93,11 @@ def over_blocks(trace: RequestTrace, name: str) -> str:
         {"family": "serving", "policy": name, "workload": workload, "hardware": hardware, "mode": "simulated"}
     )
     timed = replace(trace, profiles=open_profiles(PROFILE) if PROFILE.exists() else None)
-    engine = deploy(spec, timed, 0.0)
-    price, _ = price_of(timed.profiles, engine.model, engine.hardware, engine.dtype, InstanceShape(1, 4))
-    blocks = engine.engine.kv_slots // made.block_size
+    on = deploy(spec, timed, 0.0)
+    price, _ = price_of(timed.profiles, on.model, on.hardware, on.dtype, InstanceShape(1, 4))
+    blocks = on.engine.kv_slots // made.block_size
     started = time.process_time()
-    found = figures(simulate_paged(timed, made, blocks, price, engine.model.context), timed)
+    found = figures(simulate_paged(timed, made, blocks, price, on.model.context), timed)
     spent = time.process_time() - started
     rate = len(trace) / spent
     met = "met" if rate >= GOAL else "MISSED"

@@ -130,16 +130,17 @@ def item(mapping: Mapping[Any, Any], key: Any) -> Any:
 
 @register.simple_tag
 def when(moment: datetime | None) -> SafeString:
-    """A moment in the reader's own time zone (set by ``page.js``), UTC on hover."""
+    """A moment in the reader's own time zone (set by ``page.js``), UTC on hover; another year is named."""
     if moment is None:
         return mark_safe('<span class="none">–</span>')
     utc = moment.astimezone(UTC)
     text = f"{utc:%Y-%m-%d %H:%M:%S} UTC"
+    year = "" if utc.year == timezone.now().year else f" {utc:%Y}"
     return format_html(
         '<time datetime="{}" title="{}" data-local>{}</time>',
         utc.isoformat(timespec="seconds"),
         text,
-        f"{utc:%d %b %H:%M} UTC",
+        f"{utc:%d %b}{year} {utc:%H:%M} UTC",
     )
 
 

@@ -21,7 +21,7 @@ def _recognizes(head: bytes, name: str) -> bool:
 
 
 def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
-    table, failed = _answered(read_table(data, name, COLUMNS))
+    table, failed = _keep_answered(read_table(data, name, COLUMNS))
     assumed = ["Timestamp is the arrival of the request, in seconds of the local clock"]
     if failed:
         assumed.append(f"{failed} requests without tokens of a prompt or of an answer (failed) are left out")
@@ -29,7 +29,7 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
     return request_reading(table, arrival, "Request tokens", "Response tokens", options, tuple(assumed))
 
 
-def _answered(table: Table) -> tuple[Table, int]:
+def _keep_answered(table: Table) -> tuple[Table, int]:
     """The requests that were answered, with the models' column as traces name it; how many were not."""
     prompt, output = table.counts("Request tokens", 0), table.counts("Response tokens", 0)
     rows = np.flatnonzero((prompt > 0) & (output > 0)).tolist()

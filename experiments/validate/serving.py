@@ -82,11 +82,12 @@ def _named(load: float) -> str:
 
 
 def cells(device: str, progress: Progress, chosen: Chosen = EVERYTHING) -> Iterator[ValidationCell]:
-    yield from _switched(device, part(progress, 0.0, 0.5 if SWITCHED[device] else 0.0), chosen)
-    yield from _served(device, part(progress, 0.5 if SWITCHED[device] else 0.0, 1.0), chosen)
+    share = 0.5 if SWITCHED[device] else 0.0
+    yield from _switching_cells(device, part(progress, 0.0, share), chosen)
+    yield from _serving_cells(device, part(progress, share, 1.0), chosen)
 
 
-def _switched(device: str, progress: Progress, chosen: Chosen) -> Iterator[ValidationCell]:
+def _switching_cells(device: str, progress: Progress, chosen: Chosen) -> Iterator[ValidationCell]:
     """Each variant on each model: a run as from the command line."""
     grid = [
         (model, options, plan)
@@ -103,14 +104,14 @@ def _switched(device: str, progress: Progress, chosen: Chosen) -> Iterator[Valid
         yield run_cell(spec, model, policy + variant, here)
 
 
-def _served(device: str, progress: Progress, chosen: Chosen) -> Iterator[ValidationCell]:
+def _serving_cells(device: str, progress: Progress, chosen: Chosen) -> Iterator[ValidationCell]:
     grid = [(load, name) for load in LOADS for name in POLICIES if chosen.has(name)]
     grid = [(load, name) for load, name in grid if _named(load) in chosen.of(models(device))]
     if not grid:
         return
     progress(0.0, "measuring the layers of the model")
     host = _measure(device, part(progress, 0.0, 0.1))
-    most = _carried(host)
+    most = _throughput(host)
     for done, (load, name) in enumerate(grid):
         here = part(progress, 0.1 + 0.9 * done / len(grid), 0.1 + 0.9 * (done + 1) / len(grid))
         if chosen.out_of_time:
@@ -152,7 +153,7 @@ def requests_at(rate: float) -> RequestTrace:
     return RequestTrace(TRACE, arrival - arrival[0], prompt, output, ("",) * REQUESTS)
 
 
-def _carried(host: LiveHost) -> float:
+def _throughput(host: LiveHost) -> float:
     """Requests a second when all of them are there at once, as the simulator has it."""
     policy = _policy("vllm_v1")[1]
     assert isinstance(policy, PagedPolicy)

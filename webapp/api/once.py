@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 from django.db import IntegrityError, transaction
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Status
 from ninja.responses import NinjaJSONEncoder
@@ -34,7 +34,7 @@ def once(operation: Callable[..., Any]) -> Callable[..., Any]:
     """The operation, made once for each key of a token."""
 
     @functools.wraps(operation)
-    def kept(request: HttpRequest, **values: Any) -> Any:
+    def answer_once(request: HttpRequest, **values: Any) -> Any:
         key = request.headers.get(HEADER)
         if key is None or request.method != "POST":
             return operation(request, **values)
@@ -43,7 +43,7 @@ def once(operation: Callable[..., Any]) -> Callable[..., Any]:
         token: ApiToken = request.auth  # type: ignore[attr-defined]
         return _answer(token, key, fingerprint(request), lambda: operation(request, **values))
 
-    return kept
+    return answer_once
 
 
 def _answer(token: ApiToken, key: str, asked: str, carry_out: Callable[[], Any]) -> Any:
@@ -55,6 +55,9 @@ def _answer(token: ApiToken, key: str, asked: str, carry_out: Callable[[], Any])
         except IntegrityError:
             return _again(KeptAnswer.objects.get(token=token, key=key), asked)
         made = carry_out()
+        if isinstance(made, HttpResponse):  # of an operation that makes nothing twice by itself
+            row.delete()
+            return made
         status, value = (made.status_code, made.value) if isinstance(made, Status) else (200, made)
         row.status, row.answer = status, orjson.dumps(value, default=NinjaJSONEncoder().default).decode()
         row.save(update_fields=["status", "answer"])

@@ -97,17 +97,24 @@ class _LeastServedFirst:
     def _at_round_end(self, view: ClusterView) -> Allocation:
         if not self.queue:
             return NOTHING
-        room, order = sum(view.pool.capacity), self.order
-        if self.policy.key == "time" and view.jobs.is_plain:
-            winners, losers = self.queue.choose(order.ranked, order.sizes, room, -view.now)
-            return self.policy.change(winners, losers, view)
-        attained = view.attained_of_running(self.policy.key == "service")
-        running = sorted(zip(attained, view.running, strict=True))
         if not view.jobs.is_plain:
-            return self.policy.run_first(self.queue.merged_with(running), view)
-        sizes = [view.jobs.gpus[job] for _, job in running]
-        winners, losers = self.queue.choose(running, sizes, room)
+            return self.policy.run_first(self.queue.merged_with(self._rank(view)), view)
+        room, order = sum(view.pool.capacity), self.order
+        if self._keeps_order:
+            winners, losers = self.queue.choose(order.ranked, order.sizes, room, -view.now)
+        else:
+            running = self._rank(view)
+            sizes = [view.jobs.gpus[job] for _, job in running]
+            winners, losers = self.queue.choose(running, sizes, room)
         return self.policy.change(winners, losers, view)
+
+    @property
+    def _keeps_order(self) -> bool:
+        return self.policy.key == "time"
+
+    def _rank(self, view: ClusterView) -> list[tuple[float, int]]:
+        attained = view.attained_of_running(self.policy.key == "service")
+        return sorted(zip(attained, view.running, strict=True))
 
     def _between(self, view: ClusterView) -> Allocation:
         """Fill devices that fell free."""

@@ -58,7 +58,7 @@ class LiveHost:
 
     @property
     def slots(self) -> int:
-        """Tokens of KV memory: what fits beside the weights on a GPU, a part of the memory of a CPU."""
+        """Tokens of KV memory: what fits next to the weights on a GPU, ``KV_BYTES`` on a processor."""
         if not self.model.on_cuda:
             return int(KV_BYTES / self.token_bytes)
         return kv_slots(self.served, self.hardware, self.model.dtype.itemsize)

@@ -36,6 +36,12 @@ class Batch:
     reject: tuple[int, ...] = ()
     answer: tuple[int, ...] = ()
 
+    @property
+    def micro_batches(self) -> list[slice]:
+        """The places of the requests of each micro-batch; one of all where there are none."""
+        size = self.micro_batch or len(self.requests)
+        return [slice(start, start + size) for start in range(0, len(self.requests), size)]
+
 
 @dataclass(frozen=True)
 class Wait:

@@ -55,14 +55,8 @@ class RequestLedger:
         self.reasons[request] = why
         self.end_one()
 
-    def give_tokens(self, request: int, first: float, last: float) -> bool:
-        """Tokens come out, the first of them at ``first``; whether they are its first."""
-        is_first = math.isnan(self.first[request])
-        self.give_all((request,), first, last)
-        return is_first
-
-    def give_all(self, requests: Sequence[int], first: float, last: float) -> None:
-        """The same for each of ``requests``."""
+    def give_tokens(self, requests: Sequence[int], first: float, last: float) -> None:
+        """Tokens of each of ``requests`` come out, the first of them at ``first``."""
         firsts, lasts, gaps = self.first, self.last, self.gaps
         for request in requests:
             before = lasts[request]

@@ -45,9 +45,8 @@ class TorchBatches:
         self._hold(view)
         found: list[float] = []
         while not found or self._goes_on(batch, found, until):
-            size = batch.micro_batch or len(batch.requests)
-            for start in range(0, len(batch.requests), size):
-                self._compute(batch, slice(start, start + size), len(found))
+            for chunk in batch.micro_batches:
+                self._compute(batch, chunk, len(found))
             found.append(self.clock.now)
         return tuple(found)
 

@@ -183,7 +183,7 @@ class _Grid:
         return [self.row(place, 1, context) for place in range(count)]
 
     def _together(self, layer: Callable[[Sequence[Row]], float]) -> Iterable[tuple[tuple[int, int], Steady]]:
-        """Every prompt beside all numbers of decodes; the prompt takes the blocks of one of them."""
+        """Every prompt next to all numbers of decodes, in blocks of its own."""
         by_chunk: dict[int, list[int]] = {0: [0]}
         for chunk, context in self._prompts():
             by_chunk.setdefault(chunk, []).append(context)

@@ -187,8 +187,10 @@ class PagedGpt:
 @torch.inference_mode()
 def _has_kernel(dtype: torch.dtype, device: str) -> bool:
     """Whether the kernel for unequal lengths is there, and gives what row by row gives."""
-    torch.manual_seed(0)
-    q, keys, values = (torch.randn(tokens, 2, 64, dtype=dtype, device=device) for tokens in (6, 24, 24))
+    drawn = torch.Generator(device).manual_seed(0)
+    q, keys, values = (
+        torch.randn(tokens, 2, 64, dtype=dtype, device=device, generator=drawn) for tokens in (6, 24, 24)
+    )
     counts, totals = ([5, 1], [13, 11])
     first, second = (
         torch.tensor([0, one, one + other], dtype=torch.int32, device=device)

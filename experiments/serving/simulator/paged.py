@@ -218,7 +218,7 @@ class PagedEngine:
         if view.drafted:
             self._emit_drafted(emitting, first)
         else:
-            ledger.give_all(emitting, first, last)
+            ledger.give_tokens(emitting, first, last)
         ended = []
         for request in emitting:
             tokens = known[request] = known[request] + 1
@@ -235,7 +235,7 @@ class PagedEngine:
             more = self._accepted(request) if request in self.view.drafted else 0
             if request in self.view.drafted:
                 self.view.accept(request, more)
-            self.ledger.give_all((request,), time, time)
+            self.ledger.give_tokens((request,), time, time)
             self.ledger.gaps.extend([0.0] * more)
 
     def _log(self) -> BlockLog:

@@ -47,7 +47,11 @@ class PricedBatches:
         """Passes, and their seconds, that were priced beyond what was measured: the last of a row."""
         if self.beyond is None:
             return
-        count = self.engine.cost.steps_beyond(batch.tokens, batch.contexts, len(ends))
+        cost, steps = self.engine.cost, len(ends)
+        count = max(
+            cost.steps_beyond(batch.tokens[chunk], batch.contexts[chunk], steps)
+            for chunk in batch.micro_batches
+        )
         if count:
             since = begin if count == len(ends) else ends[-count - 1]
             self.beyond = (self.beyond[0] + count, self.beyond[1] + ends[-1] - since)
@@ -64,14 +68,12 @@ class PricedBatches:
         """A pass split into m micro-batches fills and drains the pipeline: (stages + m - 1) x the slowest
         stage.
         """
-        size = batch.micro_batch or len(batch.requests)
-        starts = range(0, len(batch.requests), size)
+        chunks = batch.micro_batches
         slowest = np.zeros(steps)
-        for start in starts:
-            chunk = slice(start, start + size)
+        for chunk in chunks:
             seconds = self.engine.cost.pass_seconds(batch.tokens[chunk], batch.contexts[chunk], steps)
             slowest = np.maximum(slowest, seconds)
-        times: Floats = (self.engine.stages + len(starts) - 1) * slowest
+        times: Floats = (self.engine.stages + len(chunks) - 1) * slowest
         return times
 
 

@@ -255,7 +255,8 @@ def forget(name: str, patch: pytest.MonkeyPatch) -> None:
             lambda self, view: setattr(self, "order", None),
         )
     else:
-        patch.setattr("experiments.cluster.interface.waiting.RankedJobs.choose", choose_slowly)
+        patch.setattr("experiments.cluster.policies.las._LeastServedFirst._keeps_order", False)
+    patch.setattr("experiments.cluster.interface.waiting.RankedJobs.choose", choose_slowly)
 
 
 def choose_slowly(

@@ -163,6 +163,26 @@ def test_tight_memory_really_preempts_swaps_shares_and_drafts() -> None:
     assert log("speculative", 40).verified_tokens > 0
 
 
+def test_a_whole_batch_reads_the_padded_context_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts of 5 and 12: both compute 12 tokens, then read 13, 14 and 15, whatever they attend to."""
+    reads: list[list[int]] = []
+    index = live.PagedGpt.index
+
+    def noted(self: Any, rows: Any, size: int) -> Any:
+        step = index(self, rows, size)
+        reads.append(step.totals)
+        return step
+
+    monkeypatch.setattr(live.PagedGpt, "index", noted)
+    trace = requests((0, 5, 4), (0, 12, 4))
+    made = registry.create("serving", "static_batching", {"max_batch": 2})
+    assert isinstance(made, ServingPolicy)
+    prompts = live.prompts_of(trace, model().vocabulary, 0)
+    executor = live.TorchBatches(trace, model(), 60, prompts, ticking())
+    simulate(trace, engine(kv_slots=60, max_output=4), made, executor=executor)
+    assert reads == [[12, 12], [13, 13], [14, 14], [15, 15]]
+
+
 @pytest.mark.skipif(live.default_device() == "cpu", reason="no GPU on this host")
 def test_attention_of_all_rows_in_one_kernel_is_that_of_each_by_itself() -> None:
     """Parts of prompts behind a context and single tokens, in bfloat16: as near as two kernels come."""

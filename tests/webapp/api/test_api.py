@@ -445,6 +445,18 @@ class TestKeys:
         assert (first.status_code, again.status_code, other.status_code) == (201, 201, 422)
         assert first.json()["id"] == again.json()["id"]
 
+    def test_an_operation_that_makes_nothing_twice_by_itself_takes_a_key_too(self, caller: Caller) -> None:
+        begin = b'{"begin": {"name": "resnet", "started": 1790000000.0}}\n'
+        for _ in range(2):
+            answer = caller.client.post(
+                "/api/v1/logs/6f4c5ab0-4b0a-4f4e-8d52-0d6a6f0f2c11?offset=0",
+                begin,
+                content_type="application/x-ndjson",
+                headers={"Idempotency-Key": "log"},
+            )
+            assert answer.status_code in (200, 409), answer.content
+        assert Run.objects.filter(kind=Run.Kind.LOGGED).count() == 1 and not KeptAnswer.objects.exists()
+
     def test_old_answers_are_forgotten(self, caller: Caller) -> None:
         first = self.send(caller, "/runs", SPEC, "key")
         KeptAnswer.objects.update(made_at=timezone.now() - KEPT - timedelta(seconds=1))

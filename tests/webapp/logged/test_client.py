@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from experiments.client import Lab, LabError, Server, own_run
+from experiments.client import Away, Lab, LabError, Server, own_run
 from experiments.client.log_file import SUFFIX, left_behind
 from experiments.client.sender import Sender, Transfer, send_left
 from labtools import remote
@@ -310,6 +310,27 @@ def test_a_token_that_may_only_read_is_told_once_and_the_program_goes_on(
     told = capsys.readouterr().err
     assert told.count("is not sent") == 1 and "needs a token with the role member" in told
     assert len(list(tmp_path.glob(f"*{SUFFIX}"))) == 1
+
+
+def test_what_is_submitted_while_the_server_is_away_is_made_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sent again with the same key, and no longer than the pauses last."""
+    keys: list[str] = []
+
+    def away(self: Server, request: Any) -> bytes:
+        keys.append(request.get_header("Idempotency-key"))
+        if len(keys) < 3:
+            raise Away("cut", "try again")
+        return b'{"runs": []}'
+
+    monkeypatch.setattr(Server, "_open", away)
+    monkeypatch.setattr("experiments.client.server.PAUSES", (0.0, 0.0, 0.0))
+    assert Lab("http://lab", "lab_x").submit({"family": "memory"}) == []
+    assert len(keys) == 3 and len(set(keys)) == 1 and keys[0]
+    monkeypatch.setattr(Server, "_open", lambda *_: (_ for _ in ()).throw(Away("cut", "try again")))
+    with pytest.raises(Away):
+        Lab("http://lab", "lab_x").submit({"family": "memory"})
 
 
 def test_runs_are_submitted_and_files_go_up_and_down(lab: Lab, tmp_path: Path) -> None:

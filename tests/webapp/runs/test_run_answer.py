@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from django.utils import timezone
 from django.utils.html import strip_tags
 
 from tests.webapp.cast import Cast, experiment_with, finished, ready, run_in, signed_in
 from tests.webapp.runs.test_parallel_figure import outcome
 from webapp.artifacts.models import Artifact
-from webapp.presentation import with_local_times
+from webapp.presentation import when, with_local_times
 from webapp.runs.document import PlanTable
 from webapp.runs.headline import headline_of, leading_figures
 from webapp.runs.listings import plan_table
@@ -204,3 +205,10 @@ def test_reasons_have_units_names_of_files_and_local_times(cast: Cast) -> None:
     assert with_local_times("night, 31 Feb") == "night, 31 Feb"
     page = with_local_times("<b>, 02 Mar 2026 02:00 UTC")
     assert page.startswith('&lt;b&gt;, <time datetime="2026-03-02T02:00:00+00:00"') and "data-local" in page
+
+
+def test_a_moment_of_another_year_names_it() -> None:
+    """A token that expires in a year does not look as if it did today."""
+    now = timezone.now()
+    assert f" {now.year} " not in str(when(now)).split(">", 1)[1]
+    assert f" {now.year + 1} " in str(when(now.replace(month=2, day=1, year=now.year + 1))).split(">", 1)[1]

@@ -13,14 +13,15 @@ function switchTheme() {
   document.dispatchEvent(new CustomEvent("themechange"));
 }
 
-const localFormat = new Intl.DateTimeFormat(undefined, {
-  day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit",
-});
+const parts = { day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit" };
+const localFormat = new Intl.DateTimeFormat(undefined, parts);
+const otherYearFormat = new Intl.DateTimeFormat(undefined, { ...parts, year: "numeric" });
 
 function showLocalTimes(root) {
   for (const time of root.querySelectorAll("time[data-local]")) {
     const moment = new Date(time.dateTime);
-    time.textContent = localFormat.format(moment);
+    const isThisYear = moment.getFullYear() === new Date().getFullYear();
+    time.textContent = (isThisYear ? localFormat : otherYearFormat).format(moment);
     time.removeAttribute("data-local");
   }
 }

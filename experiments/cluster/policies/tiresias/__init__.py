@@ -236,20 +236,16 @@ class _Queues:
         limit, before = self.limit, self.before
         due = [job for job, held in self.served.items() if held - before[job] + SLACK >= limit[job]]
         for job in due if self.policy.rules in LATE else sorted(due):
-            self._demote(job)
+            self._demote(job, self.served[job])
         return bool(due)
 
     def _demote_crossed(self, view: ClusterView) -> bool:
         """The same from the times at which limits are crossed."""
-        due = []
-        for job in self.crossings.near(view.now):
-            held = view.attained_service(job)
-            if held - self.before[job] + SLACK >= self.limit[job]:
-                self.served[job] = held
-                due.append(job)
-        for job in sorted(due):
-            self._demote(job)
-            self._expect_crossing(job, self.served.pop(job), view)
+        held = {job: view.attained_service(job) for job in self.crossings.near(view.now)}
+        due = sorted(job for job in held if held[job] - self.before[job] + SLACK >= self.limit[job])
+        for job in due:
+            self._demote(job, held[job])
+            self._expect_crossing(job, held[job], view)
         return bool(due)
 
     def _expect_crossing(self, job: int, held: float, view: ClusterView) -> None:
@@ -260,8 +256,8 @@ class _Queues:
     def _until_crossed(self, job: int, held: float, view: ClusterView) -> float:
         return (self.limit[job] - (held - self.before[job])) / view.jobs.gpus[job]
 
-    def _demote(self, job: int) -> None:
-        counters, service = self.counters[job], self.served[job] - self.before[job] + SLACK
+    def _demote(self, job: int, held: float) -> None:
+        counters, service = self.counters[job], held - self.before[job] + SLACK
         self.queues[counters.queue].remove(job)
         while service >= self.limits[counters.queue]:
             counters.queue += 1

@@ -68,8 +68,8 @@ class LayeredModel:
         given = [one.sample(torch.float32, generator) for one in self.made.batch(self.training)]
         self.module = self.made.module
         self.inputs = [one.to(device) for one in given]
-        owned = list(self._owned(self._first_calls([one.cpu() for one in given])))
-        size = sum(_aligned(tensor) for _, tensors in owned for _, tensor in tensors)
+        owned = list(self._find_layers(self._first_calls([one.cpu() for one in given])))
+        size = sum(_room_of(tensor) for _, tensors in owned for _, tensor in tensors)
         self.host = torch.empty(max(1, size), dtype=torch.uint8, pin_memory=self.on_cuda)
         self.region = torch.empty(max(1, size), dtype=torch.uint8, device=device)
         self.layers = list(self._place(owned))
@@ -88,7 +88,7 @@ class LayeredModel:
             hook.remove()
         return list(order)
 
-    def _owned(self, called: list[nn.Module]) -> Iterator[tuple[nn.Module, list[tuple[str, Tensor]]]]:
+    def _find_layers(self, called: list[nn.Module]) -> Iterator[tuple[nn.Module, list[tuple[str, Tensor]]]]:
         """Layers with the full names of their tensors; a shared one belongs to the first that has it."""
         known = dict(self.module.named_modules())
         tensors: dict[nn.Module, list[tuple[str, Tensor]]] = {module: [] for module in called}
@@ -109,7 +109,7 @@ class LayeredModel:
             for _, tensor in tensors:
                 _view(self.host, end, tensor).copy_(tensor)
                 moved[tensor] = _view(self.region, end, tensor)
-                end += _aligned(tensor)
+                end += _room_of(tensor)
             yield Layer(module, begin, end)
         for module in self.module.modules():
             for weight in module._parameters.values():
@@ -191,7 +191,7 @@ def median_seconds(call: Callable[[], object], on_cuda: bool) -> float:
     return statistics.median(found[WARM_UPS:])
 
 
-def _aligned(tensor: Tensor) -> int:
+def _room_of(tensor: Tensor) -> int:
     return -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
 
 

@@ -152,7 +152,7 @@ class PhaseSimulation:
         self.computed[request] = self.known[request]
         self.known[request] += 1
         self.ledger.admitted[request] = self.now
-        self.ledger.give_tokens(request, self.now, self.now)
+        self.ledger.give_tokens((request,), self.now, self.now)
         if self.known[request] == self.ledger.total[request]:
             self.ledger.answer(request, self.now, 0)
             return
@@ -246,7 +246,7 @@ class PhaseSimulation:
         first, last = float(flight.ends[0]), float(flight.ends[-1])
         for request, _, _ in flight.entries:
             self.known[request] += 1
-            self.ledger.give_tokens(request, first, last)
+            self.ledger.give_tokens((request,), first, last)
             if self.known[request] == self.ledger.total[request]:
                 self.ledger.answer(request, last, len(view.held[request]))
                 view.finish(request)

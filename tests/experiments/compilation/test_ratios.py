@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 from experiments.compilation.live import ratios
-from experiments.compilation.live.ratios import Ratio, confirm, ratio_of, speedup_metrics
+from experiments.compilation.live.ratios import PLACEMENT, Ratio, confirm, ratio_of, speedup_metrics
 from experiments.core.differences import is_unseen
 
 pytestmark = pytest.mark.torch
@@ -31,6 +31,10 @@ def fewer_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ratios, "RESAMPLES", 400)
 
 
+def with_placement(low: float, median: float, high: float) -> tuple[float, float, float]:
+    return low / (1 + PLACEMENT), median, high * (1 + PLACEMENT)
+
+
 def seen(draw: Draw, pairs: int, times: int) -> int:
     generator = np.random.default_rng(pairs)
     return sum(ratio_of(draw(generator, pairs).tolist(), seed).is_seen for seed in range(times))
@@ -49,9 +53,16 @@ def test_a_fifth_more_is_seen_through_interruptions() -> None:
 def test_the_median_of_few_pairs_lies_anywhere_between_them() -> None:
     """Of three pairs no interval is sure; of six it is the least and the greatest in 97 of 100 cases."""
     three, six = ratio_of([1.1, 1.2, 1.3], 0), ratio_of([1.1, 1.2, 1.3, 1.4, 1.5, 1.6], 0)
-    assert (three.low, three.median, three.high, three.pairs) == (1.1, 1.2, 1.3, 3)
-    assert (six.low, six.median, six.high) == (1.1, pytest.approx(1.35), 1.6)
+    assert (three.low, three.median, three.high, three.pairs) == (*with_placement(1.1, 1.2, 1.3), 3)
+    assert (six.low, six.median, six.high) == pytest.approx(with_placement(1.1, 1.35, 1.6))
     assert ratio_of([1.1, 1.2, 1.3], 0) == three, "the same seed, the same interval"
+
+
+def test_what_copies_of_one_thing_differ_by_is_no_difference_however_often_it_is_timed() -> None:
+    assert not ratio_of([1.021] * 400, 0).is_seen
+    assert not ratio_of([1 / 1.021] * 400, 0).is_seen
+    assert ratio_of([1.05] * 400, 0).side == 1
+    assert ratio_of([1 / 1.05] * 400, 0).side == -1
 
 
 def test_a_difference_is_one_that_is_seen_twice_on_the_same_side() -> None:
@@ -64,7 +75,8 @@ def test_a_difference_is_one_that_is_seen_twice_on_the_same_side() -> None:
 
 def test_a_speed_up_is_a_metric_with_its_ends() -> None:
     found = speedup_metrics(ratio_of([0.9, 1.1, 1.3, 0.8, 1.2, 1.0], 0))
-    assert found == {"speedup": 1.05, "speedup_low": 0.8, "speedup_high": 1.3}
+    low, median, high = with_placement(0.8, 1.05, 1.3)
+    assert found == {"speedup": median, "speedup_low": low, "speedup_high": high}
     assert is_unseen("speedup", found)
     assert not is_unseen("speedup", {"speedup": 1.02}), "stored before there were intervals"
 
@@ -77,4 +89,4 @@ def test_a_ratio_over_all_tasks_is_of_weighted_sums_round_by_round() -> None:
     first = Rounds({"ours": [1.0] * 9, "torch": [3.0] * 9}, 0)
     second = Rounds({"ours": [4.0] * 9, "torch": [6.0] * 9}, 0)
     found = rivals._over_all([(2.0, first), (1.0, second)], ["torch", "torch"], 0)
-    assert (found.median, found.low, found.high, found.pairs) == (2.0, 2.0, 2.0, 9)
+    assert (found.low, found.median, found.high, found.pairs) == (*with_placement(2.0, 2.0, 2.0), 9)

@@ -14,8 +14,8 @@ from experiments.core.differences import EQUAL, INTERVALS, holds_no_difference
 CONFIDENCE = 0.95
 #: Samples drawn from the pairs, with replacement, for the interval of their median.
 RESAMPLES = 5000
-#: Two copies of one thing differ by so much, whichever is timed how often: their buffers lie in other places.
-#: Of 20 pairs of equal loops on two threads the widest apart were so by 2.1 % (benchmarks/busy_host_timing.py).
+#: Two copies of one thing differ by so much, however often they are timed: their buffers lie in other places.
+#: Of 20 pairs of equal loops on two threads the furthest apart differed by 2.1 % (decision 0139).
 PLACEMENT = 0.03
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from experiments.compilation.interface.tuning import Contraction, ScheduleSpace, TuningTask
-from experiments.compilation.live.timing import Rounds
 from experiments.compilation.live.ratios import PLACEMENT
+from experiments.compilation.live.timing import Rounds
 from experiments.compilation.live.tuning.child import difference
 from experiments.compilation.live.tuning.operators import conv2d, matmul
 from experiments.compilation.live.tuning.prepacked import prepacked_call

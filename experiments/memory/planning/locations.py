@@ -98,7 +98,7 @@ class LocationProgram:
         size = int(self.step.tensors.bytes[tensor])
         self.here[tensor] = dict(zip(uses, self._uses(tensor, uses), strict=True))
         for op, here in self.here[tensor].items() if self.rules.in_place else ():
-            self._hold(op, [(here, 1.0)], size)
+            self._hold(op, [(here, size / self.unit)], size)
             self._access(op, tensor, here, size)
         for after, before in itertools.pairwise(uses):
             self._stretch(Gap(tensor, size, after, before))
@@ -168,23 +168,25 @@ class LocationProgram:
         return [op for op in ops if op in kept]
 
     def _along(self, stretch: Stretch, inside: Sequence[int], first: int) -> Iterator[tuple[int, list[Term]]]:
-        """Op by op when the tensor is on the device: until the copy out has passed, or once the copy back has
+        """Op by op the tensor's bytes on the device: until the copy out has passed, or once the copy back has
         begun.
         """
-        leaving: list[Term] = [(first, 1.0)]
+        units = stretch.gap.bytes / self.unit
+        leaving: list[Term] = [(first, units)]
         if stretch.out:
-            leaving.append((stretch.out[BETWEEN], -1.0))
-        gone, coming = 1, [(stretch.here, 1.0)]
+            leaving.append((stretch.out[BETWEEN], -units))
+        gone, coming = 1, [(stretch.here, units)]
         for op in inside:
             if op in stretch.back:
-                coming = [*coming, (stretch.back[op], 1.0)]
+                coming = [*coming, (stretch.back[op], units)]
             yield op, leaving if gone < len(stretch.out) and len(coming) == 1 else coming
             if op in stretch.out:
-                leaving, gone = [*leaving, (stretch.out[op], -1.0)], gone + 1
+                leaving, gone = [*leaving, (stretch.out[op], -units)], gone + 1
 
     def _hold(self, op: int, terms: Sequence[Term], size: int) -> None:
+        """The op has ``terms`` (in units of bytes) of a tensor of ``size``, where it lacks room."""
         if self.excess[op] > 0:
-            self.held[op] += [(variable, factor * size / self.unit) for variable, factor in terms]
+            self.held[op] += terms
             self.counted[op] += size
 
     def _longer_ops(self) -> None:

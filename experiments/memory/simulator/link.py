@@ -5,11 +5,15 @@ the bandwidth while it has. ``turns`` is TMOF's rule (HPCA 2023): a device sends
 direction's token, which it gives back after each tensor; who has waited longest is next. Each device's own
 transfers follow one another in the order issued. A link that is not duplex has one bandwidth, and one token,
 for both directions.
+
+What is queued now says when each transfer ends, as long as nothing is added. The moments at which transfers
+end are kept: one that is added behind others changes nothing before they have ended, so that the future is
+played anew from there only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 from experiments.core.errors import BadInput
@@ -17,154 +21,199 @@ from experiments.memory.interface.machine import MemoryMachine
 
 DISCIPLINES = ("fair", "turns")
 NEVER = float("inf")
+OUT, BACK = range(2)
+NOBODY = -1
 
 
 @dataclass(eq=False, slots=True)
 class LinkTransfer:
-    """``left`` bytes after ``wait`` seconds of latency, not before ``ready`` nor before ``after`` has ended.
+    """``size`` bytes after ``latency`` seconds, not before ``ready`` nor before ``after`` has ended.
 
-    ``beyond`` is when the slower part of the way, behind the host, has passed it; ``end`` when all is there,
-    as known so far; ``began`` and ``gone`` when it was on the link, ``since`` when it could have been.
+    ``beyond`` is when the slower part of the way, behind the host, has passed it. As foreseen with what was
+    queued last: ``end`` when all is there; ``began`` and ``gone`` when it is on the link. ``queue`` and
+    ``index``: its place.
     """
 
     device: int
     way: str
-    wait: float
-    left: float
+    latency: float
+    size: float
     ready: float
     beyond: float = 0.0
     after: LinkTransfer | None = None
     end: float = NEVER
-    began: float = -1.0
+    began: float = NEVER
     gone: float = NEVER
-    since: float = -1.0
-    passed: bool = False
+    queue: int = NOBODY
+    index: int = 0
 
-    def earliest(self) -> float:
-        """When it may begin, as far as what precedes it has ended; ``NEVER`` before that."""
-        if self.after is None:
-            return self.ready
-        return max(self.ready, self.after.end) if self.after.passed else NEVER
 
-    def state(self) -> tuple[float, float, float, float, float, float, bool]:
-        return self.wait, self.left, self.end, self.began, self.gone, self.since, self.passed
+@dataclass(slots=True)
+class Moment:
+    """The link at ``now``: of each queue the index of its first transfer and how far that one is.
 
-    def restore(self, state: tuple[float, float, float, float, float, float, bool]) -> None:
-        self.wait, self.left, self.end, self.began, self.gone, self.since, self.passed = state
+    ``wait`` and ``left``: its seconds of latency and its bytes that are still to pass. ``since`` is when it
+    could have been on the link, ``began`` when it was (``NEVER``: not yet). ``holder``: queues that have the
+    tokens of the directions.
+    """
+
+    now: float
+    first: list[int]
+    wait: list[float]
+    left: list[float]
+    since: list[float]
+    began: list[float]
+    holder: list[int]
+
+    def copy(self) -> Moment:
+        lists = (self.first, self.wait, self.left, self.since, self.began, self.holder)
+        return Moment(self.now, *(list(one) for one in lists))  # type: ignore[arg-type]
+
+    def put_first(self, transfer: LinkTransfer) -> None:
+        """``transfer`` is the first of its queue from now on."""
+        queue = transfer.queue
+        self.wait[queue], self.left[queue] = transfer.latency, transfer.size
+        self.since[queue] = self.began[queue] = NEVER
 
 
 class SharedLink:
-    """Transfers of all devices. ``queues``: what each has to send, by way (one queue where not duplex)."""
+    """Transfers of all devices.
+
+    ``queues``: what each device sends, by way (one queue where not duplex). ``present`` is the last moment
+    that is sure, ``future`` those at which transfers will end.
+    """
 
     def __init__(self, machine: MemoryMachine, devices: int, discipline: str) -> None:
         if discipline not in DISCIPLINES:
             raise BadInput(f"{discipline!r} is no discipline of a link", "link", " or ".join(DISCIPLINES))
         self.rates = {"out": machine.out, "back": machine.back}
         self.duplex, self.turns = machine.duplex, discipline == "turns"
-        self.queues: list[list[LinkTransfer]] = [[] for _ in range(2 * devices)]
-        self.holder: dict[str, LinkTransfer | None] = {"out": None, "back": None}
-        self.now = 0.0
+        count = devices * (2 if machine.duplex else 1)
+        self.queues: list[list[LinkTransfer]] = [[] for _ in range(count)]
+        self.lanes = [queue % 2 if machine.duplex else OUT for queue in range(count)]
+        never = [NEVER] * count
+        self.present = Moment(
+            0.0, [0] * count, [0.0] * count, [0.0] * count, never, list(never), [NOBODY, NOBODY]
+        )
+        self.future: list[Moment] = []
 
     def send(self, transfer: LinkTransfer, now: float) -> list[LinkTransfer]:
         """Queue ``transfer`` at ``now``; all transfers whose ``end`` is another than was known before."""
-        self.play(now)
-        self._queue(transfer).append(transfer)
-        return self._foresee()
+        queue = self._queue(transfer)
+        transfer.queue, transfer.index = queue, len(self.queues[queue])
+        self.queues[queue].append(transfer)
+        self._pass(now)
+        if transfer.index > self.present.first[queue]:
+            turn = bisect_left(self.future, transfer.index, key=lambda moment: moment.first[queue])
+            begin = self.future[turn]
+            del self.future[turn + 1 :]
+        else:
+            self._play(self.present, now)
+            begin = self.present
+            self.future.clear()
+        begin.put_first(transfer)
+        return self._foresee(begin.copy())
 
-    def play(self, until: float) -> None:
-        """Let time pass to ``until``."""
-        while self.now < until:
-            active = self._active()
-            shares = self._shares(active)
-            changes = [_time_to_change(*pair) for pair in zip(active, shares, strict=True)]
-            step = min([until - self.now, *changes, *self._starts()])
-            if step == NEVER:
-                return
-            self.now = until if step == until - self.now else self.now + step
-            for transfer, share, change in zip(active, shares, changes, strict=True):
-                _move(transfer, step, share, step >= change)
-                if not transfer.wait and not transfer.left:
-                    self._finish(transfer)
+    def _queue(self, transfer: LinkTransfer) -> int:
+        if not self.duplex:
+            return transfer.device
+        return 2 * transfer.device + (BACK if transfer.way == "back" else OUT)
 
-    def _queue(self, transfer: LinkTransfer) -> list[LinkTransfer]:
-        way = 1 if transfer.way == "back" and self.duplex else 0
-        return self.queues[2 * transfer.device + way]
+    def _pass(self, now: float) -> None:
+        """What was foreseen up to ``now`` has happened."""
+        passed = bisect_right(self.future, now, key=lambda moment: moment.now)
+        if passed:
+            self.present = self.future[passed - 1]
+            del self.future[:passed]
 
-    def _lane(self, transfer: LinkTransfer) -> str:
-        """The direction whose bandwidth (and token) ``transfer`` uses."""
-        return transfer.way if self.duplex else "out"
-
-    def _active(self) -> list[LinkTransfer]:
-        """What moves now: the first of each queue that may, of these the holders where there are tokens."""
-        ready = []
-        for queue in self.queues:
-            if queue and queue[0].earliest() <= self.now:
-                ready.append(queue[0])
-                if queue[0].since < 0:
-                    queue[0].since = self.now
-        if self.turns:
-            ready = self._holders(ready)
-        for transfer in ready:
-            if transfer.began < 0:
-                transfer.began = self.now
-        return ready
-
-    def _holders(self, ready: Sequence[LinkTransfer]) -> list[LinkTransfer]:
-        for transfer in sorted(ready, key=lambda transfer: (transfer.since, transfer.device)):
-            lane = self._lane(transfer)
-            if self.holder[lane] is None:
-                self.holder[lane] = transfer
-        return [transfer for transfer in self.holder.values() if transfer is not None]
-
-    def _shares(self, active: Sequence[LinkTransfer]) -> list[float]:
-        """Each one's part of the bandwidth: those that still wait out their latency need none."""
-        lanes = [self._lane(transfer) for transfer in active]
-        sending = [lane for lane, transfer in zip(lanes, active, strict=True) if not transfer.wait]
-        return [
-            self.rates[transfer.way].bandwidth / max(1, sending.count(lane))
-            for lane, transfer in zip(lanes, active, strict=True)
-        ]
-
-    def _starts(self) -> list[float]:
-        """How long until the first of each queue that may not begin yet may."""
-        first = [queue[0].earliest() - self.now for queue in self.queues if queue]
-        return [time for time in first if time > 0]
-
-    def _finish(self, transfer: LinkTransfer) -> None:
-        transfer.gone, transfer.passed = self.now, True
-        transfer.end = max(self.now, transfer.beyond)
-        self._queue(transfer).remove(transfer)
-        lane = self._lane(transfer)
-        if self.holder[lane] is transfer:
-            self.holder[lane] = None
-
-    def _foresee(self) -> list[LinkTransfer]:
-        """Play on to the end with what is queued now, note when each ends, and go back."""
-        pending = [transfer for queue in self.queues for transfer in queue]
-        before = [transfer.state() for transfer in pending]
-        queues, holder, now = [list(queue) for queue in self.queues], dict(self.holder), self.now
-        self.play(NEVER)
-        ends = [transfer.end if transfer.passed else NEVER for transfer in pending]
-        self.queues, self.holder, self.now = queues, holder, now
+    def _foresee(self, moment: Moment) -> list[LinkTransfer]:
+        """Play from ``moment`` to the end and note when each transfer ends; those for which that is news."""
         changed = []
-        for transfer, state, end in zip(pending, before, ends, strict=True):
-            if end != state[2]:
-                changed.append(transfer)
-            transfer.restore(state)
-            transfer.end = end
+        while ended := self._play(moment, NEVER):
+            for transfer in ended:
+                transfer.gone, before = moment.now, transfer.end
+                transfer.end = max(moment.now, transfer.beyond)
+                if transfer.end != before:
+                    changed.append(transfer)
+            self.future.append(moment.copy())
         return changed
 
+    def _play(self, moment: Moment, until: float) -> list[LinkTransfer]:
+        """Let time pass to ``until``, or to the next end of transfers, which are returned."""
+        while moment.now < until:
+            active, starts = self._active(moment)
+            shares = self._shares(moment, active)
+            changes = [
+                moment.wait[queue] or (moment.left[queue] / share if share > 0 else NEVER)
+                for queue, share in zip(active, shares, strict=True)
+            ]
+            step = min(until - moment.now, starts, *changes)
+            if step == NEVER:
+                return []
+            moment.now = until if step == until - moment.now else moment.now + step
+            ended = []
+            for queue, share, change in zip(active, shares, changes, strict=True):
+                # When a phase is over, what rounding would leave of it is nothing.
+                if moment.wait[queue]:
+                    moment.wait[queue] = 0.0 if step >= change else moment.wait[queue] - step
+                else:
+                    moment.left[queue] = 0.0 if step >= change else moment.left[queue] - step * share
+                if not moment.wait[queue] and not moment.left[queue]:
+                    ended.append(self._take_off(moment, queue))
+            if ended:
+                return ended
+        return []
 
-def _time_to_change(transfer: LinkTransfer, share: float) -> float:
-    """How long until its latency is over, or its bytes are, at ``share`` bytes/s."""
-    if transfer.wait:
-        return transfer.wait
-    return transfer.left / share if share > 0 else NEVER
+    def _active(self, moment: Moment) -> tuple[list[int], float]:
+        """The queues whose first transfer moves now, of these the holders where there are tokens; and how
+        long until the next one may begin.
+        """
+        ready, starts = [], NEVER
+        for queue, transfers in enumerate(self.queues):
+            if moment.first[queue] == len(transfers):
+                continue
+            left = self._earliest(moment, transfers[moment.first[queue]]) - moment.now
+            if left <= 0:
+                ready.append(queue)
+                moment.since[queue] = min(moment.since[queue], moment.now)
+            else:
+                starts = min(starts, left)
+        if self.turns:
+            ready = self._holders(moment, ready)
+        for queue in ready:
+            if moment.began[queue] == NEVER:
+                self.queues[queue][moment.first[queue]].began = moment.began[queue] = moment.now
+        return ready, starts
 
+    def _earliest(self, moment: Moment, transfer: LinkTransfer) -> float:
+        """When it may begin, as far as what precedes it has ended; ``NEVER`` before that."""
+        after = transfer.after
+        if after is None:
+            return transfer.ready
+        return max(transfer.ready, after.end) if moment.first[after.queue] > after.index else NEVER
 
-def _move(transfer: LinkTransfer, step: float, share: float, over: bool) -> None:
-    """``step`` seconds pass; when a phase is ``over``, what rounding would leave of it is nothing."""
-    if transfer.wait:
-        transfer.wait = 0.0 if over else transfer.wait - step
-    else:
-        transfer.left = 0.0 if over else transfer.left - step * share
+    def _holders(self, moment: Moment, ready: list[int]) -> list[int]:
+        for queue in sorted(ready, key=lambda queue: (moment.since[queue], queue)):
+            lane = self.lanes[queue]
+            if moment.holder[lane] == NOBODY:
+                moment.holder[lane] = queue
+        return [queue for queue in moment.holder if queue != NOBODY]
+
+    def _shares(self, moment: Moment, active: list[int]) -> list[float]:
+        """Each one's part of the bandwidth: those that still wait out their latency need none."""
+        sending = [self.lanes[queue] for queue in active if not moment.wait[queue]]
+        return [
+            self.rates[self.queues[queue][moment.first[queue]].way].bandwidth
+            / max(1, sending.count(self.lanes[queue]))
+            for queue in active
+        ]
+
+    def _take_off(self, moment: Moment, queue: int) -> LinkTransfer:
+        """Its first transfer leaves the queue, the next one is its first."""
+        transfers, first = self.queues[queue], moment.first[queue]
+        moment.first[queue] += 1
+        if moment.holder[self.lanes[queue]] == queue:
+            moment.holder[self.lanes[queue]] = NOBODY
+        if first + 1 < len(transfers):
+            moment.put_first(transfers[first + 1])
+        return transfers[first]

@@ -137,9 +137,8 @@ class SharedChannels(TierChannels):
         self.reschedule(tensor, way == "out", transfer.end, self.latest[tensor, way] is transfer)
 
     def spans_until(self, now: float) -> dict[str, Spans]:
-        self.link.play(now)
         for transfer in self.sent:
-            if transfer.began >= 0:
+            if transfer.began < now:
                 self.spans[transfer.way].append((transfer.began, min(transfer.gone, now)))
         return super().spans_until(now)
 

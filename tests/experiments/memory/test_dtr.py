@@ -49,7 +49,9 @@ def test_classes_join_when_one_leaves_between_two_and_shrink_when_one_returns():
 
 
 def random_events(draw):
-    """Tensors that leave and return, in a graph in which each is made of two earlier ones at most."""
+    """Tensors that leave and return, in a graph in which each is made of two earlier ones at most, and some
+    are written again with any other, so that ways go round in a circle.
+    """
     count = draw(st.integers(2, 12))
     sources = [
         draw(st.lists(st.integers(0, i - 1), max_size=2, unique=True)) if i else [] for i in range(count)
@@ -58,6 +60,9 @@ def random_events(draw):
         (f"make_{i}", "forward", float(draw(st.integers(1, 5))), [f"t{s}" for s in sources[i]], [f"t{i}"])
         for i in range(count)
     ]
+    tensors = st.integers(0, count - 1)
+    for written, read in draw(st.lists(st.tuples(tensors, tensors), max_size=3)):
+        rows.append((f"add_{written}", "forward", 2.0, [f"t{read}"], [f"t{written}"]))
     step = make_step(rows, {f"t{i}": 1 for i in range(count)})
     return Relations(step, Lineage(step)), draw(st.lists(st.integers(0, count - 1), max_size=40))
 

@@ -12,6 +12,8 @@ is equal stays equal.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections import Counter
 
 import numpy as np
@@ -72,19 +74,30 @@ class Local:
 
 
 class Full(Local):
-    """Its own cost and that of all evicted ancestors and descendants that touch it through evicted ones."""
+    """Its own cost and that of all evicted ancestors and descendants that touch it through evicted ones.
+
+    ``_reached`` keeps for evicted ones which others each reaches, as the bits of a number: what starts from
+    another goes no further there.
+    """
 
     def __init__(self, relations: Relations) -> None:
         super().__init__(relations)
         self.absent: set[int] = set()
         self._outdated: set[int] = set()
+        self._up: dict[int, int] = {}
+        self._down: dict[int, int] = {}
+        self._octets = -(-len(relations.cost) // 8)
+        self._cost_of_bit = np.zeros(8 * self._octets)
+        self._cost_of_bit[: len(relations.cost)] = relations.cost
 
     @property
     def prices(self) -> Floats:
-        for tensor in self._outdated - self.absent:
-            found = self._absent_from(tensor, self.relations.parents)
-            found |= self._absent_from(tensor, self.relations.children)
-            self._prices[tensor] = self.relations.cost[tensor] + sum(self.relations.cost[t] for t in found)
+        """Ancestors in ascending and descendants in descending order: the nearer to the end come first."""
+        now = sorted(self._outdated - self.absent)
+        above = [self._touched(tensor, self.relations.parents, self._up) for tensor in now]
+        below = [self._touched(tensor, self.relations.children, self._down) for tensor in reversed(now)]
+        for tensor, one, other in zip(now, above, reversed(below), strict=True):
+            self._prices[tensor] = self.relations.cost[tensor] + self._cost_of(one | other)
         self._outdated &= self.absent
         return self._prices
 
@@ -99,9 +112,14 @@ class Full(Local):
     def _outdate_around(self, tensor: int) -> None:
         """Everything that reaches ``tensor`` through evicted ones, in either direction, and itself."""
         self._outdated.add(tensor)
-        for neighbors in (self.relations.parents, self.relations.children):
+        for neighbors, known in (
+            (self.relations.parents, self._down),
+            (self.relations.children, self._up),
+        ):
             reached = {tensor, *self._absent_from(tensor, neighbors)}
-            self._outdated.update(t for one in reached for t in neighbors[one])
+            for one in reached:
+                known.pop(one, None)
+                self._outdated.update(neighbors[one])
 
     def _absent_from(self, tensor: int, neighbors: list[list[int]]) -> set[int]:
         found: set[int] = set()
@@ -112,6 +130,41 @@ class Full(Local):
                 found.add(other)
                 todo += neighbors[other]
         return found
+
+    def _touched(self, tensor: int, neighbors: list[list[int]], known: dict[int, int]) -> int:
+        """What is evicted and reached from ``tensor``, as bits."""
+        found = 0
+        for other in neighbors[tensor]:
+            if other in self.absent:
+                found |= self._reached(other, neighbors, known)
+        return found
+
+    def _reached(self, start: int, neighbors: list[list[int]], known: dict[int, int]) -> int:
+        """``start``, which is evicted, and what is evicted and reached from it, as bits.
+
+        All that is met on the way is known then too, but for what goes round in a circle.
+        """
+        seen, todo = {start}, [] if start in known else [start]
+        while todo:
+            for other in neighbors[todo.pop()]:
+                if other in self.absent and other not in seen:
+                    seen.add(other)
+                    if other not in known:
+                        todo.append(other)
+        for one in sorted(seen, reverse=neighbors is self.relations.children):
+            if one not in known:
+                others = [other for other in neighbors[one] if other in self.absent]
+                if all(other in known for other in others):
+                    known[one] = functools.reduce(operator.or_, (known[o] for o in others), 1 << one)
+        if start not in known:
+            known[start] = functools.reduce(operator.or_, (known.get(one, 1 << one) for one in seen))
+        return known[start]
+
+    def _cost_of(self, found: int) -> float:
+        if not found:
+            return 0.0
+        octets = np.frombuffer(found.to_bytes(self._octets, "little"), np.uint8)
+        return float(self._cost_of_bit @ np.unpackbits(octets, bitorder="little"))
 
 
 class Classes(Local):

@@ -20,7 +20,7 @@ MENU: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("advice:index", "What should I do?", ("advice",)),
     ("artifacts:index", "Artifacts", ("artifacts",)),
     ("runs:experiments", "Experiments", ("runs", "compare")),
-    ("history:index", "All runs", ("history", "logged")),
+    ("history:index", "All runs", ("history", "logged", "reports")),
     ("papers:systems", "Systems", ("papers",)),
     ("tables:index", "Tables", ("tables",)),
     ("nightly:index", "Nightly", ("nightly",)),

@@ -26,6 +26,7 @@ from webapp.artifacts import uploads
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import store_upload
 from webapp.nightly.services import create_schedule
+from webapp.reports.services import make as make_report
 
 #: In the name of whatever is the red team's: what must never stand on a page of somebody else.
 POISON = "poison-of-red"
@@ -91,6 +92,7 @@ def things_of(cast: Cast, owner: User, mark: str) -> dict[str, Any]:
         "policy": "vdnn-all",
         "schedule": create_schedule(project, owner, "memory-gpt2", 2, 0).pk,
         "advice": advice.pk,
+        "report": make_report(project, owner, f"report {mark}").pk,
         "logged": log(project, owner, f"own run {mark}").pk,
         "preset": project.presets.create(name=f"preset {mark}", address="family=memory", created_by=owner).pk,
         "token": invitation,

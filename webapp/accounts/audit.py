@@ -21,6 +21,7 @@ AUDITED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("nightly.Schedule", ("suite", "days", "hour", "minute", "enabled")),
     ("nightly.Change", ("state", "assignee")),
     ("nightly.Channel", ("name", "kind")),
+    ("reports.Report", ("title", "trashed_at")),
     ("api.ApiToken", ("name", "role", "revoked_at")),
 )
 

@@ -136,6 +136,11 @@ def _text(cell: Cell, size: float, escape: Escape, nothing: str) -> str:
     return escape(cell) if isinstance(cell, str) else escape(_number(cell, size))
 
 
+def cells_of(table: Table) -> list[list[str]]:
+    """Heading and rows as a page shows them, one unit per column."""
+    return _texts(table, str, "–")
+
+
 # Markdown
 
 _MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]|~#$!])")

@@ -18,6 +18,7 @@ from webapp.compare.statistics import difference, is_better
 from webapp.history.search import Query
 from webapp.history.search.rows import groups, order_runs, runs_behind, search
 from webapp.history.search.tree import And, Between, Compare, Condition, Field, Missing, Not, OneOf, Or
+from webapp.presentation import pretty
 from webapp.runs.headline import LEADING
 from webapp.runs.models import LONGEST_METRIC, Run
 
@@ -118,11 +119,11 @@ def find(
     )
 
 
-def export_of(project: Project, query: Query, chosen: Sequence[str]) -> Table:
+def export_of(project: Project, query: Query, chosen: Sequence[str], most: int = MOST_EXPORTED) -> Table:
     """What the search finds as a table, its figures in SI units; it says where there is more."""
     found = order_runs(search(runs_of(project), query), query).select_related("artifact")
-    runs = list(found.prefetch_related("metrics", "tags").defer("log_tail", "spec")[: MOST_EXPORTED + 1])
-    shown = runs[:MOST_EXPORTED]
+    runs = list(found.prefetch_related("metrics", "tags").defer("log_tail", "spec")[: most + 1])
+    shown = runs[:most]
     metrics = _columns(query, chosen, shown, _list_metrics(shown[:PER_PAGE]))
     rows = []
     for row in (_row(run, metrics) for run in shown):
@@ -131,8 +132,26 @@ def export_of(project: Project, query: Query, chosen: Sequence[str]) -> Table:
         rows.append((*told, " ".join(row.tags), *(figure.value for figure in row.figures)))
     names = ("run", "policy", "workload", "hardware", "mode", "state", "seed", "tags")
     figures = (Column(name, known_or_plain(name).unit, is_figure=True) for name in metrics)
-    title = "All runs" if len(runs) <= MOST_EXPORTED else f"All runs, the first {MOST_EXPORTED:,}"
+    title = "All runs" if len(runs) <= most else f"All runs, the first {most:,}"
     return Table(title, (*map(Column, names), *figures), tuple(rows))
+
+
+def groups_of(project: Project, query: Query, most: int = MOST_GROUPS) -> Table:
+    """The groups of a search as a table, the largest first, its figures in SI units."""
+    names = [str(field) for field in query.group]
+    figures = [
+        Column(str(one), known_or_plain(one.field.name).unit if one.field else "", is_figure=True)
+        for one in query.aggregates
+    ]
+    found = groups(search(runs_of(project), query), query, most)
+    rows = tuple(
+        (*(_text(row[name]) for name in names), *(row[figure.label] for figure in figures)) for row in found
+    )
+    return Table("Runs in groups", (*map(Column, names), *figures), rows)
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(pretty(value))
 
 
 def _row(run: Run, metrics: Sequence[str], baseline: Mapping[str, float] = MappingProxyType({})) -> Row:

@@ -64,6 +64,7 @@ INSTALLED_APPS = [
     "webapp.compare",
     "webapp.history",
     "webapp.logged",
+    "webapp.reports",
     "webapp.papers",
     "webapp.nightly",
     "webapp.advice",

@@ -14,11 +14,12 @@ from tests.webapp import cast
 from tests.webapp.browser import browser_page, enter, serious, serving
 from tests.webapp.cast import make_cast, signed_in
 from tests.webapp.logged.logs import beginning, falling, log_lines
-from webapp.history.discussion import mentions_of, render
+from webapp.history.discussion import mentions_of
 from webapp.history.models import RunComment, RunNote
 from webapp.history.search import parse
 from webapp.history.search.rows import search
 from webapp.history.table import runs_of
+from webapp.markdown import render
 
 TAGS = re.compile(r"<\s*/?\s*([a-zA-Z][\w-]*)")
 #: All that Markdown makes.

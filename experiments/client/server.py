@@ -21,6 +21,9 @@ from typing import Any
 #: For which an answer is waited for (seconds).
 PATIENCE = 60.0
 GATEWAYS = (502, 503, 504)
+TOO_OFTEN = 429
+#: Who asked too often waits as the server says, so often at most and for so many seconds at most.
+HELD_BACK, LONGEST_WAIT = 5, 90.0
 #: Before what is made once is sent again (seconds).
 PAUSES = (1.0, 3.0, 9.0)
 
@@ -41,16 +44,18 @@ class Away(LabError):
 
 
 class Refused(LabError):
-    """The server will not have it; ``status`` and ``answer`` are those of HTTP."""
+    """The server will not have it; ``status`` and ``answer`` are those of HTTP, ``wait`` the seconds after
+    which it may.
+    """
 
-    def __init__(self, status: int, answer: Mapping[str, Any]) -> None:
+    def __init__(self, status: int, answer: Mapping[str, Any], wait: float = 1.0) -> None:
         remedies = {401: "check LAB_TOKEN", 403: "this token may not do that: ask a team admin for another"}
         expected = answer.get("expected")
         remedy = f"expected: {expected}" if expected else "correct what was sent and try again"
         super().__init__(
             f"the server refused ({status}): {answer.get('detail', '')}", remedies.get(status, remedy)
         )
-        self.status, self.answer = status, answer
+        self.status, self.answer, self.wait = status, answer, wait
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,18 @@ class Server:
             raise LabError(f"{self.url} did not answer with JSON", "is this the address of a lab?") from error
 
     def _open(self, request: urllib.request.Request) -> bytes:
+        """The answer, after waiting where the server says that it was asked too often."""
         request.add_header("Authorization", f"Bearer {self.token}")
+        for _ in range(HELD_BACK):
+            try:
+                return self._open_now(request)
+            except Refused as refused:
+                if refused.status != TOO_OFTEN:
+                    raise
+                time.sleep(refused.wait)
+        return self._open_now(request)
+
+    def _open_now(self, request: urllib.request.Request) -> bytes:
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE) as response:
                 found: bytes = response.read()
@@ -140,12 +156,18 @@ class Server:
         except urllib.error.HTTPError as error:
             if error.code in GATEWAYS:
                 raise Away(f"{self.url} is away ({error.code})", "try again in a moment") from error
-            raise Refused(error.code, _read_refusal(error)) from error
+            wait = _seconds_to_wait(error.headers.get("Retry-After", ""))
+            raise Refused(error.code, _read_refusal(error), wait) from error
         except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
             reason = getattr(error, "reason", error)
             raise Away(
                 f"{self.url} does not answer: {reason}", "check the address and the network"
             ) from error
+
+
+def _seconds_to_wait(told: str) -> float:
+    """What ``Retry-After`` says in seconds; one where it says anything else."""
+    return min(LONGEST_WAIT, float(told)) if told.isascii() and told.isdigit() else 1.0
 
 
 def _read_refusal(error: urllib.error.HTTPError) -> dict[str, Any]:

@@ -16,7 +16,9 @@ from django_htmx.middleware import HtmxDetails
 
 from webapp.accounts.models import Membership, Project, Role, Team, User
 from webapp.accounts.roles import allows
+from webapp.api.rate import TooOften
 from webapp.api.tokens import TeamToken
+from webapp.refusals import too_many
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
@@ -71,7 +73,10 @@ def _door(entered: View, exports: bool) -> View:
 
     @functools.wraps(entered)
     def door(request: HttpRequest, *args: Any, **where: Any) -> HttpResponseBase:
-        request.by_token = _by_token(request) if exports else None  # type: ignore[attr-defined]
+        try:
+            request.by_token = _by_token(request) if exports else None  # type: ignore[attr-defined]
+        except TooOften as held_back:
+            return too_many(request, held_back.seconds)
         if request.by_token is None:  # type: ignore[attr-defined]
             return guarded(request, *args, **where)
         return _only_file(entered(request, *args, **where))

@@ -31,7 +31,7 @@ MOST_PER_PAGE = 200
 #: Whole runs with all their metrics.
 MOST_RUNS_PER_PAGE = 1_000
 Rows = TypeVar("Rows", bound=QuerySet[Any])
-REFUSALS = dict.fromkeys((400, 401, 403, 404, 413, 422), Problem)
+REFUSALS = dict.fromkeys((400, 401, 403, 404, 413, 422, 429), Problem)
 
 
 def refuse_unknown(operation: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,7 +85,7 @@ api = Api(
         "Every operation has a command to copy: `$LAB` is this server's address, `$TOKEN` your token. "
         "With a header `Idempotency-Key` of your own (1 to 255 visible ASCII characters) a POST may be sent "
         "again, after a cut network for one: what it makes is made once, and the answer is the same for "
-        "seven days."
+        "seven days. A token that asks too often is answered 429, with the seconds to wait in `Retry-After`."
     ),
     urls_namespace="api-v1",
     auth=TeamToken(),

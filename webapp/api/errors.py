@@ -15,6 +15,7 @@ from ninja.errors import ValidationError
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
 from webapp.api.gate import read_body, value_at
+from webapp.api.rate import TooOften
 from webapp.outages import answer_outage, outage_of
 
 #: A longer value is shown as the beginning of its JSON.
@@ -36,6 +37,12 @@ def handle(api: NinjaAPI) -> None:
         field = str(first["loc"][-1])
         detail = f"{field}: {first['msg']}"
         return api.create_response(request, _problem(detail, field, request.GET.get(field), None), status=422)
+
+    @api.exception_handler(TooOften)
+    def too_often(request: HttpRequest, error: TooOften) -> HttpResponse:
+        answer = api.create_response(request, _problem(str(error), None, None, None), status=429)
+        answer["Retry-After"] = str(error.seconds)
+        return answer
 
     def report_malformed(request: HttpRequest, error: Exception | type[Exception]) -> HttpResponse:
         too_big = isinstance(error, RequestDataTooBig)

@@ -12,6 +12,7 @@ from ninja.security import HttpBearer
 
 from webapp.accounts.models import Role
 from webapp.accounts.roles import allows
+from webapp.api import rate
 from webapp.api.models import ApiToken
 
 #: So that a token found in a log or a repository is recognized as one.
@@ -32,13 +33,14 @@ def digest(secret: str) -> str:
 class TeamToken(HttpBearer):
     """``Authorization: Bearer lab_...``. Puts the token on ``request.auth``.
 
-    One that was revoked or has expired opens nothing.
+    One that was revoked or has expired opens nothing; one that asks too often is held back (``TooOften``).
     """
 
     def authenticate(self, request: HttpRequest, token: str) -> ApiToken | None:
         found = ApiToken.objects.select_related("team", "created_by").filter(sha256=digest(token)).first()
         if found is None or not found.opens:
             return None
+        rate.count(found)
         _note_use(found)
         return found
 

@@ -233,6 +233,9 @@ CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_PUBLISH_RETRY = False
 
+#: Requests that a token of the API may make in a minute (0: as many as it likes).
+API_REQUESTS_PER_MINUTE = int(os.environ.get("API_REQUESTS_PER_MINUTE", 12_000))
+
 #: How long what is sent waits for a database that does not answer, before it is refused (seconds).
 OUTAGE_WAIT_SECONDS = float(os.environ.get("OUTAGE_WAIT_SECONDS", 5))
 

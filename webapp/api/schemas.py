@@ -189,3 +189,52 @@ class SeriesAnswer(Schema):
     steps: list[int]
     moments: list[float]
     values: list[float | str]
+
+
+class TagAnswer(Schema):
+    """So many runs have the tag now, or have it no more."""
+
+    name: str
+    runs: int
+
+
+class NoteAnswer(Schema):
+    text: str
+    by: str | None
+    at: datetime | None
+
+
+class CommentAnswer(Schema):
+    id: int
+    text: str
+    by: str | None
+    at: datetime
+
+
+class ReportRow(Schema):
+    id: int
+    project: str
+    title: str
+
+
+class ReportPage(Schema):
+    reports: list[ReportRow]
+    next: int | None
+
+
+class ReportAnswer(ReportRow):
+    """``document`` is the text with every block as the table that it found."""
+
+    revision: int
+    text: str
+    by: str | None
+    at: datetime
+    document: str
+
+
+class ReportApart(Schema):
+    """Somebody has written meanwhile: their revision and text."""
+
+    detail: str
+    revision: int
+    text: str

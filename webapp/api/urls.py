@@ -4,7 +4,8 @@ from django.urls import path
 
 import webapp.api.endpoints
 import webapp.api.listings
-import webapp.api.logs  # noqa: F401  (operations are the API's once their modules are imported)
+import webapp.api.logs
+import webapp.api.written  # noqa: F401  (operations are the API's once their modules are imported)
 from webapp.api import views
 from webapp.api.application import api
 

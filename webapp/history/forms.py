@@ -5,7 +5,7 @@ from __future__ import annotations
 from django import forms
 from django.core.exceptions import ValidationError
 
-from webapp.history.models import TAG, TAG_IN_WORDS
+from webapp.history.models import LONGEST_COMMENT, LONGEST_NOTE, TAG, TAG_IN_WORDS
 from webapp.names import validate_name
 
 
@@ -29,8 +29,8 @@ class ViewForm(forms.Form):
 class NoteForm(forms.Form):
     """Markdown; an empty one takes the note away."""
 
-    text = forms.CharField(max_length=20_000, required=False, strip=True, label="Note")
+    text = forms.CharField(max_length=LONGEST_NOTE, required=False, strip=True, label="Note")
 
 
 class CommentForm(forms.Form):
-    text = forms.CharField(max_length=8_000, strip=True, label="Comment")
+    text = forms.CharField(max_length=LONGEST_COMMENT, strip=True, label="Comment")

@@ -11,6 +11,8 @@ from webapp.runs.models import Run
 
 #: A tag is a word that a search can name without quotes.
 TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+#: Characters of a note and of a comment.
+LONGEST_NOTE, LONGEST_COMMENT = 20_000, 8_000
 TAG_IN_WORDS = "letters, digits, dots, dashes and underscores, at most 40"
 
 
@@ -52,7 +54,7 @@ class RunNote(models.Model):
     """What is to be known of a run, in Markdown: one text that everybody of the team may improve."""
 
     run = models.OneToOneField(Run, on_delete=models.CASCADE, related_name="note", primary_key=True)
-    text = models.TextField(max_length=20_000)
+    text = models.TextField(max_length=LONGEST_NOTE)
     by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
     at = models.DateTimeField(auto_now=True)
 
@@ -65,7 +67,7 @@ class RunComment(models.Model):
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="comments")
     author = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
-    text = models.TextField(max_length=8_000)
+    text = models.TextField(max_length=LONGEST_COMMENT)
     at = models.DateTimeField(auto_now_add=True)
     mentioned = models.ManyToManyField(User, related_name="mentions", blank=True)
 

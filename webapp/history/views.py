@@ -151,14 +151,15 @@ def _back(request: ProjectRequest) -> HttpResponse:
 @in_project()
 def tag(request: ProjectRequest) -> HttpResponse:
     """Puts a tag on the chosen runs, or takes it off."""
-    runs, form = named_runs(request.POST), TagForm(request.POST)
+    named, form = named_runs(request.POST), TagForm(request.POST)
+    runs = table.runs_of(request.project).filter(pk__in=named[: services.MOST_AT_ONCE])
     if not form.is_valid():
         messages.error(request, f"No tag: {'; '.join(str(one) for one in form.errors.get('name', ()))}.")
     elif request.POST.get("take") == "off":
-        count = services.untag(request.project, runs, form.cleaned_data["name"])
+        count = services.untag(runs, form.cleaned_data["name"])
         messages.success(request, f"{form.cleaned_data['name']} was taken off {count} runs.")
     else:
-        count = services.tag(request.project, runs, form.cleaned_data["name"], request.user)
+        count = services.tag(runs, form.cleaned_data["name"], request.user)
         messages.success(request, f"{count} runs are tagged {form.cleaned_data['name']}.")
     return _back(request)
 

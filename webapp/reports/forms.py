@@ -5,11 +5,11 @@ from __future__ import annotations
 from django import forms
 
 from webapp.names import validate_name
-from webapp.reports.models import LONGEST_TEXT
+from webapp.reports.models import LONGEST_TEXT, LONGEST_TITLE
 
 
 class TitleForm(forms.Form):
-    title = forms.CharField(max_length=120, validators=[validate_name], label="Title")
+    title = forms.CharField(max_length=LONGEST_TITLE, validators=[validate_name], label="Title")
 
 
 class ReportForm(TitleForm):

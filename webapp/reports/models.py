@@ -6,15 +6,15 @@ from django.db import models
 
 from webapp.accounts.models import Project, User
 
-#: Characters of a report.
-LONGEST_TEXT = 60_000
+#: Characters of a report's title and text.
+LONGEST_TITLE, LONGEST_TEXT = 120, 60_000
 
 
 class Report(models.Model):
     """A page of the team's; ``trashed_at`` says that somebody took it away."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="reports")
-    title = models.CharField(max_length=120)
+    title = models.CharField(max_length=LONGEST_TITLE)
     made_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
     made_at = models.DateTimeField(auto_now_add=True)
     trashed_at = models.DateTimeField(null=True, blank=True)

@@ -32,9 +32,9 @@ class WrittenMeanwhile(Exception):
 
 
 @transaction.atomic
-def make(project: Project, by: User, title: str) -> Report:
+def make(project: Project, by: User, title: str, text: str = BEGINNING) -> Report:
     report = Report.objects.create(project=project, title=title, made_by=by)
-    Revision.objects.create(report=report, text=BEGINNING, by=by)
+    Revision.objects.create(report=report, text=text, by=by)
     return report
 
 

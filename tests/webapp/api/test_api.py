@@ -28,6 +28,8 @@ from webapp.api.models import ApiToken, KeptAnswer
 from webapp.api.once import KEPT
 from webapp.artifacts.services import store_upload
 from webapp.hosts.models import Host
+from webapp.reports.services import latest_of
+from webapp.reports.services import make as make_report
 from webapp.runs.models import Run, RunDocument
 
 pytestmark = pytest.mark.django_db
@@ -343,7 +345,8 @@ def test_every_operation_has_an_example_that_works(
     file = store_upload(ada.project, ada.user, "a.json", ContentFile(b"{}", "a.json"))
     logged = log(ada.project, ada.user, "a", [[0, 1.0, {"loss": 1.0}]]).pk
     stand = {"$RUN": run.pk, "$EXPERIMENT": made["id"], "$ARTIFACT": file.pk, "$SHA256": file.blob_id}
-    stand |= {"$LOGGED": logged}
+    report = make_report(ada.project, ada.user, "Report")
+    stand |= {"$LOGGED": logged, "$REPORT": report.pk, "$REVISION": latest_of(report).pk}
     for name, command in known.items():
         _, *words = shlex.split(command)
         for mark, value in stand.items():

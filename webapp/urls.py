@@ -33,6 +33,7 @@ urlpatterns = [
     path(f"{PROJECT}hosts/", include("webapp.hosts.urls")),
     path(f"{PROJECT}all-runs/", include("webapp.history.urls")),
     path(f"{PROJECT}reports/", include("webapp.reports.urls")),
+    path(f"{PROJECT}palette", include("webapp.palette.urls")),
     path(f"{PROJECT}own-runs/", include("webapp.logged.urls")),
     path(f"{PROJECT}compare/", include("webapp.compare.urls")),
     path(f"{PROJECT}systems/", include("webapp.papers.urls")),

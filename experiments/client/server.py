@@ -44,8 +44,9 @@ class Away(LabError):
 
 
 class Refused(LabError):
-    """The server will not have it; ``status`` and ``answer`` are those of HTTP, ``wait`` the seconds after
-    which it may.
+    """The server will not have it.
+
+    ``status`` and ``answer`` are those of HTTP, ``wait`` the seconds after which it may.
     """
 
     def __init__(self, status: int, answer: Mapping[str, Any], wait: float = 1.0) -> None:

@@ -69,14 +69,23 @@ class Paper:
     url: str = ""
 
     def bibtex(self) -> str:
+        """The entry; the title in braces of its own, so that no style makes its capitals small."""
         fields = {
-            "title": self.title,
-            "author": " and ".join(self.authors),
-            "booktitle": self.venue,
+            "title": f"{{{_tex(self.title)}}}",
+            "author": _tex(" and ".join(self.authors)),
+            "booktitle": _tex(self.venue),
             "year": self.year,
         }
         lines = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
         return f"@inproceedings{{{self.key},\n{lines}\n}}"
+
+
+def _tex(text: str) -> str:
+    """What TeX would read as its own stands for itself."""
+    return text.translate(_SPECIAL)
+
+
+_SPECIAL = str.maketrans({letter: f"\\{letter}" for letter in "&%$#_{}"})
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from webapp.navigation import project_url
 from webapp.reports.blocks import LANGUAGES, Block, BlockError, block_of
 from webapp.reports.content import Content, content_of, search_address
 from webapp.reports.models import Frozen, Report
+from webapp.reports.references import bibtex_of
 
 #: Searches of one report: each is asked whenever the page is.
 MOST_BLOCKS = 30
@@ -116,6 +117,11 @@ def to_document(report: Report, text: str) -> str:
         written.append(to_markdown(part.content.table).rstrip() if part.content else f"> {part.complaint}")
         last = _end_of(lines, begin) + 1
     return "\n".join([*written, *lines[last:]]).rstrip() + "\n"
+
+
+def to_bibtex(report: Report, text: str) -> str:
+    """The papers of all systems that the report's tables name."""
+    return bibtex_of(part.content.table for part in parts(report, text) if part.content)
 
 
 def _end_of(lines: Sequence[str], begin: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
@@ -21,6 +22,13 @@ from webapp.reports.models import Report, Revision
 
 #: Reports of a page of the list, and revisions that are listed.
 PER_PAGE, MOST_REVISIONS = 50, 50
+
+
+#: What a whole report is exported as: who writes it, its kind of content, the ending of its file's name.
+WHOLE: dict[str, tuple[Callable[[Report, str], str], str, str]] = {
+    "markdown": (page.to_document, "text/markdown", "md"),
+    "bibtex": (page.to_bibtex, "application/x-bibtex", "bib"),
+}
 
 
 def _find(request: ProjectRequest, report: int) -> Report:
@@ -85,10 +93,13 @@ def _file(request: ProjectRequest, report: Report, text: str) -> HttpResponse:
             raise Http404("the report has no such table")
         kept = report.frozen.filter(key=block.key).first()
         return download(page.content(report, block, kept).table, request.GET["export"])
-    if request.GET["export"] != "markdown":
-        raise Http404("a whole report is exported as markdown")
-    answer = HttpResponse(page.to_document(report, text), content_type="text/markdown; charset=utf-8")
-    answer["Content-Disposition"] = f'attachment; filename="{slugify(report.title)[:80] or "report"}.md"'
+    asked = request.GET["export"]
+    if asked not in WHOLE:
+        raise Http404(f"a whole report is exported as {' or '.join(WHOLE)}")
+    write, kind, ending = WHOLE[asked]
+    answer = HttpResponse(write(report, text), content_type=f"{kind}; charset=utf-8")
+    name = slugify(report.title)[:80] or "report"
+    answer["Content-Disposition"] = f'attachment; filename="{name}.{ending}"'
     return answer
 
 

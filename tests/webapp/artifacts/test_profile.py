@@ -62,6 +62,8 @@ def test_profile_on_a_host_and_its_times_are_used(red: Cast) -> None:
         page.get_by_label("batch", exact=True).fill("2")
         page.locator("[name=devices]:checked").uncheck()
         for device in ("cpu-generic", "a100-40g"):
+            # What follows a choice moves what stands below it, and a click in that moment goes astray.
+            page.wait_for_load_state("networkidle")
             page.locator(f"#device-{device}").check()
         page.get_by_text("Launch 2 runs").wait_for()
         page.get_by_role("button", name="Launch").click()

@@ -181,6 +181,8 @@ def test_a_whole_report_is_markdown_that_stands_alone(lab: Cast) -> None:
     assert "```" not in text and "~~~" not in text and "Between." in text and text.endswith("End.\n")
     assert "| vdnn |" in text and text.count("| ---") >= 2
     assert signed_in(lab.vera).get(page, {"export": "csv"}).status_code == 404
+    cited = signed_in(lab.vera).get(page, {"export": "bibtex"}).content.decode()
+    assert cited.count("@inproceedings{") == 1 and "kirisame" in cited, "of dtr; the others here have none"
     latex = signed_in(lab.vera).get(page, {"export": "latex", "table": block_of(fence(TABLE)).key})
     assert r"\toprule" in latex.content.decode()
 

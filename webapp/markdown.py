@@ -17,11 +17,15 @@ MENTION = re.compile(r"(?<![\w@])@([\w.+-]*\w)")
 
 @dataclass(frozen=True)
 class Fence:
-    """A fenced block at the outermost level: what stands behind the fence, what is in it, its first line."""
+    """A fenced block at the outermost level: what stands behind the fence and what is in it.
+
+    ``line`` is its first line (from 1) and ``end`` its last.
+    """
 
     info: str
     content: str
     line: int
+    end: int
 
     @property
     def language(self) -> str:
@@ -45,7 +49,8 @@ def parts_of(text: str, languages: Container[str]) -> list[SafeString | Fence]:
             prose.clear()
 
     for token in markdown.parse(text, env):
-        fence = Fence(token.info, token.content, token.map[0] + 1 if token.map else 0)
+        begin, end = token.map or (0, 0)
+        fence = Fence(token.info, token.content, begin + 1, end)
         if token.type == "fence" and not token.level and fence.language in languages:
             end_prose()
             parts.append(fence)
@@ -53,6 +58,11 @@ def parts_of(text: str, languages: Container[str]) -> list[SafeString | Fence]:
             prose.append(token)
     end_prose()
     return parts
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines that a ``Fence`` counts: of Markdown only these three end one."""
+    return re.split(r"\r\n|\r|\n", text)
 
 
 class _Markdown(MarkdownIt):

@@ -22,6 +22,7 @@ from webapp.api.application import (
     artifacts_of,
     experiments_of,
     in_project,
+    json_body,
     require_writer,
     runs_of,
 )
@@ -37,12 +38,6 @@ from webapp.runs.services import cancel, cancel_experiment, submit_experiment
 from webapp.runs.specs import Submission, check_spec, trials_of
 
 DEVICE_KINDS = ("cpu", "cuda")
-
-
-def _body(what: str) -> dict[str, Any]:
-    """The OpenAPI description of a body that is read strictly by hand."""
-    content = {"application/json": {"schema": {"type": "object", "description": what}}}
-    return {"requestBody": {"required": True, "content": content}}
 
 
 def _submission(request: HttpRequest, project: str | None, needs: str) -> Submission:
@@ -93,7 +88,7 @@ def read_file(request: HttpRequest, sha256: str) -> Any:
     return FileResponse(open_blob(found.blob), as_attachment=True, content_type="application/octet-stream")
 
 
-@api.post("/runs", response={201: RunAnswer, **REFUSALS}, openapi_extra=_body("a RunSpec"), tags=["runs"])
+@api.post("/runs", response={201: RunAnswer, **REFUSALS}, openapi_extra=json_body("a RunSpec"), tags=["runs"])
 def submit_run(request: HttpRequest, project: str | None = None, needs: str = "cpu") -> Any:
     """Submits one RunSpec. Its `workload.source` is `artifact:<id>`, `sha256:<hash>`, `zoo:<name>` or
     `package:<name>`, and so are the options `model` and `extra`; a path is not taken.
@@ -197,7 +192,7 @@ def read_outcome(request: HttpRequest, run: UUID) -> Any:
 @api.post(
     "/experiments",
     response={201: ExperimentAnswer, **REFUSALS},
-    openapi_extra=_body('{"name": "...", "runs": [RunSpec, ...]}'),
+    openapi_extra=json_body('{"name": "...", "runs": [RunSpec, ...]}'),
     tags=["experiments"],
 )
 def submit_runs(request: HttpRequest, project: str | None = None, needs: str = "cpu") -> Any:
@@ -252,7 +247,7 @@ def cancel_runs(request: HttpRequest, experiment: UUID) -> Any:
 @api.post(
     "/outcomes",
     response={200: RunAnswer, 201: RunAnswer, **REFUSALS},
-    openapi_extra=_body("an Outcome"),
+    openapi_extra=json_body("an Outcome"),
     tags=["runs"],
 )
 def import_outcome(request: HttpRequest, project: str | None = None) -> Any:

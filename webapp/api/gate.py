@@ -22,6 +22,28 @@ def read_json(request: HttpRequest) -> Any:
     return value
 
 
+def read_fields(request: HttpRequest, **kinds: type) -> dict[str, Any]:
+    """The body's fields, all of them there and of these kinds, and no others."""
+    body = read_json(request)
+    if not isinstance(body, dict):
+        raise BadInput("not an object", "body", ", ".join(kinds))
+    for name in body:
+        if name not in kinds:
+            raise BadInput(f"unknown field {name!r:.80}", name[:80], ", ".join(kinds))
+    for name, kind in kinds.items():
+        found = body.get(name)
+        if not isinstance(found, kind) or isinstance(found, bool) is not (kind is bool):
+            raise BadInput(f"{found!r:.80} is not what {name} is", name, kind.__name__)
+    return body
+
+
+def check_length(text: str, name: str, longest: int, least: int = 0) -> str:
+    """``text`` without blanks around it; ``BadInput`` where it is longer, or too little is left."""
+    if not least <= len(text.strip()) or len(text) > longest:
+        raise BadInput(f"{name} has {len(text)} characters", name, f"{least} to {longest}")
+    return text.strip()
+
+
 def read_body(request: HttpRequest) -> bytes:
     """The bytes of the body; ``BadInput`` where they were read as a form."""
     try:

@@ -13,7 +13,7 @@ from ninja import Status
 from ninja.params.functions import Query
 
 from experiments.core.errors import BadInput
-from webapp.api.application import REFUSALS, api, artifacts_of, require_writer, token_of
+from webapp.api.application import REFUSALS, api, artifacts_of, json_body, require_writer, token_of
 from webapp.api.gate import read_body, read_json
 from webapp.api.projects import project_of
 from webapp.api.schemas import LogAnswer, LogApart, SeriesAnswer, SeriesList
@@ -25,12 +25,6 @@ LINES = {
     "requestBody": {
         "required": True,
         "content": {"application/x-ndjson": {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
-FILE = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": {"type": "object", "description": '{"artifact": 7}'}}},
     }
 }
 
@@ -124,7 +118,7 @@ def read_points(
 @api.post(
     "/logs/{uuid:logged}/files",
     response={200: LogAnswer, **REFUSALS},
-    openapi_extra=FILE,
+    openapi_extra=json_body('{"artifact": 7}'),
     tags=["logs"],
 )
 def attach_file(request: HttpRequest, logged: UUID) -> Any:

@@ -1,6 +1,7 @@
 """How often a token may ask: counted by the minute in the broker, so that all web processes count together.
 
-Where the broker is away nobody is held back, and it is not asked again for a while.
+Where the broker is away nobody is held back, and it is not asked again for a while. Ninja's own throttles
+keep the moment of every request of a caller in Django's cache, and fail where that is away.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ def count(token: ApiToken) -> None:
     moment = now()
     if not most or moment < _asked_again_at:
         return
-    if _counted(token.pk, int(moment // WINDOW), moment) > most:
+    if _count_up(token.pk, int(moment // WINDOW), moment) > most:
         raise TooOften(most, WINDOW - int(moment % WINDOW))
 
 
-def _counted(token: int, window: int, moment: float) -> int:
+def _count_up(token: int, window: int, moment: float) -> int:
     global _asked_again_at
     key = f"rate:{token}:{window}"
     try:

@@ -10,7 +10,6 @@ from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
 from django.http import HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.utils.http import urlencode
 from django.views.decorators.http import require_POST, require_safe
 
 from webapp.accounts.access import ProjectRequest, in_project
@@ -173,12 +172,7 @@ def keep_view(request: ProjectRequest) -> HttpResponse:
         return _back(request)
     made = services.keep_view(request.project, request.user, **form.cleaned_data)
     messages.success(request, f"The view {made} is kept{' for the team' if made.shared else ''}.")
-    return redirect(view_url(request, made))
-
-
-def view_url(request: ProjectRequest, view: SavedView) -> str:
-    told = [("q", view.query), *(("column", name) for name in view.columns.split())]
-    return f"{project_url(request.project, 'history:index')}?{urlencode(told)}"
+    return redirect(services.search_url(request.project, made.query, made.columns.split()))
 
 
 @require_POST

@@ -8,13 +8,13 @@ from itertools import islice
 from typing import Any
 
 from django.db.models import QuerySet
-from django.utils.http import urlencode
 
 from experiments.core import registry
 from experiments.core.policy import FAMILIES
 from webapp.accounts.models import Project
 from webapp.artifacts.models import Artifact
 from webapp.history.models import SavedView
+from webapp.history.services import search_url
 from webapp.navigation import MENU, project_url
 from webapp.reports.models import Report
 from webapp.runs.models import Experiment
@@ -43,11 +43,10 @@ def places(project: Project, text: str, may_write: bool) -> list[Place]:
     if may_write:
         actions = (Place(label, "do", project_url(project, address)) for label, address in ACTIONS)
         found += [place for place in actions if _has(place.label, text)]
-    found += _named(project, text)
+    found += _things(project, text)
     if text:
         found += islice(_policies(project, text), MOST_POLICIES)
-        search = f"{project_url(project, 'history:index')}?{urlencode({'q': _quoted(text)})}"
-        found.append(Place(f"Search all runs for {text}", "search", search))
+        found.append(Place(f"Search all runs for {text}", "search", search_url(project, _quote(text))))
     return found
 
 
@@ -59,7 +58,7 @@ def _pages(project: Project, text: str) -> Iterator[Place]:
             yield Place(label, "page", project_url(project, address))
 
 
-def _named(project: Project, text: str) -> Iterator[Place]:
+def _things(project: Project, text: str) -> Iterator[Place]:
     """The newest of each kind that somebody named so."""
     of_project = {"project": project}
     kinds: tuple[tuple[str, str, str, QuerySet[Any]], ...] = (
@@ -78,8 +77,7 @@ def _named(project: Project, text: str) -> Iterator[Place]:
             yield Place(str(row), kind, project_url(project, address, **{part: row.pk}))
     if text:
         for view in SavedView.objects.filter(project=project, shared=True, name__icontains=text)[:MOST]:
-            told = [("q", view.query), *(("column", name) for name in view.columns.split())]
-            yield Place(view.name, "view", f"{project_url(project, 'history:index')}?{urlencode(told)}")
+            yield Place(view.name, "view", search_url(project, view.query, view.columns.split()))
 
 
 def _name_of(rows: QuerySet[Any]) -> str:
@@ -101,6 +99,6 @@ def _has(label: str, text: str) -> bool:
     return text.casefold() in label.casefold()
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """As one word of a search."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

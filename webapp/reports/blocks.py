@@ -56,7 +56,7 @@ class Block:
 
 def block_of(fence: Fence) -> Block:
     """Raises ``BlockError``."""
-    kind, text = fence.language, " ".join(fence.content.split())
+    kind, text = fence.language, " ".join(fence.content.splitlines()).strip()
     options = _options(kind, fence.info)
     try:
         query = parse(text)

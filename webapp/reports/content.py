@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from django.http import QueryDict
-
 from experiments.core.metrics import known_or_plain
 from webapp.accounts.models import Project
 from webapp.compare.export import Cell, Column, Table
 from webapp.history.table import export_of, groups_of
-from webapp.navigation import project_url
 from webapp.reports.blocks import PLOT, Block
 
 #: The column of a table of runs that names the run.
@@ -22,7 +19,7 @@ RUN = "run"
 @dataclass(frozen=True)
 class Content:
     """``runs`` are the identities of the table's rows, none where these are groups. ``plot`` is what
-    ``plots.js`` draws.
+    ``plots.js`` draws, but for the addresses of its ``runs``, which change with the project's name.
     """
 
     table: Table
@@ -54,7 +51,7 @@ def content_of(project: Project, block: Block) -> Content:
     found = export_of(project, block.query, chosen, block.limit)
     runs = tuple(str(row[0]) for row in found.rows)
     table = Table(block.heading, found.columns[1:], tuple(row[1:] for row in found.rows))
-    plot = _cloud(project, table, runs, block) if block.kind == PLOT else None
+    plot = _cloud(table, runs, block) if block.kind == PLOT else None
     return Content(_in_words(without_repetition(table)), runs, plot)
 
 
@@ -84,7 +81,7 @@ def _words(name: str) -> str:
     return f"{function} of {_words(of.removesuffix(')'))}" if opening else known_or_plain(name).label
 
 
-def _cloud(project: Project, table: Table, runs: Sequence[str], block: Block) -> dict[str, Any]:
+def _cloud(table: Table, runs: Sequence[str], block: Block) -> dict[str, Any]:
     """A point for each run that has both figures, one colour for each policy."""
     labels = [column.label for column in table.columns]
     across, up, policy = labels.index(block.x), labels.index(block.y), labels.index("policy")
@@ -92,10 +89,10 @@ def _cloud(project: Project, table: Table, runs: Sequence[str], block: Block) ->
     for run, row in zip(runs, table.rows, strict=True):
         if row[across] is not None and row[up] is not None:
             name = str(row[policy])
-            line = by_policy.setdefault(name, {"name": name, "x": [], "y": [], "href": []})
+            line = by_policy.setdefault(name, {"name": name, "x": [], "y": [], "runs": []})
             line["x"].append(row[across])
             line["y"].append(row[up])
-            line["href"].append(project_url(project, "runs:run", run=run))
+            line["runs"].append(run)
     ends = {"x": known_or_plain(block.x), "y": known_or_plain(block.y)}
     axes = {f"{end}_label": known.label for end, known in ends.items()}
     axes |= {f"{end}_unit": known.unit for end, known in ends.items()}
@@ -120,10 +117,3 @@ def _lane(cells: Sequence[Cell]) -> str:
 
 def _empty(block: Block) -> dict[str, Any]:
     return {"title": block.heading, "kind": "scatter", "log": "", "sampled": None}
-
-
-def search_address(project: Project, block: Block) -> str:
-    """The page of all runs with the block's search."""
-    words = QueryDict(mutable=True)
-    words["q"] = block.text
-    return f"{project_url(project, 'history:index')}?{words.urlencode()}"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.utils.safestring import SafeString
 
+from webapp.accounts.models import Project
 from webapp.compare.export import cells_of, to_markdown
-from webapp.markdown import Fence, parts_of
+from webapp.history.services import search_url
+from webapp.markdown import Fence, lines_of, parts_of
 from webapp.navigation import project_url
 from webapp.reports.blocks import LANGUAGES, Block, BlockError, block_of
-from webapp.reports.content import Content, content_of, search_address
+from webapp.reports.content import Content, content_of
 from webapp.reports.models import Frozen, Report
 from webapp.reports.references import bibtex_of
 
@@ -37,17 +40,17 @@ class Line:
 
 @dataclass(frozen=True)
 class Part:
-    """Prose; or a block with ``content``; or one with a ``complaint``. ``number`` counts the blocks."""
+    """Prose; or a ``fence`` with its ``block`` and ``content``, or with a ``complaint``."""
 
     html: SafeString | None = None
-    number: int = 0
+    fence: Fence | None = None
     block: Block | None = None
     content: Content | None = None
     frozen: Frozen | None = None
     complaint: str = ""
-    source: str = ""
     heading: Sequence[Shown] = ()
     lines: Sequence[Line] = ()
+    plot: Mapping[str, Any] | None = None
     href: str = ""
 
 
@@ -59,32 +62,42 @@ def parts(report: Report, text: str) -> list[Part]:
         if isinstance(part, SafeString):
             found.append(Part(part))
         else:
-            found.append(_part(report, part, sum(bool(one.number) for one in found) + 1, kept))
+            is_one_more = sum(one.fence is not None for one in found) >= MOST_BLOCKS
+            found.append(_part(report, part, is_one_more, kept))
     return found
 
 
-def _part(report: Report, fence: Fence, number: int, kept: Mapping[str, Frozen]) -> Part:
-    source = f"{fence.info}\n{fence.content.strip()}"
+def _part(report: Report, fence: Fence, is_one_more: bool, kept: Mapping[str, Frozen]) -> Part:
     try:
         block = block_of(fence)
-        if number > MOST_BLOCKS:
+        if is_one_more:
             raise BlockError(f"a report has at most {MOST_BLOCKS} tables and plots")
     except BlockError as error:
-        return Part(number=number, complaint=f"Line {fence.line}: {error}.", source=source)
+        return Part(fence=fence, complaint=f"Line {fence.line}: {error}.")
     frozen = kept.get(block.key)
     found = content(report, block, frozen)
     figures = [column.is_figure for column in found.table.columns]
     heading, *rows = [list(map(Shown, row, figures)) for row in cells_of(found.table)]
     hrefs = [project_url(report.project, "runs:run", run=run) for run in found.runs]
     return Part(
-        number=number,
+        fence=fence,
         block=block,
         content=found,
         frozen=frozen,
         heading=heading,
         lines=[Line(row, href) for row, href in zip(rows, hrefs or [""] * len(rows), strict=True)],
-        href=search_address(report.project, block),
+        plot=_linked_plot(report.project, found.plot) if found.plot else None,
+        href=search_url(report.project, block.text),
     )
+
+
+def _linked_plot(project: Project, plot: Mapping[str, Any]) -> dict[str, Any]:
+    """The plot with the page of each point's run."""
+    series = [
+        {**line, "href": [project_url(project, "runs:run", run=run) for run in line.get("runs", ())]}
+        for line in plot["series"]
+    ]
+    return {**plot, "series": series}
 
 
 def content(report: Report, block: Block, frozen: Frozen | None) -> Content:
@@ -107,30 +120,18 @@ def blocks_by_key(text: str) -> dict[str, Block]:
 
 def to_document(report: Report, text: str) -> str:
     """The whole report as Markdown that stands alone: every block is the table that it found."""
-    lines, last = text.splitlines(), 0
+    lines, last = lines_of(text), 0
     written = [f"# {report.title}", ""]
-    fences = [part for part in parts_of(text, LANGUAGES) if isinstance(part, Fence)]
-    shown = [part for part in parts(report, text) if part.number]
-    for fence, part in zip(fences, shown, strict=True):
-        begin = fence.line - 1
-        written += lines[last:begin]
-        written.append(to_markdown(part.content.table).rstrip() if part.content else f"> {part.complaint}")
-        last = _end_of(lines, begin) + 1
+    for part in parts(report, text):
+        if part.fence:
+            written += lines[last : part.fence.line - 1]
+            written.append(
+                to_markdown(part.content.table).rstrip() if part.content else f"> {part.complaint}"
+            )
+            last = part.fence.end
     return "\n".join([*written, *lines[last:]]).rstrip() + "\n"
 
 
 def to_bibtex(report: Report, text: str) -> str:
     """The papers of all systems that the report's tables name."""
     return bibtex_of(part.content.table for part in parts(report, text) if part.content)
-
-
-def _end_of(lines: Sequence[str], begin: int) -> int:
-    """The line that closes the fence which line ``begin`` opens; the last one where nothing does."""
-    opening = lines[begin].strip()
-    mark = opening[0]
-    fence = opening[: len(opening) - len(opening.lstrip(mark))]
-    for number in range(begin + 1, len(lines)):
-        line = lines[number].strip()
-        if line.startswith(fence) and not line.strip(mark):
-            return number
-    return len(lines) - 1

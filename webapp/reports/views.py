@@ -22,8 +22,6 @@ from webapp.reports.models import Report, Revision
 
 #: Reports of a page of the list, and revisions that are listed.
 PER_PAGE, MOST_REVISIONS = 50, 50
-
-
 #: What a whole report is exported as: who writes it, its kind of content, the ending of its file's name.
 WHOLE: dict[str, tuple[Callable[[Report, str], str], str, str]] = {
     "markdown": (page.to_document, "text/markdown", "md"),
@@ -106,7 +104,7 @@ def _file(request: ProjectRequest, report: Report, text: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @in_project()
 def edit(request: ProjectRequest, report: int) -> HttpResponse:
-    """The text as it was written; what somebody else wrote meanwhile is shown beside it, and none is lost."""
+    """The editor. Where another revision was saved since it was opened, both texts are shown."""
     found = _find(request, report)
     latest = services.latest_of(found)
     begun = _revision(found, request.GET.get("revision", "")) or latest

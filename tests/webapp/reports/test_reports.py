@@ -18,10 +18,13 @@ from webapp.markdown import Fence
 from webapp.reports.blocks import BlockError, block_of
 from webapp.reports.content import Content, content_of
 from webapp.reports.models import Report
+from webapp.reports.page import MOST_BLOCKS
 from webapp.reports.services import BEGINNING, latest_of, make
 from webapp.runs.models import Run
 
 TABLE = '```runs title="Who is fast" columns=step_time,peak_memory\norder by step_time\n```'
+#: Runs of the report that a browser shows.
+LOOKED_AT = 400
 PLOT = "```plot x=peak_memory y=step_time\nmode = simulated\n```"
 GROUPS = "```runs\ngroup by policy: mean(step_time), std(step_time), count\n```"
 
@@ -38,7 +41,7 @@ def lab(db: None) -> Cast:
 
 def fence(text: str) -> Fence:
     first, *lines = text.splitlines()
-    return Fence(first.removeprefix("```"), "\n".join(lines[:-1]), 1)
+    return Fence(first.removeprefix("```"), "\n".join(lines[:-1]), 1, len(lines) + 1)
 
 
 def report(lab: Cast, text: str, title: str = "What fits") -> Report:
@@ -123,7 +126,7 @@ def test_a_block_that_cannot_be_read_says_why_in_its_place(lab: Cast, text: str,
 def test_whatever_is_written_behind_a_fence_is_read_or_complained_about(text: str) -> None:
     for language in ("runs", "plot"):
         try:
-            block_of(Fence(f"{language} {text}", text, 1))
+            block_of(Fence(f"{language} {text}", text, 1, 3))
         except BlockError:
             continue
 
@@ -171,13 +174,13 @@ def test_a_report_goes_to_the_trash_and_back_and_the_log_has_it(lab: Cast) -> No
 
 def test_a_whole_report_is_markdown_that_stands_alone(lab: Cast) -> None:
     made = report(
-        lab, f"Before *all*.\n\n{TABLE}\n\nBetween.\n\n~~~~runs\ngroup by policy: count\n~~~~\nEnd."
+        lab, f"Before\u2028 *all*\x0c.\n\n{TABLE}\n\nBetween.\n\n~~~~runs\ngroup by policy: count\n~~~~\nEnd."
     )
     page = lab.url(f"reports/{made.pk}/")
     answer = signed_in(lab.vera).get(page, {"export": "markdown"})
     text = answer.content.decode()
     assert answer["Content-Disposition"] == 'attachment; filename="what-fits.md"'
-    assert text.startswith("# What fits\n\nBefore *all*.\n\n**Who is fast**\n")
+    assert text.startswith("# What fits\n\nBefore\u2028 *all*\x0c.\n\n**Who is fast**\n")
     assert "```" not in text and "~~~" not in text and "Between." in text and text.endswith("End.\n")
     assert "| vdnn |" in text and text.count("| ---") >= 2
     assert signed_in(lab.vera).get(page, {"export": "csv"}).status_code == 404
@@ -185,6 +188,12 @@ def test_a_whole_report_is_markdown_that_stands_alone(lab: Cast) -> None:
     assert cited.count("@inproceedings{") == 1 and "kirisame" in cited, "of dtr; the others here have none"
     latex = signed_in(lab.vera).get(page, {"export": "latex", "table": block_of(fence(TABLE)).key})
     assert r"\toprule" in latex.content.decode()
+
+
+def test_the_thirty_first_block_is_refused_in_its_place(lab: Cast) -> None:
+    made = report(lab, f"{GROUPS}\n\n" * (MOST_BLOCKS + 1))
+    shown = signed_in(lab.vera).get(lab.url(f"reports/{made.pk}/")).content.decode()
+    assert shown.count("at most 30 tables and plots") == 1 and shown.count("As it is now.") == MOST_BLOCKS
 
 
 def test_what_a_report_asks_of_the_database_does_not_grow_with_its_rows(lab: Cast) -> None:
@@ -215,9 +224,10 @@ def test_a_report_is_written_and_read_in_a_browser(
     monkeypatch.setitem(os.environ, "DJANGO_ALLOW_ASYNC_UNSAFE", "true")
     lab = make_cast()
     made, model = cast.experiment(lab.project), cast.ready(lab.project)
-    for place, policy in enumerate(("baseline", "vdnn", "dtr", "capuchin")):
-        figures = {"step_time": 2.0 + place / 4, "peak_memory": 2.0e10 - 3.0e9 * place}
-        cast.run(made, policy, figures, artifact=model)
+    for place in range(LOOKED_AT):
+        policy = ("baseline", "vdnn", "dtr", "capuchin")[place % 4]
+        figures = {"step_time": 2.0 + place % 17 / 4, "peak_memory": 2.0e10 - 3.0e7 * place}
+        cast.run(made, policy, figures, artifact=model, seed=place)
     with serving() as address, browser_page(width=width) as page:
 
         def look(name: str) -> None:

@@ -76,8 +76,8 @@ class Local:
 class Full(Local):
     """Its own cost and that of all evicted ancestors and descendants that touch it through evicted ones.
 
-    ``_reached`` keeps for evicted ones which others each reaches, as the bits of a number: what starts from
-    another goes no further there.
+    ``_up`` and ``_down`` keep for evicted ones which others each reaches, as the bits of a number, until one
+    of these leaves or returns.
     """
 
     def __init__(self, relations: Relations) -> None:
@@ -94,8 +94,8 @@ class Full(Local):
     def prices(self) -> Floats:
         """Ancestors in ascending and descendants in descending order: the nearer to the end come first."""
         now = sorted(self._outdated - self.absent)
-        above = [self._touched(tensor, self.relations.parents, self._up) for tensor in now]
-        below = [self._touched(tensor, self.relations.children, self._down) for tensor in reversed(now)]
+        above = [self._find_touched(tensor, self.relations.parents, self._up) for tensor in now]
+        below = [self._find_touched(tensor, self.relations.children, self._down) for tensor in reversed(now)]
         for tensor, one, other in zip(now, above, reversed(below), strict=True):
             self._prices[tensor] = self.relations.cost[tensor] + self._cost_of(one | other)
         self._outdated &= self.absent
@@ -131,15 +131,15 @@ class Full(Local):
                 todo += neighbors[other]
         return found
 
-    def _touched(self, tensor: int, neighbors: list[list[int]], known: dict[int, int]) -> int:
+    def _find_touched(self, tensor: int, neighbors: list[list[int]], known: dict[int, int]) -> int:
         """What is evicted and reached from ``tensor``, as bits."""
         found = 0
         for other in neighbors[tensor]:
             if other in self.absent:
-                found |= self._reached(other, neighbors, known)
+                found |= self._find_reached(other, neighbors, known)
         return found
 
-    def _reached(self, start: int, neighbors: list[list[int]], known: dict[int, int]) -> int:
+    def _find_reached(self, start: int, neighbors: list[list[int]], known: dict[int, int]) -> int:
         """``start``, which is evicted, and what is evicted and reached from it, as bits.
 
         All that is met on the way is known then too, but for what goes round in a circle.

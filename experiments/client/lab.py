@@ -100,6 +100,35 @@ class Lab:
             "values": [float(value) for value in found["values"]],
         }
 
+    def tag(self, runs: Iterable[str], name: str, take: str = "on") -> int:
+        """Put the tag on runs, or take it ``off``; how many they are."""
+        told = {"name": name, "runs": [str(run) for run in runs], "take": take}
+        return int(self.server.post("/api/v1/tags", told, in_project=False)["runs"])
+
+    def note(self, run: str, text: str | None = None) -> str:
+        """The note on a run, in Markdown; with ``text`` that from now on."""
+        path = f"/api/v1/runs/{run}/note"
+        found = self.server.get(path) if text is None else self.server.post(path, {"text": text}, False)
+        return str(found["text"])
+
+    def comment(self, run: str, text: str) -> None:
+        """Say something about a run; members whose names stand behind an @ are told."""
+        self.server.post(f"/api/v1/runs/{run}/comments", {"text": text}, in_project=False)
+
+    def trash(self, runs: Iterable[str]) -> int:
+        """Put runs that have ended into the trash together; what ``restore`` takes them back by."""
+        told = {"runs": [str(run) for run in runs]}
+        return int(self.server.post("/api/v1/trash", told, in_project=False)["trash"])
+
+    def restore(self, trash: int) -> int:
+        """Take the runs back that went into the trash together; how many."""
+        return int(self.server.post(f"/api/v1/trash/{trash}/restore", {}, in_project=False)["runs"])
+
+    def report(self, report: int) -> dict[str, Any]:
+        """A report with what its searches find: ``title``, ``text``, ``document`` and more."""
+        found: dict[str, Any] = self.server.get(f"/api/v1/reports/{report}")
+        return found
+
     def upload(self, path: str | Path, wait: bool = True) -> dict[str, Any]:
         """Upload a model or trace; with ``wait`` until the lab has said what it is."""
         made: dict[str, Any] = self.server.upload("/api/v1/artifacts", Path(path))

@@ -38,6 +38,7 @@ class Rule:
 #: Rules that are not those of the pattern, by the name of the route.
 OTHER_RULES = {
     "trash_project": Rule(MEMBERS, write=Role.ADMIN),
+    "keep_runs": Rule(MEMBERS, write=Role.ADMIN),
     "restore": Rule(MEMBERS, write=Role.MEMBER),
     "tokens": Rule(MEMBERS, read=Role.ADMIN, write=Role.ADMIN),
     "artifacts:upload_part": Rule(MEMBERS, owned=True),

@@ -27,6 +27,8 @@ from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import store_upload
 from webapp.nightly.services import create_schedule
 from webapp.reports.services import make as make_report
+from webapp.runs.models import Run
+from webapp.runs.trashing import put_into_trash
 
 #: In the name of whatever is the red team's: what must never stand on a page of somebody else.
 POISON = "poison-of-red"
@@ -78,7 +80,11 @@ def things_of(cast: Cast, owner: User, mark: str) -> dict[str, Any]:
     trashed = _named(job_trace(cast), f"trashed {mark}")
     trashed.trashed_at = trashed.created_at
     trashed.save()
+    gone = run(experiment, "gone", artifact=artifact)
+    batch = put_into_trash(project, Run.objects.filter(pk=gone.pk), owner, f"of {mark}")
+    assert batch is not None
     return {
+        "batch": batch.pk,
         "team": team.slug,
         "project": project.slug,
         "artifact": artifact.pk,

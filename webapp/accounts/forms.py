@@ -15,6 +15,12 @@ class ProjectForm(forms.Form):
     )
 
 
+class KeepRunsForm(forms.Form):
+    """Days until unmarked runs go into the trash; nothing: they stay."""
+
+    keep_runs_days = forms.IntegerField(required=False, min_value=1, max_value=36_500)
+
+
 class TeamForm(forms.Form):
     name = NameField(max_length=80, label="Team name")
 

@@ -79,6 +79,9 @@ class Project(models.Model):
     description = models.TextField(blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
     trashed_at = models.DateTimeField(null=True, blank=True)
+    keep_runs_days = models.PositiveIntegerField(
+        null=True, blank=True, help_text="runs that ended longer ago go into the trash; none: they stay"
+    )
 
     objects = ProjectQuerySet.as_manager()
 

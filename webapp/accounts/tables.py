@@ -10,6 +10,7 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.html import format_html
 
+from webapp.accounts.models import Role
 from webapp.accounts.trash import Storage, Trashed
 from webapp.compare.listing import FigureColumn, Listing, MomentColumn
 from webapp.navigation import project_url
@@ -20,6 +21,7 @@ class TrashTable(Listing):
     kind = tables.Column(verbose_name="What")
     name = tables.Column(verbose_name="Name")
     project = tables.Column(verbose_name="Project")
+    size = FigureColumn(verbose_name="Takes", unit="bytes")
     trashed_at = MomentColumn(verbose_name="Put there")
     gone_at = MomentColumn(verbose_name="Deleted for good")
     act = tables.Column(
@@ -45,6 +47,10 @@ class StorageTable(Listing):
     unfinished_bytes = FigureColumn(verbose_name="Unfinished uploads", unit="bytes")
     experiments = FigureColumn(verbose_name="Experiments")
     runs = FigureColumn(verbose_name="Runs")
+    result_bytes = FigureColumn(verbose_name="Results", unit="bytes")
+    keeps = tables.Column(
+        accessor="project__keep_runs_days", verbose_name="Keeps runs", empty_values=(), orderable=False
+    )
 
     class Meta:
         prefix = "storage-"
@@ -57,6 +63,17 @@ class StorageTable(Listing):
 
     def value_name(self, value: str) -> str:
         return value
+
+    def render_keeps(self, value: int | None, record: Storage) -> str:
+        """For how long, which admins of the team say."""
+        if self.request.role != Role.ADMIN or record.project.trashed_at:
+            return self.value_keeps(value)
+        action = reverse("keep_runs", kwargs={"team": self.request.team.slug, "project": record.project.slug})
+        context = {"days": value, "project": record.project, "action": action}
+        return render_to_string("accounts/keep_runs.html", context, self.request)
+
+    def value_keeps(self, value: int | None) -> str:
+        return f"{value} days" if value else "for good"
 
 
 class AuditTable(Listing):

@@ -22,21 +22,30 @@ from django.utils import timezone
 
 from webapp.accounts.models import Project, Team
 from webapp.artifacts.models import Artifact, Blob
-from webapp.runs.models import Experiment, Run
+from webapp.runs import trashing
+from webapp.runs.models import Experiment, Run, TrashedRuns
 
 #: Bytes that are younger stay, named or not.
 SETTLED = timedelta(days=1)
 #: What can be in the trash, by the word for it.
-KINDS: Mapping[str, Any] = {"project": Project, "experiment": Experiment, "artifact": Artifact}
+KINDS: Mapping[str, Any] = {
+    "project": Project,
+    "experiment": Experiment,
+    "artifact": Artifact,
+    "runs": TrashedRuns,
+}
 
 
 @dataclass(frozen=True)
 class Trashed:
+    """``size``: bytes that go with it, where that is known."""
+
     kind: str
     key: str
     name: str
     project: str
     trashed_at: datetime
+    size: int | None = None
 
     @property
     def gone_at(self) -> datetime:
@@ -47,7 +56,7 @@ class Trashed:
 def list_trash(team: Team) -> list[Trashed]:
     """Newest first."""
     found = [
-        Trashed(kind, str(thing.pk), str(thing), str(_project(thing)), thing.trashed_at)
+        Trashed(kind, str(thing.pk), str(thing), str(_project(thing)), thing.trashed_at, _size(thing))
         for kind in KINDS
         for thing in _in_trash(kind, team)
     ]
@@ -63,6 +72,14 @@ def _in_trash(kind: str, team: Team) -> QuerySet[Any]:
 
 def _project(thing: Any) -> Project:
     return thing if isinstance(thing, Project) else thing.project
+
+
+def _size(thing: Any) -> int | None:
+    if isinstance(thing, Artifact):
+        return thing.blob.size if thing.blob else 0
+    if isinstance(thing, TrashedRuns):
+        return trashing.bytes_of(Run.everything.filter(trash=thing))
+    return None
 
 
 def _find(team: Team, kind: str, key: str) -> Any:
@@ -84,9 +101,13 @@ def restore(team: Team, kind: str, key: str) -> str:
         raise ValidationError(
             f"{found} is of the project {found.project}, which is in the trash: restore that first"
         )
-    found.trashed_at = None
-    found.save(update_fields=["trashed_at"])
-    return str(found)
+    name = str(found)
+    if isinstance(found, TrashedRuns):
+        trashing.take_back(found)
+    else:
+        found.trashed_at = None
+        found.save(update_fields=["trashed_at"])
+    return name
 
 
 @transaction.atomic
@@ -101,7 +122,10 @@ def delete(team: Team, kind: str, key: str) -> str:
 
 @transaction.atomic
 def apply_retention(team: Team, now: datetime) -> int:
-    """Deletes what has been in the team's trash for longer than ``TRASH_DAYS``; says how many things."""
+    """Deletes what has been in the team's trash for longer than ``TRASH_DAYS``; says how many things.
+
+    Then runs that a project keeps no longer go into it.
+    """
     before = now - timedelta(days=settings.TRASH_DAYS)
     old = [(kind, thing) for kind in KINDS for thing in _in_trash(kind, team).filter(trashed_at__lt=before)]
     for kind, thing in old:
@@ -109,6 +133,8 @@ def apply_retention(team: Team, now: datetime) -> int:
             DELETE[kind](thing)
     if old:
         _drop_unnamed_bytes()
+    for project in team.projects.filter(trashed_at=None, keep_runs_days__isnull=False):
+        trashing.keep_no_longer(project, now)
     return len(old)
 
 
@@ -121,7 +147,7 @@ def apply_retention_everywhere(now: datetime) -> int:
 
 def _delete_artifact(artifact: Artifact) -> None:
     family = [artifact.pk, *artifact.derived.values_list("pk", flat=True)]
-    Run.objects.filter(artifact__in=family, kind=Run.Kind.POLICY).update(artifact=None)
+    Run.everything.filter(artifact__in=family, kind=Run.Kind.POLICY).update(artifact=None)
     artifact.delete()
 
 
@@ -133,6 +159,7 @@ DELETE: Mapping[str, Callable[[Any], None]] = {
     "project": _delete,
     "experiment": _delete,
     "artifact": _delete_artifact,
+    "runs": trashing.delete_for_good,
 }
 
 
@@ -160,6 +187,7 @@ class Storage:
     unfinished_bytes: int
     experiments: int
     runs: int
+    result_bytes: int
 
     @property
     def name(self) -> str:
@@ -177,6 +205,7 @@ def storage(team: Team) -> Iterator[Storage]:
             sum(project.uploads.filter(artifact=None).values_list("received", flat=True)),
             project.experiments.filter(trashed_at=None).count(),
             project.runs.count(),
+            trashing.bytes_of(project.runs.all()),
         )
 
 

@@ -13,6 +13,7 @@ urlpatterns = [
     path("t/<slug:team>/trash/restore", views.restore, name="restore"),
     path("t/<slug:team>/trash/delete", views.delete, name="delete"),
     path("t/<slug:team>/<slug:project>/trash", views.trash_project, name="trash_project"),
+    path("t/<slug:team>/<slug:project>/keep-runs", views.keep_runs, name="keep_runs"),
     path("t/<slug:team>/members/invite", views.invite, name="invite"),
     path(
         "t/<slug:team>/members/invitations/<int:invitation>/revoke",

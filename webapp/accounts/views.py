@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from webapp.accounts import audit, invitations, services, trash
 from webapp.accounts import home as home_page
 from webapp.accounts.access import ProjectRequest, TeamRequest, in_project, in_team
-from webapp.accounts.forms import ProjectForm, RoleForm, TeamForm
+from webapp.accounts.forms import KeepRunsForm, ProjectForm, RoleForm, TeamForm
 from webapp.accounts.last_answer import last_answer
 from webapp.accounts.models import Membership, Project, Role, User
 from webapp.accounts.tables import AuditTable, StorageTable, TrashTable
@@ -122,6 +122,21 @@ def delete(request: TeamRequest) -> HttpResponse:
 def trash_project(request: ProjectRequest) -> HttpResponse:
     services.trash_project(request.project)
     messages.success(request, f"The project {request.project} is in the trash.")
+    return redirect("team", team=request.team.slug)
+
+
+@require_POST
+@in_project(write=Role.ADMIN)
+def keep_runs(request: ProjectRequest) -> HttpResponse:
+    """For how many days the project keeps runs that nobody marked."""
+    form = KeepRunsForm(request.POST)
+    if form.is_valid():
+        days = form.cleaned_data["keep_runs_days"]
+        services.keep_runs(request.project, days)
+        told = f"for {days} days after their end, unless somebody marked them" if days else "for good"
+        messages.success(request, f"{request.project} keeps runs {told}.")
+    else:
+        messages.error(request, "Runs are kept for 1 to 36,500 days, or for good where nothing is said.")
     return redirect("team", team=request.team.slug)
 
 

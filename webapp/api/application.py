@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+from uuid import UUID
 
 import orjson
 from django.contrib.auth.decorators import login_required
@@ -121,6 +122,26 @@ def runs_of(request: HttpRequest) -> RunQuerySet:
     return Run.objects.filter(
         project__team=token_of(request).team, project__trashed_at=None, kind__in=Run.RECORDED
     )
+
+
+def named_runs(request: HttpRequest, told: Sequence[Any], most: int) -> RunQuerySet:
+    """The team's runs of these ids, all of them; ``BadInput`` names the first that is none."""
+    if len(told) > most:
+        raise BadInput(f"{len(told)} runs", "runs", f"{most} at most")
+    asked = [_read_id(one, place) for place, one in enumerate(told)]
+    found = runs_of(request).filter(pk__in=asked)
+    there = set(found.values_list("pk", flat=True))
+    for place, one in enumerate(asked):
+        if one not in there:
+            raise BadInput(f"the team has no run {one}", f"runs[{place}]", "a run of the team's")
+    return found
+
+
+def _read_id(told: Any, place: int) -> UUID:
+    try:
+        return UUID(str(told))
+    except ValueError:
+        raise BadInput(f"{told!r:.80} names no run", f"runs[{place}]", "the id of a run") from None
 
 
 def experiments_of(request: HttpRequest) -> QuerySet[Experiment]:

@@ -31,7 +31,7 @@ LINES = {
 
 def _logged_of(request: HttpRequest) -> Any:
     team = token_of(request).team
-    found = LoggedRun.objects.filter(run__project__team=team, run__project__trashed_at=None)
+    found = LoggedRun.objects.filter(run__project__team=team, run__project__trashed_at=None, run__trash=None)
     return found.select_related("run__project")
 
 

@@ -198,6 +198,14 @@ class TagAnswer(Schema):
     runs: int
 
 
+class TrashAnswer(Schema):
+    """So many runs went into the trash together, from which they are deleted for good at that time."""
+
+    trash: int
+    runs: int
+    gone_at: datetime
+
+
 class NoteAnswer(Schema):
     text: str
     by: str | None

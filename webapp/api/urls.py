@@ -6,6 +6,7 @@ import webapp.api.endpoints
 import webapp.api.listings
 import webapp.api.logs
 import webapp.api.reports
+import webapp.api.trash
 import webapp.api.written  # noqa: F401  (operations are the API's once their modules are imported)
 from webapp.api import views
 from webapp.api.application import api

@@ -10,7 +10,7 @@ from django.shortcuts import get_object_or_404
 from ninja import Status
 
 from experiments.core.errors import BadInput
-from webapp.api.application import REFUSALS, api, json_body, require_writer, runs_of
+from webapp.api.application import REFUSALS, api, json_body, named_runs, require_writer, runs_of
 from webapp.api.gate import check_length, read_fields
 from webapp.api.schemas import CommentAnswer, NoteAnswer, TagAnswer
 from webapp.history import discussion
@@ -38,27 +38,13 @@ def tag_runs(request: HttpRequest) -> Any:
         raise BadInput(f"{name!r:.80} is no tag", "name", TAG_IN_WORDS)
     if take not in ("on", "off"):
         raise BadInput(f"{take!r:.80} is not what can be done", "take", "on, off")
-    if len(body["runs"]) > MOST_AT_ONCE:
-        raise BadInput(f"{len(body['runs'])} runs", "runs", f"{MOST_AT_ONCE} at most")
-    asked = [_uuid(one, place) for place, one in enumerate(body["runs"])]
-    found = runs_of(request).filter(pk__in=asked)
-    there = set(found.values_list("pk", flat=True))
-    for place, one in enumerate(asked):
-        if one not in there:
-            raise BadInput(f"the team has no run {one}", f"runs[{place}]", "a run of the team's")
+    found = named_runs(request, body["runs"], MOST_AT_ONCE)
     user: Any = token.created_by
     if take == "on":
         tag(found, name, user)
     else:
         untag(found, name)
-    return {"name": name, "runs": len(there)}
-
-
-def _uuid(told: Any, place: int) -> UUID:
-    try:
-        return UUID(str(told))
-    except ValueError:
-        raise BadInput(f"{told!r:.80} names no run", f"runs[{place}]", "the id of a run") from None
+    return {"name": name, "runs": found.count()}
 
 
 @api.get("/runs/{uuid:run}/note", response={200: NoteAnswer, **REFUSALS}, tags=["what is written"])

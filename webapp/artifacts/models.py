@@ -34,7 +34,7 @@ class ArtifactQuerySet(models.QuerySet["Artifact"]):
 
     def for_list(self) -> ArtifactQuerySet:
         """With what a row of the list shows: blob, uploader and number of policy runs."""
-        runs = models.Count("runs", filter=models.Q(runs__kind="policy"))
+        runs = models.Count("runs", filter=models.Q(runs__kind="policy", runs__trash=None))
         return self.select_related("blob", "created_by").annotate(run_count=runs)
 
 

@@ -66,5 +66,5 @@ def say(run: Run, author: User, text: str) -> RunComment:
 
 def mentions_of(reader: User, project: Project) -> QuerySet[RunComment]:
     """The newest comments on runs of the project that name the reader."""
-    found = reader.mentions.filter(run__project=project).select_related("author", "run")
+    found = reader.mentions.filter(run__project=project, run__trash=None).select_related("author", "run")
     return found.order_by("-at", "-pk")[:MOST_MENTIONS]

@@ -14,6 +14,7 @@ urlpatterns = [
     path("<uuid:run>/comment", views.comment, name="comment"),
     path("<uuid:run>/comments/<int:comment>/remove", views.remove_comment, name="remove_comment"),
     path("tag", views.tag, name="tag"),
+    path("trash", views.trash, name="trash"),
     path("views", views.keep_view, name="keep_view"),
     path("views/<int:view>/remove", views.remove_view, name="remove_view"),
 ]

@@ -8,8 +8,10 @@ from uuid import UUID
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
-from django.http import HttpResponse, JsonResponse
+from django.http import HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils.html import format_html
 from django.views.decorators.http import require_POST, require_safe
 
 from webapp.accounts.access import ProjectRequest, in_project
@@ -22,9 +24,11 @@ from webapp.history.leaderboard import leaderboard_of, ranking_plot, record_plot
 from webapp.history.models import SavedView
 from webapp.history.search import Query, SearchError, parse
 from webapp.history.search.completion import complete
+from webapp.history.search.rows import search
 from webapp.history.search.words import say
 from webapp.navigation import project_url
-from webapp.runs.models import Run
+from webapp.runs.models import Run, TrashedRuns
+from webapp.runs.trashing import put_into_trash
 
 #: Rows of the list of leaderboards.
 BOARDS = 50
@@ -146,12 +150,41 @@ def _back(request: ProjectRequest) -> HttpResponse:
     return redirect(f"{project_url(request.project, 'history:index')}?{request.POST.get('back', '')[:4000]}")
 
 
+def _chosen(request: ProjectRequest) -> QuerySet[Run]:
+    """The runs that were chosen on the page: those named, or with ``whole`` all that its search finds."""
+    runs = table.runs_of(request.project)
+    if not request.POST.get("whole"):
+        return runs.filter(pk__in=named_runs(request.POST)[: services.MOST_AT_ONCE])
+    try:
+        query = parse(QueryDict(request.POST.get("back", "")[:4000]).get("q", "").strip())
+    except SearchError:
+        return runs.none()
+    return runs.filter(pk__in=search(runs, query).order_by().values("pk")[: table.MOST_COUNTED])
+
+
+@require_POST
+@in_project()
+def trash(request: ProjectRequest) -> HttpResponse:
+    """Puts the chosen runs into the trash."""
+    trashed = put_into_trash(request.project, _chosen(request), request.user)
+    if trashed is None:
+        messages.error(request, "None of these runs has ended, so none went into the trash.")
+    else:
+        where = reverse("team", kwargs={"team": request.team.slug})
+        said = format_html('{} now in the trash. <a href="{}#trash">Take back</a>', _are(trashed), where)
+        messages.success(request, said)
+    return _back(request)
+
+
+def _are(trashed: TrashedRuns) -> str:
+    return f"{trashed} is" if trashed.count == 1 else f"{trashed} are"
+
+
 @require_POST
 @in_project()
 def tag(request: ProjectRequest) -> HttpResponse:
     """Puts a tag on the chosen runs, or takes it off."""
-    named, form = named_runs(request.POST), TagForm(request.POST)
-    runs = table.runs_of(request.project).filter(pk__in=named[: services.MOST_AT_ONCE])
+    form, runs = TagForm(request.POST), _chosen(request)
     if not form.is_valid():
         messages.error(request, f"No tag: {'; '.join(str(one) for one in form.errors.get('name', ()))}.")
     elif request.POST.get("take") == "off":

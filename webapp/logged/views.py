@@ -33,7 +33,7 @@ def _asked_by(request: ProjectRequest) -> str:
 def run(request: ProjectRequest, logged: UUID) -> HttpResponse:
     """What a program logged: its figures by step or time, its parameters, where it ran."""
     runs = LoggedRun.objects.select_related("run__experiment", "run__owner")
-    found = get_object_or_404(runs, pk=logged, run__project=request.project)
+    found = get_object_or_404(runs, pk=logged, run__project=request.project, run__trash=None)
     series = list(found.series.all())
     if "export" in request.GET:
         return download(_points_table(found), request.GET["export"])

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import models
 from django.db.models.functions import Coalesce
+from django.utils import timezone
 
 from webapp.accounts.models import Project, User
 from webapp.artifacts.models import Artifact
@@ -122,6 +123,34 @@ class RunQuerySet(models.QuerySet["Run"]):
         return found
 
 
+RunQueries = models.Manager.from_queryset(RunQuerySet)
+
+
+class RunManager(RunQueries["Run"]):
+    """Runs that are not in the trash: what every page, list and count is about."""
+
+    def get_queryset(self) -> RunQuerySet:
+        return RunQuerySet(self.model, using=self._db).filter(trash=None)
+
+
+class TrashedRuns(models.Model):
+    """Runs that went into the trash together; without it they are back."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="trashed_runs")
+    by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
+    why = models.CharField(max_length=200, blank=True)
+    count = models.PositiveIntegerField()
+    trashed_at = models.DateTimeField(default=timezone.now)
+
+    def __str__(self) -> str:
+        runs = "1 run" if self.count == 1 else f"{self.count:,} runs"
+        return f"{runs} {self.why}".strip()
+
+    def get_additional_data(self) -> dict[str, int]:
+        """For the audit log: whose log an entry belongs to."""
+        return {"team": self.project.team_id}
+
+
 class Run(models.Model):
     """One trial and its life. ``attempt`` is the fencing number: every write of a worker says which attempt
     it is.
@@ -222,7 +251,13 @@ class Run(models.Model):
     sandbox_tier = models.CharField(max_length=40, blank=True)
     log_tail = models.TextField(blank=True)
 
-    objects = RunQuerySet.as_manager()
+    trash = models.ForeignKey(
+        TrashedRuns, on_delete=models.SET_NULL, null=True, blank=True, related_name="runs", db_index=False
+    )
+
+    objects = RunManager()
+    #: With those in the trash.
+    everything = RunQuerySet.as_manager()
 
     class Meta:
         ordering = ["-queued_at", "-id"]
@@ -235,6 +270,7 @@ class Run(models.Model):
             models.Index(fields=["lease_until"], name="run_leases", condition=models.Q(state="running")),
             models.Index(fields=["experiment", "queued_at"], name="run_of_experiment"),
             models.Index(fields=["project", "-queued_at", "-id"], name="run_history"),
+            models.Index(fields=["trash"], name="run_trash", condition=models.Q(trash__isnull=False)),
         ]
 
     def __str__(self) -> str:
@@ -246,11 +282,12 @@ class Run(models.Model):
 
 
 class RunCount(models.Model):
-    """A part of how many runs of an experiment are in a state: their number is the sum over ``slot``.
+    """A part of how many runs of an experiment are in a state: their number is the sum over ``slot``. What is
+    in the trash does not count.
 
-    Kept by triggers on the table of runs (migration 0010) and written by nothing else. Each connection adds
-    in a slot of its own, so that workers that end runs of one experiment do not wait for each other; a part
-    may be negative. The database deletes the rows with their experiment.
+    Kept by triggers on the table of runs (migrations 0010 and 0013) and written by nothing else. Each
+    connection adds in a slot of its own, so that workers that end runs of one experiment do not wait for each
+    other; a part may be negative. The database deletes the rows with their experiment.
     """
 
     pk = models.CompositePrimaryKey("experiment_id", "state", "slot")

@@ -184,6 +184,9 @@ def trash_experiment(request: ProjectRequest, experiment: UUID) -> HttpResponse:
 @require_safe
 @in_project()
 def run(request: ProjectRequest, run: UUID) -> HttpResponse:
+    trashed = Run.everything.filter(pk=run, project=request.project, trash__isnull=False)
+    if thrown_away := trashed.select_related("trash__by").first():
+        return render(request, "runs/in_trash.html", {"run": thrown_away}, status=410)
     found = _run(request, run)
     if found.kind == Run.Kind.LOGGED:
         return redirect(project_url(request.project, "logged:run", logged=found.pk))

@@ -20,7 +20,7 @@ from experiments.core import jsonio
 from tests.webapp import cast
 from tests.webapp.cast import Place, experiment, run
 from tests.webapp.logged.logs import log
-from webapp.accounts.models import Role
+from webapp.accounts.models import Project, Role, User
 from webapp.accounts.services import create_project
 from webapp.api import services
 from webapp.api.application import api
@@ -30,7 +30,8 @@ from webapp.artifacts.services import store_upload
 from webapp.hosts.models import Host
 from webapp.reports.services import latest_of
 from webapp.reports.services import make as make_report
-from webapp.runs.models import Run, RunDocument
+from webapp.runs.models import Run, RunDocument, TrashedRuns
+from webapp.runs.trashing import put_into_trash
 
 pytestmark = pytest.mark.django_db
 
@@ -346,6 +347,8 @@ def test_every_operation_has_an_example_that_works(
     logged = log(ada.project, ada.user, "a", [[0, 1.0, {"loss": 1.0}]]).pk
     stand = {"$RUN": run.pk, "$EXPERIMENT": made["id"], "$ARTIFACT": file.pk, "$SHA256": file.blob_id}
     report = make_report(ada.project, ada.user, "Report")
+    ended, gone = (Run.objects.create(project=ada.project, state="succeeded") for _ in range(2))
+    stand |= {"$ENDED": ended.pk, "$TRASH": thrown_away(ada.project, gone, ada.user).pk}
     stand |= {"$LOGGED": logged, "$REPORT": report.pk, "$REVISION": latest_of(report).pk}
     for name, command in known.items():
         _, *words = shlex.split(command)
@@ -362,6 +365,12 @@ def test_every_operation_has_an_example_that_works(
         else:
             caller.post(path, body) if body or "-X" in words else caller.get(path)
         assert caller.last in (200, 201), name
+
+
+def thrown_away(project: Project, run: Run, user: User) -> TrashedRuns:
+    found = put_into_trash(project, Run.objects.filter(pk=run.pk), user)
+    assert found is not None
+    return found
 
 
 def asked_runs() -> int:

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from tests.webapp.cast import Cast, experiment, make_cast, run, signed_in
 from webapp.accounts import trash
 from webapp.hosts.services import register
-from webapp.runs import lifecycle
+from webapp.runs import lifecycle, trashing
 from webapp.runs.lifecycle import Ending
-from webapp.runs.models import Experiment, Run, RunCount
+from webapp.runs.models import Experiment, Run, RunCount, TrashedRuns
 from webapp.runs.services import cancel, cancel_experiment, trash_experiment
+from webapp.runs.trashing import put_into_trash
 
 COUNTED = Counter[str]
 ENDINGS = st.sampled_from([Run.State.SUCCEEDED, Run.State.FAILED, Run.State.INFEASIBLE])
@@ -28,6 +29,7 @@ MOVES = st.lists(
         st.tuples(st.just("add"), st.sampled_from(Run.State.values)),
         st.tuples(st.just("finish"), ENDINGS),
         st.sampled_from([("claim",), ("release",), ("expire",), ("cancel",), ("cancel all",)]),
+        st.sampled_from([("throw away",), ("take back",)]),
         st.sampled_from([("delete",), ("move",), ("trash",), ("restore",), ("purge",)]),
     ),
     max_size=25,
@@ -61,6 +63,14 @@ class Crew:
 
     def add(self, state: str) -> None:
         run(self.experiments[len(state) % len(self.experiments)], state=state)
+
+    def throw_away(self) -> None:
+        ended = Run.objects.filter(state__in=Run.FINAL).order_by("queued_at")[:2]
+        put_into_trash(self.cast.project, Run.objects.filter(pk__in=[one.pk for one in ended]), self.cast.max)
+
+    def take_back(self) -> None:
+        if lying := TrashedRuns.objects.first():
+            trashing.take_back(lying)
 
     def claim(self) -> None:
         found = lifecycle.claim(self.host, ["cpu"], "limits")

@@ -77,11 +77,18 @@ document.querySelector("[data-choose-all]")?.addEventListener("change", (event) 
   for (const one of document.querySelectorAll('#chosen [name="run"]')) one.checked = event.target.checked;
 });
 
-document.getElementById("tag-form")?.addEventListener("submit", (event) => {
-  for (const old of event.target.querySelectorAll('[name="run"]')) old.remove();
-  for (const one of document.querySelectorAll('#chosen [name="run"]:checked')) {
-    const hidden = document.createElement("input");
-    Object.assign(hidden, { type: "hidden", name: "run", value: one.value });
-    event.target.append(hidden);
-  }
-});
+// The forms beside the table are about the chosen runs, or about all that the search finds.
+function addHidden(form, name, value) {
+  const hidden = document.createElement("input");
+  Object.assign(hidden, { type: "hidden", name, value });
+  hidden.dataset.chosen = "";
+  form.append(hidden);
+}
+
+for (const name of ["tag-form", "trash-form"]) {
+  document.getElementById(name)?.addEventListener("submit", (event) => {
+    for (const old of event.target.querySelectorAll("[data-chosen]")) old.remove();
+    if (document.querySelector("[data-whole]")?.checked) addHidden(event.target, "whole", "1");
+    for (const one of document.querySelectorAll('#chosen [name="run"]:checked')) addHidden(event.target, "run", one.value);
+  });
+}

@@ -1,0 +1,135 @@
+"""Runs in the trash: gone from every list and count, taken back whole, deleted in the end or by a rule."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from tests.webapp.cast import Cast, experiment, finished, run, signed_in
+from webapp.accounts import trash
+from webapp.api.services import make_token
+from webapp.history.models import RunNote, RunTag
+from webapp.runs.models import Experiment, Run, RunDocument, TrashedRuns
+from webapp.runs.trashing import put_into_trash
+
+pytestmark = pytest.mark.django_db
+
+
+def shown(cast: Cast, query: str = "") -> set[str]:
+    """The policies of the table of all runs."""
+    page = signed_in(cast.vera).get(cast.url("all-runs/"), {"q": query, "export": "csv"}).content.decode()
+    return {line.split(",")[1] for line in page.splitlines()[1:]}
+
+
+def total(one: Experiment) -> int:
+    return int(Experiment.objects.with_counts().get(pk=one.pk).total)  # type: ignore[attr-defined]
+
+
+def test_chosen_runs_leave_every_list_and_come_back_as_they_were(cast: Cast) -> None:
+    made = experiment(cast.project)
+    runs = {name: finished(run(made, name, {"step_time": 1.0})) for name in ("keep", "first", "second")}
+    chosen = [str(runs[name].pk) for name in ("first", "second")]
+    max_ = signed_in(cast.max)
+    page = max_.post(cast.url("all-runs/trash"), {"run": chosen}, follow=True).content.decode()
+    assert "2 runs are now in the trash" in page
+    assert shown(cast) == {"keep"} and total(made) == 1
+    assert max_.get(cast.url(f"experiments/{made.pk}/")).content.decode().count("second") == 0
+    gone = max_.get(cast.url(f"runs/{chosen[0]}/"))
+    assert gone.status_code == 410 and ">1</span> more" in gone.content.decode()
+    (lying,) = trash.list_trash(cast.red)
+    assert (lying.kind, lying.name) == ("runs", "2 runs")
+    assert lying.size and lying.size > 100
+    max_.post("/t/red/trash/restore", {"kind": "runs", "key": lying.key})
+    assert shown(cast) == {"keep", "first", "second"} and total(made) == 3
+    assert max_.get(cast.url(f"runs/{chosen[0]}/")).status_code == 200
+    assert RunDocument.objects.count() == 3
+
+
+def test_all_that_a_search_finds_goes_even_from_its_other_pages(cast: Cast) -> None:
+    made = experiment(cast.project)
+    for number in range(60):
+        run(made, "old" if number else "new", {"step_time": float(number)})
+    asked = {"whole": "1", "back": "q=policy+%3D+old+and+step_time+%3E+9.5&after="}
+    signed_in(cast.max).post(cast.url("all-runs/trash"), asked)
+    assert total(made) == 10
+    asked["back"] = "q=policy+%3D"
+    page = signed_in(cast.max).post(cast.url("all-runs/trash"), asked, follow=True).content.decode()
+    assert "None of these runs has ended" in page and total(made) == 10
+
+
+def test_what_still_runs_and_what_is_foreign_stays(cast: Cast) -> None:
+    waiting = run(experiment(cast.project), "waiting", state=Run.State.QUEUED)
+    foreign = run(experiment(cast.foreign), "foreign")
+    signed_in(cast.max).post(cast.url("all-runs/trash"), {"run": [str(waiting.pk), str(foreign.pk)]})
+    assert Run.objects.count() == 2
+    assert signed_in(cast.vera).post(cast.url("all-runs/trash"), {"run": [str(waiting.pk)]}).status_code == 403
+
+
+def test_time_deletes_them_with_all_that_hangs_on_them(cast: Cast) -> None:
+    made = experiment(cast.project)
+    gone, stays = (finished(run(made, name, {"step_time": 1.0})) for name in ("gone", "stays"))
+    lying = put_into_trash(cast.project, Run.objects.filter(pk=gone.pk), cast.max)
+    assert lying is not None
+    assert trash.apply_retention(cast.red, timezone.now()) == 0
+    TrashedRuns.objects.update(trashed_at=timezone.now() - timedelta(days=31))
+    assert trash.apply_retention(cast.red, timezone.now()) == 1
+    assert [one.pk for one in Run.everything.all()] == [stays.pk]
+    assert RunDocument.objects.count() == 1 and not TrashedRuns.objects.exists()
+
+
+def test_an_artifact_that_is_deleted_leaves_the_runs_in_the_trash_there(cast: Cast) -> None:
+    from tests.webapp.cast import ready
+
+    artifact = ready(cast.project)
+    gone = run(experiment(cast.project), artifact=artifact)
+    put_into_trash(cast.project, Run.objects.filter(pk=gone.pk), cast.max)
+    artifact.trashed_at = timezone.now()
+    artifact.save()
+    trash.delete(cast.red, "artifact", str(artifact.pk))
+    assert Run.everything.get().pk == gone.pk
+
+
+def test_a_project_keeps_marked_runs_and_no_others_for_good(cast: Cast) -> None:
+    made, ended = experiment(cast.project), timezone.now() - timedelta(days=100)
+    names = ("plain", "tagged", "noted", "said", "pinned", "young")
+    runs = {name: run(made, name, finished_at=ended) for name in names}
+    RunTag.objects.create(run=runs["tagged"], name="paper")
+    RunNote.objects.create(run=runs["noted"], text="why")
+    runs["said"].comments.create(author=cast.max, text="look")
+    made.pinned = runs["pinned"]
+    made.save()
+    Run.objects.filter(pk=runs["young"].pk).update(finished_at=timezone.now())
+    max_, ada = signed_in(cast.max), signed_in(cast.ada)
+    assert max_.post(cast.url("keep-runs"), {"keep_runs_days": "90"}).status_code == 403
+    page = ada.post(cast.url("keep-runs"), {"keep_runs_days": "0"}, follow=True).content.decode()
+    assert "1 to 36,500 days" in page
+    page = ada.post(cast.url("keep-runs"), {"keep_runs_days": "90"}, follow=True).content.decode()
+    assert "keeps runs for 90 days after their end" in page
+    assert shown(cast) == set(names) - {"plain"}
+    (lying,) = trash.list_trash(cast.red)
+    assert lying.name == "1 run older than 90 days"
+
+
+def test_the_api_takes_all_or_none(cast: Cast, client) -> None:  # type: ignore[no-untyped-def]
+    made = experiment(cast.project)
+    ended, waiting = run(made, "ended"), run(made, "waiting", state=Run.State.QUEUED)
+    _, secret = make_token(cast.red, cast.max, "of max", "member")
+    headers = {"Authorization": f"Bearer {secret}"}
+
+    def post(path: str, body: object) -> tuple[int, dict[str, object]]:
+        answer = client.post(f"/api/v1/{path}", body, content_type="application/json", headers=headers)
+        return answer.status_code, answer.json()
+
+    status, told = post("trash", {"runs": [str(ended.pk), str(waiting.pk)]})
+    assert status == 422 and "is queued" in str(told["detail"])
+    status, told = post("trash", {"runs": []})
+    assert status == 422
+    status, told = post("trash", {"runs": [str(ended.pk)]})
+    assert status == 200 and told["runs"] == 1
+    assert post("trash", {"runs": [str(ended.pk)]})[0] == 422
+    assert client.get(f"/api/v1/runs/{ended.pk}", headers=headers).status_code == 404
+    assert post(f"trash/{told['trash']}/restore", {})[0] == 200
+    assert client.get(f"/api/v1/runs/{ended.pk}", headers=headers).status_code == 200
+    assert post(f"trash/{told['trash']}/restore", {})[0] == 404

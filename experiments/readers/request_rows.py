@@ -19,6 +19,8 @@ from experiments.workloads.step import Floats
 
 #: Longer than any context of the public traces.
 MANY_TOKENS = 200_000
+#: Seconds of the tightest objective that a file may tell.
+LEAST_SLO = 1e-9
 
 
 def request_reading(
@@ -34,6 +36,7 @@ def request_reading(
     ``arrival`` in seconds on any clock; ``prompt`` and ``output`` name the token columns.
     """
     order = np.argsort(arrival, kind="stable")
+    slo = table.numbers("slo", LEAST_SLO, empty=np.nan)[order] if "slo" in table.columns else None
     model = table.columns.get("model", ("",) * len(table))
     trace = RequestTrace(
         name=table.name,
@@ -42,9 +45,15 @@ def request_reading(
         output=table.counts(output)[order],
         model=_pick(model, order),
         original={name: _pick(cells, order) for name, cells in table.columns.items()},
-        facts={"requests": len(table)},
+        facts={"requests": len(table), **_sessions(table)},
+        slo=slo,
     )
     return Reading(apply_options(trace, options), assumed, implausible(trace))
+
+
+def _sessions(table: Table) -> dict[str, int]:
+    told = set(table.columns.get("session", ())) - {""}
+    return {"sessions": len(told)} if told else {}
 
 
 def _pick(cells: Sequence[Any], order: Ints) -> tuple[Any, ...]:
@@ -73,7 +82,8 @@ def first(trace: RequestTrace, count: int) -> RequestTrace:
     kept = {name: cells[:count] for name, cells in trace.original.items()}
     hashes = None if trace.hashes is None else trace.hashes.take(range(len(rows["arrival"])))
     measured = None if trace.measured is None else trace.measured.first(count)
-    return replace(trace, **rows, original=kept, hashes=hashes, measured=measured)
+    slo = None if trace.slo is None else trace.slo[:count]
+    return replace(trace, **rows, original=kept, hashes=hashes, measured=measured, slo=slo)
 
 
 def implausible(trace: RequestTrace) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
-"""``requests-csv``: this lab's own plain request trace: ``arrival,prompt,output`` and,
-optionally, ``model``.
+"""``requests-csv``: this lab's own plain request trace: ``arrival,prompt,output`` and, optionally, ``model``,
+``slo`` (the longest time to an answer, s), ``session`` and ``priority``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
 READER = Reader(
     "requests-csv",
     "requests",
-    "a plain request trace: arrival (s), prompt and output (tokens); optional model (CSV)",
+    "a plain request trace: arrival (s), prompt and output (tokens); optional model, slo (s), session (CSV)",
     _recognizes,
     _read,
 )

@@ -38,10 +38,13 @@ class Fields:
     block: int
     first_token: str = ""
     last_token: str = ""
+    others: tuple[str, ...] = ()
 
 
+#: What a line of the lab's own may tell besides, under the names that columns of CSV files have.
+OTHERS = ("model", "slo", "session", "priority")
 MOONCAKE = Fields("timestamp", "input_length", "output_length", "hash_ids", 1e-3, 512)
-OWN = Fields("arrival", "prompt", "output", "hashes", 1.0, 0, "first_token", "last_token")
+OWN = Fields("arrival", "prompt", "output", "hashes", 1.0, 0, "first_token", "last_token", OTHERS)
 #: ``queued_ts`` is when the engine picked a request up, on the clock of all its other times.
 VLLM = Fields("queued_ts", "input_toks", "output_toks", "hashes", 1.0, 0, "first_token_ts", "last_token_ts")
 
@@ -81,9 +84,14 @@ def _row(line: bytes, where: str) -> Mapping[str, Any]:
 
 def _table(rows: Sequence[Mapping[str, Any]], name: str, fields: Fields) -> Table:
     """The plain columns as text, as every other request file gives them."""
-    columns = (fields.arrival, fields.prompt, fields.output)
-    texts = {column: tuple(str(row.get(column, "")) for row in rows) for column in columns}
+    others = [name for name in fields.others if any(row.get(name) is not None for row in rows)]
+    columns = (fields.arrival, fields.prompt, fields.output, *others)
+    texts = {column: tuple(_text_of(row.get(column)) for row in rows) for column in columns}
     return Table(name, texts, tuple(range(1, len(rows) + 1)))
+
+
+def _text_of(told: Any) -> str:
+    return "" if told is None else str(told)
 
 
 def _with_blocks(
@@ -154,7 +162,7 @@ READER = (
     Reader(
         "requests-jsonl",
         "requests",
-        "request traces as JSON lines: arrival (s), prompt, output; optional block, hashes, first_token ...",
+        "requests as JSON lines: arrival (s), prompt, output; optional slo, block, hashes, first_token ...",
         lambda head, name: _recognizes(head, OWN),
         lambda data, name, options: _read(data, name, options, OWN),
     ),

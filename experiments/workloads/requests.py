@@ -31,8 +31,9 @@ class RequestTrace:
     ``arrival`` seconds from the first request, ``prompt`` and ``output`` tokens (at least one each),
     ``model`` name ("" when the file has none). ``original`` keeps the file's own columns in the same order.
     ``hashes`` numbers the full blocks of ``block`` tokens of each prompt, where the file tells them: equal
-    numbers mean equal prefixes up to and with that block. ``measured`` is the truth that a recorded run has,
-    ``profiles`` how fast the layers of its model are (``options.extra``).
+    numbers mean equal prefixes up to and with that block. ``slo`` is the longest time to each answer (s; NaN:
+    none), where the file tells any. ``measured`` is the truth that a recorded run has, ``profiles`` how fast
+    the layers of its model are (``options.extra``).
     """
 
     name: str
@@ -44,6 +45,7 @@ class RequestTrace:
     facts: Mapping[str, Any] = field(default_factory=dict)
     hashes: Ragged | None = None
     block: int = 0
+    slo: Floats | None = None
     measured: Measured | None = None
     profiles: Any = None
 
@@ -52,6 +54,8 @@ class RequestTrace:
             raise BadInput("columns differ in length", self.name)
         if self.hashes is not None and len(self.hashes) != len(self):
             raise BadInput("blocks of prompts and requests differ in number", self.name)
+        if self.slo is not None and len(self.slo) != len(self):
+            raise BadInput("objectives and requests differ in number", self.name)
         if self.measured is not None and len(self.measured.first_token) != len(self):
             raise BadInput("measured times and requests differ in number", self.name)
         if (np.diff(self.arrival) < 0).any():

@@ -38,6 +38,7 @@ from webapp.runs.provenance import Provenance, ended_for_time, provenance_of
 from webapp.runs.record_words import in_record_words
 from webapp.runs.serving_figure import DRAWN as DRAWN_OF_SERVING
 from webapp.runs.serving_figure import ServingView, serving_view
+from webapp.runs.torus_figure import TorusView, torus_view
 from webapp.runs.waterfall import Waterfall, waterfall_of
 
 #: Model FLOPs utilization above which a figure is doubted.
@@ -95,6 +96,7 @@ class RunView:
     serving: ServingView | None
     kernels: KernelsView | None
     topology: Topology | None
+    torus: TorusView | None
     notes: Notes | None
     tables: tuple[PlanTable, ...]
     plan_facts: tuple[tuple[str, Any], ...]
@@ -158,6 +160,7 @@ def view_of(run: Run, asked: Mapping[str, str] = MappingProxyType({})) -> RunVie
         serving=serving,
         kernels=kernels_view(outcome),
         topology=topology_of(outcome),
+        torus=torus_view(outcome),
         notes=notes_of(plan) if run.family == "parallel" else None,
         tables=_tables(plan, elsewhere, provenance.get("names") or {}),
         plan_facts=_facts(in_names(plan, provenance.get("names") or {}), elsewhere),
@@ -221,8 +224,17 @@ def _plots(
     """The curves that no figure of the family has drawn already."""
     lanes = lanes_of(plan)
     series = outcome.get("series") or {}
-    series = {name: curve for name, curve in series.items() if not name.startswith(drawn or "\0")}
-    return (*lanes, *figures_of(series))
+    left = {name: curve for name, curve in series.items() if not name.startswith(drawn or "\0")}
+    return (*lanes, *figures_of({name: _by_name(curve, plan) for name, curve in left.items()}))
+
+
+def _by_name(curve: Mapping[str, Any], plan: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A curve over the models of a plan has their names instead of their numbers."""
+    models = plan.get("models")
+    if curve.get("x_unit") != "model" or not isinstance(models, list):
+        return curve
+    names = {float(place): model["name"] for place, model in enumerate(models) if "name" in model}
+    return {**curve, "x": [names.get(float(place), place) for place in curve["x"]]}
 
 
 def _facts(plan: Mapping[str, Any], elsewhere: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:

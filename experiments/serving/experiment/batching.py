@@ -17,6 +17,7 @@ from experiments.core.spec import Result, RunSpec, Workload
 from experiments.core.units import DTYPE_BYTES, human
 from experiments.hardware import Hardware, resolve
 from experiments.models.served import DEFAULT, ServedModel, served_model
+from experiments.serving.experiment.context import fit_to_context
 from experiments.serving.experiment.prices import doubts_of, price_of
 from experiments.serving.interface import Engine, RooflineCost, ServingPlan, ServingPolicy, violations
 from experiments.serving.interface.phases import InstanceShape
@@ -40,7 +41,9 @@ def serve_trace(spec: RunSpec, policy: ServingPolicy, progress: Progress) -> Res
 
     Nodes are pipeline stages, devices of a node share a layer.
     """
-    trace, loaded = requests_of(spec.workload)
+    whole, loaded = requests_of(spec.workload)
+    context = model_of(spec.workload.options).context
+    trace, cut = fit_to_context(whole, context, policy.truncate)
     deployment = deploy(spec, trace, policy.split_cost)
     plan = simulate(trace, deployment.engine, policy, part(progress, 0.05, 0.9))
     if faults := violations(plan, trace, deployment.engine.kv_slots):
@@ -52,7 +55,7 @@ def serve_trace(spec: RunSpec, policy: ServingPolicy, progress: Progress) -> Res
         workload_sha256=loaded.sha256,
         notes={
             "hardware": deployment.hardware.to_json(),
-            "warnings": [*deployment.hardware.warnings, *deployment.doubts, *doubts_of(plan)],
+            "warnings": [*deployment.hardware.warnings, *deployment.doubts, *cut, *doubts_of(plan)],
             "served": deployment.to_json(),
             "trace": {
                 "format": loaded.format,
@@ -98,7 +101,7 @@ def deploy(spec: RunSpec, trace: RequestTrace, split_cost: float) -> Deployment:
     stages, tensor = hardware.node_count, hardware.node.device_count
     if trace.profiles is not None and stages == 1:
         price, told = price_of(trace.profiles, model, hardware, dtype, InstanceShape(1, tensor))
-        engine = Engine(StepCost(price, split_cost, model.layers), slots, longest)
+        engine = Engine(StepCost(price, split_cost, model.layers), slots, longest, context=model.context)
         return Deployment(model, hardware, dtype, engine, told)
     cost = RooflineCost(
         model,
@@ -113,7 +116,8 @@ def deploy(spec: RunSpec, trace: RequestTrace, split_cost: float) -> Deployment:
     )
     doubts = (UNREAD,) if trace.profiles is not None else ()
     told = {"cost": "roofline of the spec sheet"}
-    return Deployment(model, hardware, dtype, Engine(cost, slots, longest, stages), told, doubts)
+    engine = Engine(cost, slots, longest, stages, model.context)
+    return Deployment(model, hardware, dtype, engine, told, doubts)
 
 
 def model_of(options: WorkloadOptions) -> ServedModel:

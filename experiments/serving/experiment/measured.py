@@ -21,6 +21,7 @@ from experiments.core.units import human
 from experiments.hardware import Hardware, resolve
 from experiments.models.served import ServedModel, served_model
 from experiments.serving.experiment.batching import kv_slots, plan_json
+from experiments.serving.experiment.context import fit_to_context
 from experiments.serving.interface import Engine, ServingPlan, ServingPolicy, violations
 from experiments.serving.interface.executor import StepExecutor
 from experiments.serving.interface.paged import PagedPolicy
@@ -84,14 +85,16 @@ def run_steps(trace: RequestTrace, policy: PagedPolicy, blocks: int, executor: S
 def serve_here(spec: RunSpec, policy: PagedPolicy | ServingPolicy, progress: Progress) -> Result:
     """Serve the request trace of ``spec`` on this host, on its GPU where it has one."""
     live = importlib.import_module("experiments.serving.live")
-    trace, loaded = requests_of(spec.workload)
+    whole, loaded = requests_of(spec.workload)
     options = spec.workload.options
     device = live.default_device()
     dtype = options.dtype or ("float32" if device == "cpu" else "bfloat16")
-    longest = int((trace.prompt + trace.output).max())
     model = options.model or SMALL
+    trace, cut = fit_to_context(whole, served_model(model).context, policy.truncate)
+    longest = int((trace.prompt + trace.output).max())
     host = prepare(model, dtype, spec.seed, longest, part(progress, 0.0, 0.1), device)
-    return serve_on(host, trace, loaded, spec, policy, part(progress, 0.1, 1.0))
+    result = serve_on(host, trace, loaded, spec, policy, part(progress, 0.1, 1.0))
+    return dataclasses.replace(result, notes={**result.notes, "warnings": cut}) if cut else result
 
 
 def serve_on(

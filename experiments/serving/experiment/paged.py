@@ -11,6 +11,7 @@ from experiments.core.units import DTYPE_BYTES
 from experiments.hardware import Hardware, resolve
 from experiments.models.served import ServedModel
 from experiments.serving.experiment.batching import kv_slots, model_of, plan_json
+from experiments.serving.experiment.context import fit_to_context
 from experiments.serving.experiment.prices import doubts_of, price_of
 from experiments.serving.interface import violations
 from experiments.serving.interface.paged import PagedPolicy
@@ -27,9 +28,10 @@ def serve_paged(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Resul
 
     Devices of a node share a layer.
     """
-    trace, loaded = requests_of(spec.workload)
+    whole, loaded = requests_of(spec.workload)
     options = spec.workload.options
     model, dtype = model_of(options), options.dtype or "float16"
+    trace, cut = fit_to_context(whole, model.context, policy.truncate)
     hardware = resolve(spec.hardware)
     if len(hardware.groups) > 1 or hardware.node_count > 1:
         raise BadInput(f"{hardware.name} has {hardware.node_count} nodes", "spec.hardware", "one node")
@@ -52,7 +54,7 @@ def serve_paged(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Resul
         workload_sha256=loaded.sha256,
         notes={
             "hardware": hardware.to_json(),
-            "warnings": [*hardware.warnings, *doubts_of(plan)],
+            "warnings": [*hardware.warnings, *cut, *doubts_of(plan)],
             "served": {
                 "model": model.to_json(),
                 "dtype": dtype,

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from experiments.core.errors import BadInput, Infeasible
 from experiments.core.progress import Progress
 from experiments.core.spec import Result, RunSpec
 from experiments.core.units import human
 from experiments.hardware import Hardware, resolve
 from experiments.models.served import SERVED, served_model
-from experiments.serving.interface.partitioning import DividedModel, PartitioningPolicy, PhaseCost, Torus
+from experiments.serving.interface.partitioning import (
+    DividedModel,
+    Layout,
+    Partition,
+    PartitioningPolicy,
+    Phase,
+    PhaseCost,
+    Torus,
+)
 from experiments.sources import model_of
 from experiments.workloads.model import ModelSource
 
@@ -48,6 +58,8 @@ def divide_model(spec: RunSpec, policy: PartitioningPolicy, progress: Progress) 
                 "communication": cost.communication,
             },
             "bytes": {"weights": cost.weights, "kv": cost.kv},
+            "chip": _chip(sizes, torus),
+            "compared": _compared(policy, sizes, torus, phase, hardware.device.memory_bytes),
         },
         workload_sha256=loaded.sha256,
         notes={
@@ -57,6 +69,39 @@ def divide_model(spec: RunSpec, policy: PartitioningPolicy, progress: Progress) 
             "attention": partition.attention,
         },
     )
+
+
+def _chip(sizes: DividedModel, torus: Torus) -> dict[str, int]:
+    """What a chip keeps of a matrix of hidden x inner, where it is divided over both axes of the torus."""
+    return {
+        "hidden": sizes.hidden,
+        "inner": sizes.inner,
+        "rows": -(-sizes.hidden // torus.x),
+        "columns": -(-sizes.inner // torus.yz),
+    }
+
+
+def _compared(
+    policy: PartitioningPolicy, sizes: DividedModel, torus: Torus, phase: Phase, memory: float
+) -> list[dict[str, Any]]:
+    """Every division that the policy chose from, the fastest first; sending shows where it is not hidden."""
+    rows = []
+    for name, attention in policy.options():
+        cost = policy.cost(sizes, Partition(Layout(name, torus), attention), phase)
+        busy = min(cost.seconds, max(cost.compute, cost.memory))
+        rows.append(
+            {
+                "layout": name,
+                "attention": attention,
+                "seconds": cost.seconds,
+                "working_seconds": busy,
+                "sending_seconds": cost.seconds - busy,
+                "weight_bytes": cost.weights,
+                "kv_bytes": cost.kv,
+                "fits": cost.weights + cost.kv <= memory,
+            }
+        )
+    return sorted(rows, key=lambda row: (not row["fits"], row["seconds"]))
 
 
 def _sizes(source: ModelSource) -> DividedModel:

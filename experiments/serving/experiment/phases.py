@@ -16,6 +16,7 @@ from experiments.core.units import DTYPE_BYTES
 from experiments.hardware import Hardware, resolve
 from experiments.models.served import ServedModel
 from experiments.serving.experiment.batching import model_of, plan_json, slots_on
+from experiments.serving.experiment.context import fit_to_context
 from experiments.serving.experiment.prices import measured_shapes, price_of
 from experiments.serving.interface.phases import (
     DECODE,
@@ -56,11 +57,12 @@ ROWS = 4000
 
 def serve_phases(spec: RunSpec, policy: PhasePolicy, progress: Progress) -> Result:
     """Arrange ``policy``'s instances, then simulate them on the request trace of ``spec``."""
-    trace, loaded = requests_of(spec.workload)
+    whole, loaded = requests_of(spec.workload)
     options = spec.workload.options
     hardware = resolve(spec.hardware)
     if len(hardware.groups) > 1:
         raise BadInput(f"{hardware.name} mixes nodes", "spec.hardware", "equal nodes")
+    trace, cut = fit_to_context(whole, model_of(options).context, policy.truncate)
     cluster = PhaseCluster(policy, model_of(options), hardware, options.dtype or "float16", trace.profiles)
     trials = _Trials(cluster, trace, spec.seed, part(progress, 0.02, 0.5))
     arrangement = policy.arrange(_site(cluster, trace, trials))
@@ -77,7 +79,7 @@ def serve_phases(spec: RunSpec, policy: PhasePolicy, progress: Progress) -> Resu
         workload_sha256=loaded.sha256,
         notes={
             "hardware": hardware.to_json(),
-            "warnings": list(hardware.warnings),
+            "warnings": [*hardware.warnings, *cut],
             "served": cluster.to_json() | trials.to_json(),
             "trace": {
                 "format": loaded.format,

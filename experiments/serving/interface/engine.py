@@ -133,9 +133,19 @@ class RooflineCost(LoadCost):
 
 @dataclass(frozen=True)
 class Engine:
-    """``stages`` of a pipeline, ``kv_slots`` tokens of KV memory in all, and the longest output it allows."""
+    """``stages`` of a pipeline, ``kv_slots`` tokens of KV memory in all, and the longest output it allows.
+
+    Prompts over ``context`` tokens are refused when they arrive.
+    """
 
     cost: CostModel
     kv_slots: int
     max_output: int
     stages: int = 1
+    context: int | None = None
+
+    def refusal(self, prompt: int) -> str:
+        """Why a prompt of so many tokens is refused; empty where it is not."""
+        if self.context is None or prompt <= self.context:
+            return ""
+        return f"its prompt of {prompt} tokens is over the model's context of {self.context}"

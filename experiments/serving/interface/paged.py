@@ -15,7 +15,12 @@ from experiments.core.errors import ImpossiblePlan
 from experiments.core.knobs import knob
 from experiments.core.policy import Policy
 from experiments.serving.interface.blocks import BlockPool
-from experiments.serving.interface.policy import ONE_MODEL, tpot_objective, ttft_objective
+from experiments.serving.interface.policy import (
+    ONE_MODEL,
+    cut_prompts,
+    tpot_objective,
+    ttft_objective,
+)
 from experiments.serving.interface.speculation import Speculation
 
 
@@ -314,6 +319,7 @@ class PagedPolicy(Policy):
     host_blocks: int = knob(0, "blocks of host memory to swap to", low=0, high=10**9)
     slo_ttft: float | None = ttft_objective()
     slo_tpot: float | None = tpot_objective()
+    truncate: bool = cut_prompts()
 
     @property
     def caches_prefixes(self) -> bool:

@@ -32,6 +32,11 @@ def tpot_objective() -> Any:
     return knob(None, "objective: time per later token at most", low=1e-6, high=1e6, unit="s")
 
 
+def cut_prompts() -> Any:
+    """The knob of every policy that serves a trace by a model."""
+    return knob(False, "cut prompts to the model's context instead of refusing them")
+
+
 @dataclass(frozen=True)
 class ServingPolicy(Policy):
     """A policy that says which requests run in the next pass.
@@ -53,6 +58,7 @@ class ServingPolicy(Policy):
     )
     slo_ttft: float | None = ttft_objective()
     slo_tpot: float | None = tpot_objective()
+    truncate: bool = cut_prompts()
 
     @classmethod
     def lacks(cls, told: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ have no overhead. The paper's own times have what kernels fall short of, which a
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -60,10 +61,13 @@ class PalmPartitioning(PartitioningPolicy):
             return Phase(True, batch, sequence, 0)
         return Phase(False, batch, self.tokens, self.context)
 
-    def partition(self, model: DividedModel, torus: Torus, phase: Phase) -> Partition:
+    def options(self) -> Sequence[tuple[str, str]]:
         layouts = LAYOUTS if self.layout == "auto" else (self.layout,)
         ways = (HEADS, BATCH) if self.attention == "auto" else (self.attention,)
-        options = [Partition(Layout(name, torus), way) for name in layouts for way in ways]
+        return [(name, way) for name in layouts for way in ways]
+
+    def partition(self, model: DividedModel, torus: Torus, phase: Phase) -> Partition:
+        options = [Partition(Layout(name, torus), way) for name, way in self.options()]
 
         def rank(one: Partition) -> tuple[float, float, float]:
             """What fits before what does not, then the fastest, then the least memory."""

@@ -75,7 +75,7 @@ class BatchEngine:
         self.executor = executor or PricedBatches(engine, self.output)
         self.admitted, self.first, self.last, self.answered = ([math.nan] * count for _ in range(4))
         self.slots = [0] * count
-        self.rejected: set[int] = set()
+        self.rejected: dict[int, str] = {}
         self.batches_in_flight = 0
         self.passes = 0
         self.iterations: list[Iteration] = []
@@ -104,22 +104,30 @@ class BatchEngine:
             self.slots[request],
             self.view.computed[request],
             request in self.rejected,
+            self.rejected.get(request, ""),
         )
 
     def _advance(self) -> None:
         now, view = self.events.peek(), self.view
         assert now is not None
         self.executor.reach(now)
-        arrived = []
         while self.events.peek() == now:
             view.now, event = self.events.pop()
             if event.kind == ARRIVAL:
-                view.waiting[event.request] = None
-                arrived.append(event.request)
+                self._arrive(event.request)
             elif event.batch is not None:
                 self._finish(event.batch, event.ends)
-        view.arrived += tuple(arrived)
-        if arrived and arrived[-1] == len(self.output) - 1:
+
+    def _arrive(self, request: int) -> None:
+        """It waits, unless the model cannot take it at all."""
+        view = self.view
+        if why := self.engine.refusal(view.prompt[request]):
+            self.rejected[request] = why
+            self.left -= 1
+        else:
+            view.waiting[request] = None
+            view.arrived += (request,)
+        if request == len(self.output) - 1:
             view.trace_ended = None if view.trace_ended is None else True
 
     def _ask(self) -> None:
@@ -144,7 +152,7 @@ class BatchEngine:
             if request not in self.view.waiting:
                 raise self._illegal(request, "is rejected but does not wait")
             del self.view.waiting[request]
-            self.rejected.add(request)
+            self.rejected[request] = "the policy has no memory for it"
             self.left -= 1
         for request, slots in decision.admit if isinstance(decision, Batch) else ():
             self._admit(request, slots)

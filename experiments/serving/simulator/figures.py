@@ -9,6 +9,7 @@ import numpy as np
 
 from experiments.core.spec import Series
 from experiments.serving.interface import ServingPlan
+from experiments.workloads.ragged import Ints
 from experiments.workloads.requests import RequestTrace
 from experiments.workloads.step import Floats
 
@@ -18,10 +19,11 @@ MAX_POINTS = 1000
 
 @dataclass(frozen=True)
 class _Times:
-    """By answered request, in s: to the first token, per later token (NaN for one-token answers), to the
+    """By answered ``request``, in s: to the first token, per later token (NaN for one-token answers), to the
     answer.
     """
 
+    request: Ints
     ttft: Floats
     tpot: Floats
     latency: Floats
@@ -38,18 +40,26 @@ class _Times:
         long = output > 1
         tpot[long] = (last[kept] - first[kept])[long] / (output[long] - 1)
         latency = answered[kept] - arrival
-        return cls(first[kept] - arrival, tpot, latency, latency / output)
+        return cls(chosen, first[kept] - arrival, tpot, latency, latency / output)
 
 
 @dataclass(frozen=True)
 class LatencyObjective:
-    """Largest time to the first token and per later token (s) that a request may take; ``None``: no limit."""
+    """Largest time to the first token and per later token (s) that a request may take; ``None``: no limit.
+
+    A trace may tell for each request the time to its answer besides (``slo``).
+    """
 
     ttft: float | None = None
     tpot: float | None = None
 
-    def met(self, times: _Times) -> int:
+    def is_told(self, trace: RequestTrace) -> bool:
+        return self != LatencyObjective() or trace.slo is not None
+
+    def met(self, times: _Times, trace: RequestTrace) -> int:
         good = np.ones(len(times.ttft), bool)
+        if trace.slo is not None:
+            good &= ~(times.latency > trace.slo[times.request])
         if self.ttft is not None:
             good &= times.ttft <= self.ttft
         if self.tpot is not None:
@@ -80,7 +90,7 @@ def figures(
     if plan.extrapolated is not None:
         out["extrapolated_steps"] = float(plan.extrapolated)
     if not answered:
-        return out
+        return out | ({"slo_attainment": 0.0, "goodput": 0.0} if objective.is_told(trace) else {})
     for name, values in (("ttft", times.ttft), ("tpot", times.tpot), ("latency", times.latency)):
         out |= _summary(name, values[~np.isnan(values)])
     out["normalized_latency_p50"] = float(np.median(times.normalized))
@@ -139,8 +149,8 @@ def _rates(
     span -= float(trace.arrival[0])
     tokens = sum(int(trace.output[s.request]) for s in plan.served if s.answered == s.answered)
     out = {"throughput": len(times.latency) / span, "tokens_per_second": tokens / span}
-    if objective != LatencyObjective():
-        met = objective.met(times)
+    if objective.is_told(trace):
+        met = objective.met(times, trace)
         out |= {"slo_attainment": met / len(trace), "goodput": met / span}
     return out
 

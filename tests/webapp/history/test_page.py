@@ -205,3 +205,13 @@ def test_typing_completes_sorting_sorts_and_the_chosen_are_compared(
         page.get_by_label("Choose every run of this page").check()
         page.get_by_role("button", name="Compare the chosen").click()
         page.wait_for_url("**/compare/?run=**")
+        page.goto(address + there.url("all-runs/?q=policy+%3D+vdnn"))
+        page.get_by_label("Choose every run of this page").check()
+        page.on("dialog", lambda dialog: dialog.accept())
+        page.get_by_role("button", name="To the trash").click()
+        page.get_by_text("2 runs are now in the trash").wait_for()
+        page.get_by_role("link", name="Take back").click()
+        page.get_by_role("button", name="Restore 2 runs").wait_for()
+        assert serious(page) == []
+        if folder := os.environ.get("LAB_SHOTS"):
+            page.screenshot(path=f"{folder}/trash-{width}.png", full_page=True)

@@ -26,6 +26,13 @@ FOUND = {
 }
 
 
+#: What stands on the pages besides: where weights lie, models by their names in a figure.
+ALSO = {
+    "palm_partitioning": ("2 × 4 chips", "of 8,192 rows by", "computing or reading"),
+    "alpaserve": ("slo attainment by model",),
+}
+
+
 def scenario() -> str:
     """Four models that together ask for most of two nodes."""
     models = [
@@ -103,5 +110,7 @@ def test_every_shape_has_a_page_that_says_and_shows_its_answer(
             text = page.inner_text("main")
             assert "rows [[" not in text, policy
             assert text.index(policy) < text.index(FOUND[policy]) < 400, (policy, text[:400])
+            for words in ALSO.get(policy, ()):
+                assert words in text, (policy, words)
             if folder := os.environ.get("LAB_SHOTS"):
                 page.screenshot(path=f"{folder}/shape-{policy}.png", full_page=True)

@@ -64,7 +64,9 @@ def test_what_still_runs_and_what_is_foreign_stays(cast: Cast) -> None:
     foreign = run(experiment(cast.foreign), "foreign")
     signed_in(cast.max).post(cast.url("all-runs/trash"), {"run": [str(waiting.pk), str(foreign.pk)]})
     assert Run.objects.count() == 2
-    assert signed_in(cast.vera).post(cast.url("all-runs/trash"), {"run": [str(waiting.pk)]}).status_code == 403
+    assert (
+        signed_in(cast.vera).post(cast.url("all-runs/trash"), {"run": [str(waiting.pk)]}).status_code == 403
+    )
 
 
 def test_time_deletes_them_with_all_that_hangs_on_them(cast: Cast) -> None:

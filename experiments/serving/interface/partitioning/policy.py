@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -30,6 +30,10 @@ class PartitioningPolicy(Policy):
 
     def carried_out(self, batch: int, sequence: int) -> Phase:
         """Return what is carried out for ``batch`` sequences, whose prompts have ``sequence`` tokens."""
+        raise NotImplementedError(type(self).__name__)
+
+    def options(self) -> Sequence[tuple[str, str]]:
+        """Return the layouts and ways of attention that are compared."""
         raise NotImplementedError(type(self).__name__)
 
     def partition(self, model: DividedModel, torus: Torus, phase: Phase) -> Partition:

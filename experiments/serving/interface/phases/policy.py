@@ -10,7 +10,12 @@ from experiments.core.knobs import knob
 from experiments.core.policy import SECONDS, Policy
 from experiments.serving.interface.phases.arrangement import Instance, InstanceShape
 from experiments.serving.interface.phases.view import InstanceView, PhaseView
-from experiments.serving.interface.policy import ONE_MODEL, tpot_objective, ttft_objective
+from experiments.serving.interface.policy import (
+    ONE_MODEL,
+    cut_prompts,
+    tpot_objective,
+    ttft_objective,
+)
 
 
 class Trial(NamedTuple):
@@ -87,6 +92,7 @@ class PhasePolicy(Policy):
     )
     slo_ttft: float | None = ttft_objective()
     slo_tpot: float | None = tpot_objective()
+    truncate: bool = cut_prompts()
 
     @classmethod
     def lacks(cls, told: Mapping[str, Any]) -> str:

@@ -23,11 +23,12 @@ from experiments.hardware.roofline import op_times
 from experiments.models.catalog import ZOO, zoo_model
 from experiments.models.served import SERVED
 from experiments.models.step_options import OPEN, defaults_of, spell_out
+from experiments.readers import request_rows
 from experiments.readers.adapter_config import with_adapter
 from experiments.readers.base import open_file
 from experiments.readers.job_profiles import open_profiles
 from experiments.readers.job_rows import apply_options, implausible
-from experiments.workloads import generated_jobs
+from experiments.workloads import generated_jobs, generated_requests
 from experiments.workloads.jobs import JobTrace
 from experiments.workloads.kernel_times import timed_by_kernels
 from experiments.workloads.layers import LayerGraph
@@ -88,6 +89,29 @@ def load(workload: Workload, seed: int = 0) -> Loaded:
 
 
 def _generated(kind: str, options: WorkloadOptions, seed: int) -> Loaded:
+    """A trace drawn from a seed."""
+    if kind in generated_requests.KINDS:
+        return _generated_requests(kind, options, seed)
+    if kind in generated_jobs.KINDS:
+        return _generated_jobs(kind, options, seed)
+    known = ", ".join((*generated_jobs.KINDS, *generated_requests.KINDS))
+    raise BadInput(f"{kind!r:.40} is not generated", "workload.source", known)
+
+
+def _generated_requests(kind: str, options: WorkloadOptions, seed: int) -> Loaded:
+    """Requests; ``options.extra`` is read for how fast a model's layers are."""
+    rate, count = generated_requests.settle(options)
+    trace = generated_requests.generate(kind, seed, rate, count)
+    trace = request_rows.apply_options(trace, replace(options, limit=None, rate=None))
+    assumed = (
+        f"{count} requests drawn from seed {seed}, {rate:g} per second",
+        "prompts of 32 to 512 tokens and answers of 1 to 128, as in Orca's study",
+    )
+    identity = jsonio.digest([kind, seed, rate, count])
+    return Loaded(trace, "requests", f"generated:{kind}", identity, assumed, request_rows.implausible(trace))
+
+
+def _generated_jobs(kind: str, options: WorkloadOptions, seed: int) -> Loaded:
     """A job trace drawn from a seed, whose models run as fast as the table says that ``options.extra`` names.
 
     Without one they do as in Gavel's own table, of jobs that share no devices.
@@ -282,9 +306,12 @@ def jobs_of(workload: Workload, seed: int = 0) -> tuple[JobTrace, Loaded]:
     return loaded.value, loaded
 
 
-def requests_of(workload: Workload) -> tuple[RequestTrace, Loaded]:
-    """The workload as the requests of one language model; ``BadInput`` for anything else."""
-    loaded = load(workload)
+def requests_of(workload: Workload, seed: int = 0) -> tuple[RequestTrace, Loaded]:
+    """The workload as the requests of one language model, those generated drawn from ``seed``.
+
+    ``BadInput`` for anything else.
+    """
+    loaded = load(workload, seed) if workload.source.startswith(GENERATED) else load(workload)
     if isinstance(loaded.value, Scenario):
         raise BadInput(
             "is a scenario of several models", workload.source, "requests with prompts and outputs"

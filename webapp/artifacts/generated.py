@@ -1,4 +1,4 @@
-"""Job traces that runs draw from a seed, as artifacts of a project: no file, described by an example."""
+"""Traces that runs draw from a seed, as artifacts of a project: no file, described by an example."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from experiments.core import knobs
 from experiments.core.options import WorkloadOptions
 from experiments.core.spec import Workload
 from experiments.hardware import Hardware
-from experiments.sources import GENERATED, SPEEDS_OF_GENERATED, jobs_of
+from experiments.models.served import DEFAULT
+from experiments.sources import GENERATED, SPEEDS_OF_GENERATED, jobs_of, load
 from experiments.summaries import summary
-from experiments.workloads import generated_jobs
+from experiments.workloads import generated_jobs, generated_requests
 from experiments.workloads.profiles.device_speeds import DeviceSpeeds
 from webapp.artifacts.models import Artifact
 
@@ -20,6 +21,8 @@ from webapp.artifacts.models import Artifact
 TRACES: Mapping[str, str] = {
     f"{GENERATED}gavel": "jobs of one GPU, as Gavel draws them",
     f"{GENERATED}philly": "jobs of 1 to 8 GPUs, as in Microsoft's Philly cluster",
+    f"{GENERATED}poisson": "requests with the lengths of Orca's study, at random",
+    f"{GENERATED}bursts": "the same requests in bursts",
 }
 #: The first device that the usual table of speeds was measured on, by its sheet.
 USUAL_DEVICE = "v100-16g"
@@ -27,22 +30,29 @@ USUAL_DEVICE = "v100-16g"
 
 def describe(name: str) -> dict[str, Any]:
     """The columns of an artifact that is drawn, with an example: the usual rate and jobs, of seed 0."""
-    trace, loaded = jobs_of(Workload(name))
+    loaded = load(Workload(name))
     return {
         "kind": loaded.kind,
         "format": loaded.format,
-        "summary": summary(trace),
+        "summary": summary(loaded.value),
         "assumed": [f"an example: {loaded.assumed[0]}; each run draws its own", *loaded.assumed[1:]],
         "warnings": list(loaded.warnings),
         "state": Artifact.State.READY,
     }
 
 
-def settle_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """``given`` with the rate, the number of jobs and the table of speeds that they leave open."""
+def settle_options(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """``given`` with what it leaves open: rate and number, of ``jobs`` the table of speeds, of ``requests``
+    the model.
+    """
     plain = {name: value for name, value in given.items() if name in ("rate", "limit", "window")}
-    rate, count = generated_jobs.settle(knobs.load(WorkloadOptions, plain, "options"))
-    usual = {"rate": rate, "limit": count, "extra": SPEEDS_OF_GENERATED}
+    options = knobs.load(WorkloadOptions, plain, "options")
+    if kind == "jobs":
+        rate, count = generated_jobs.settle(options)
+        usual: dict[str, Any] = {"rate": rate, "limit": count, "extra": SPEEDS_OF_GENERATED}
+    else:
+        rate, count = generated_requests.settle(options)
+        usual = {"rate": rate, "limit": count, "model": DEFAULT}
     return {**given, **{name: value for name, value in usual.items() if given.get(name) is None}}
 
 

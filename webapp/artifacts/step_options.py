@@ -33,7 +33,7 @@ def spell_out_options(
     ``BadInput`` names the option that contradicts another, or what a stored step was captured with.
     """
     if artifact.source == Artifact.Source.GENERATED:
-        return generated.settle_options(given)
+        return generated.settle_options(artifact.kind, given)
     if artifact.kind == "requests":
         return {**given, "model": given.get("model") or DEFAULT}
     if artifact.kind == "step":

@@ -179,7 +179,9 @@ def add_generated(request: ProjectRequest) -> HttpResponse:
     made = services.add_generated(request.project, request.user, form.cleaned_data["trace"])
     if "family" not in request.POST:
         return redirect(project_url(request.project, "artifacts:artifact", artifact=made.pk))
-    asked = {"artifact": made.pk, "family": "cluster", "cluster_device": USUAL_DEVICE}
+    asked = {"artifact": made.pk, "family": "serving"}
+    if made.kind == "jobs":
+        asked |= {"family": "cluster", "cluster_device": USUAL_DEVICE}
     return redirect(f"{project_url(request.project, 'runs:new')}?{urlencode(asked)}")
 
 

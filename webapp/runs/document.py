@@ -61,6 +61,7 @@ TOLD_ABOVE = ("notes", "mesh", ENDED_AT)
 WHOLE_GRAPHS = ("before", "after")
 TOLD_BY_CLUSTER = ("jobs", "nodes", "origin", "executions", "sampling")
 TOLD_BY_SERVING = ("sampling",)
+TOLD_BY_TORUS = ("torus", "chip")
 TOLD_BY_GRAPH = ("refused", "report", "search", "op_seconds", "exactness", ENDED_AT)
 #: Curves of a memory step, which stand in one figure.
 DRAWN_TOGETHER = ("device_bytes", "capacity", "channel.")
@@ -143,6 +144,8 @@ def view_of(run: Run, asked: Mapping[str, str] = MappingProxyType({})) -> RunVie
         elsewhere, drawn = TOLD_BY_CLUSTER, DRAWN_OF_CLUSTERS
     if serving:
         elsewhere, drawn = TOLD_BY_SERVING, DRAWN_OF_SERVING
+    torus = torus_view(outcome)
+    elsewhere = TOLD_BY_TORUS if torus else elsewhere
     values = {row.name: row.value for row in run.metrics.all()}
     shown, large = tuple(shown_metrics(values, provenance)), leading_figures(run.family, values)
     return RunView(
@@ -160,7 +163,7 @@ def view_of(run: Run, asked: Mapping[str, str] = MappingProxyType({})) -> RunVie
         serving=serving,
         kernels=kernels_view(outcome),
         topology=topology_of(outcome),
-        torus=torus_view(outcome),
+        torus=torus,
         notes=notes_of(plan) if run.family == "parallel" else None,
         tables=_tables(plan, elsewhere, provenance.get("names") or {}),
         plan_facts=_facts(in_names(plan, provenance.get("names") or {}), elsewhere),
@@ -273,7 +276,8 @@ def _tables(
         return tuple(
             _table(name, in_parallel_words(name, plan[name], named.get("layers") or {})) for name in names
         )
-    return (*(_table(name, [in_names(row, named) for row in plan[name]]) for name in names), *in_columns)
+    told = {name: [in_record_words(in_names(row, named)) for row in plan[name]] for name in names}
+    return (*(_table(name, rows) for name, rows in told.items()), *in_columns)
 
 
 def _of_columns(name: str, held: Mapping[str, Any]) -> PlanTable:

@@ -244,7 +244,8 @@ class ExperimentForm(forms.Form):
 
     def _check_speeds(self, trial: Trial, known: hardware.Hardware) -> None:
         """A drawn trace tells how fast its models run on some types of devices alone."""
-        if trial.artifact.source == Artifact.Source.GENERATED and "cluster_device" not in self.errors:
+        is_drawn = trial.artifact.source == Artifact.Source.GENERATED and trial.artifact.kind == "jobs"
+        if is_drawn and "cluster_device" not in self.errors:
             lack = generated.lack_of_speeds(trial.spec["workload"]["options"]["extra"], known)
             if lack:
                 self.add_error("cluster_device", f"{trial.artifact}: {lack}")

@@ -9,6 +9,8 @@ from webapp.presentation import pretty
 
 #: How names of times, sizes and shares end.
 UNITS = {"_time": "s", "_seconds": "s", "_bytes": "bytes", "_memory": "bytes", "_fraction": "fraction"}
+#: Names that are a unit: so many ``seconds`` of memory are no bytes.
+WHOLE_UNITS = ("seconds", "bytes")
 #: Of these there is nothing to say.
 EMPTY: tuple[Any, ...] = (None, False, [], {})
 
@@ -25,8 +27,8 @@ def unit_of(name: str) -> str:
 def line_of(name: str, value: Any) -> Any:
     """``updates 32, learning (rate 0.1, optimizer sgd)``, ``160 MB``; text and lists as they are."""
     if isinstance(value, dict):
-        unit = unit_of(name)
-        return ", ".join(_part(*pair, unit) for pair in value.items() if not _is_empty(pair[1]))
+        unit, whole = unit_of(name), name in WHOLE_UNITS
+        return ", ".join(_part(*pair, unit, whole) for pair in value.items() if not _is_empty(pair[1]))
     is_figure = isinstance(value, int | float) and not isinstance(value, bool)
     return human(value, unit_of(name)) if is_figure and unit_of(name) else value
 
@@ -36,8 +38,11 @@ def _is_empty(value: Any) -> bool:
     return any(value is one for one in EMPTY) or value in ([], {})
 
 
-def _part(name: str, value: Any, unit: str) -> str:
-    """``weights 15.6 GB``: in a unit of its own, else in that of what it is a part of."""
+def _part(name: str, value: Any, unit: str, whole: bool) -> str:
+    """``weights 15.6 GB``: in a unit of its own, else in that of what it is a part of; always in that where
+    the ``whole`` is named by its unit.
+    """
     is_figure = isinstance(value, int | float) and not isinstance(value, bool)
-    said = human(value, unit) if is_figure and unit and not unit_of(name) else line_of(name, value)
+    inherits = is_figure and unit and (whole or not unit_of(name))
+    said = human(value, unit) if inherits else line_of(name, value)
     return f"{words_of(name)} ({said})" if isinstance(value, dict) else f"{words_of(name)} {pretty(said)}"

@@ -8,11 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from experiments.core.units import human
 from webapp.runs.figures import plot_of
 
 #: Chips of a row and of a column that are drawn.
 MOST_DRAWN = 16
 ATTENTION = {"heads": "over heads", "batch": "over the batch", "multihead": "heads with keys of their own"}
+#: Parts of a division's time, with what they are called and their hue.
+PARTS = (
+    ("working_seconds", "computing or reading", "plot-1"),
+    ("sending_seconds", "sending", "plot-2"),
+)
+#: Times that are drawn, by that of the chosen division.
+READABLE = 10
 GATHERED = {"gathered_x": "x", "gathered_xy": "x and y", "gathered_xyz": "all axes"}
 
 
@@ -53,23 +61,24 @@ def _words(plan: Mapping[str, Any], x: int, yz: int) -> str:
     if layout == "1d":
         part = f"{-(-chip['inner'] // (x * yz)):,} of the {chip['inner']:,} columns of each matrix"
         return f"Each chip keeps {part}, and all rows; {attention}."
-    part = (
-        f"{chip['rows']:,} of {chip['hidden']:,} rows by {chip['columns']:,} of {chip['inner']:,} columns of "
-        "each matrix"
-    )
+    rows = f"{chip['hidden_each']:,} of {chip['hidden']:,} rows"
+    part = f"{rows} by {chip['inner_each']:,} of {chip['inner']:,} columns of each matrix"
     moved = f", which are gathered over {GATHERED[layout]} for each layer" if layout in GATHERED else ""
     return f"Each chip keeps {part}{moved}; {attention}."
 
 
 def _plot(compared: Sequence[Mapping[str, Any]], chosen: tuple[str, str]) -> dict[str, Any]:
-    """Times of the divisions as rows, the chosen one first."""
+    """Times of the divisions as rows, the chosen one first; very long ones leave the figure."""
     rows = sorted(compared, key=lambda row: (row["layout"], row["attention"]) != chosen)
     names = [_name(row, chosen) for row in rows]
-    series = [
-        {"name": label, "x": [row[key] for row in rows], "y": names, "stack": "time"}
-        for key, label in (("working_seconds", "computing or reading"), ("sending_seconds", "sending"))
-    ]
-    return plot_of("Divisions that were compared", "rows", ("time", "s"), ("", ""), series) | {"lanes": names}
+    series = []
+    for key, label, color in PARTS:
+        hover = [f"{human(row['seconds'], 's')}, {label} {human(row[key], 's')}" for row in rows]
+        told = {"name": label, "color": color, "x": [row[key] for row in rows], "y": names, "hover": hover}
+        series.append({**told, "hover_only": True})
+    drawn = plot_of("Divisions that were compared", "rows", ("time", "s"), ("", ""), series)
+    longest = max(row["seconds"] for row in rows)
+    return drawn | {"lanes": names, "x_range": [0, min(1.05 * longest, READABLE * rows[0]["seconds"])]}
 
 
 def _name(row: Mapping[str, Any], chosen: tuple[str, str]) -> str:

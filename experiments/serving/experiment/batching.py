@@ -41,7 +41,7 @@ def serve_trace(spec: RunSpec, policy: ServingPolicy, progress: Progress) -> Res
 
     Nodes are pipeline stages, devices of a node share a layer.
     """
-    whole, loaded = requests_of(spec.workload)
+    whole, loaded = requests_of(spec.workload, spec.seed)
     context = model_of(spec.workload.options).context
     trace, cut = fit_to_context(whole, context, policy.truncate)
     deployment = deploy(spec, trace, policy.split_cost)

@@ -85,7 +85,7 @@ def run_steps(trace: RequestTrace, policy: PagedPolicy, blocks: int, executor: S
 def serve_here(spec: RunSpec, policy: PagedPolicy | ServingPolicy, progress: Progress) -> Result:
     """Serve the request trace of ``spec`` on this host, on its GPU where it has one."""
     live = importlib.import_module("experiments.serving.live")
-    whole, loaded = requests_of(spec.workload)
+    whole, loaded = requests_of(spec.workload, spec.seed)
     options = spec.workload.options
     device = live.default_device()
     dtype = options.dtype or ("float32" if device == "cpu" else "bfloat16")

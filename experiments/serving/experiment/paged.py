@@ -28,7 +28,7 @@ def serve_paged(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Resul
 
     Devices of a node share a layer.
     """
-    whole, loaded = requests_of(spec.workload)
+    whole, loaded = requests_of(spec.workload, spec.seed)
     options = spec.workload.options
     model, dtype = model_of(options), options.dtype or "float16"
     trace, cut = fit_to_context(whole, model.context, policy.truncate)

@@ -76,8 +76,8 @@ def _chip(sizes: DividedModel, torus: Torus) -> dict[str, int]:
     return {
         "hidden": sizes.hidden,
         "inner": sizes.inner,
-        "rows": -(-sizes.hidden // torus.x),
-        "columns": -(-sizes.inner // torus.yz),
+        "hidden_each": -(-sizes.hidden // torus.x),
+        "inner_each": -(-sizes.inner // torus.yz),
     }
 
 

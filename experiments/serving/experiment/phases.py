@@ -57,7 +57,7 @@ ROWS = 4000
 
 def serve_phases(spec: RunSpec, policy: PhasePolicy, progress: Progress) -> Result:
     """Arrange ``policy``'s instances, then simulate them on the request trace of ``spec``."""
-    whole, loaded = requests_of(spec.workload)
+    whole, loaded = requests_of(spec.workload, spec.seed)
     options = spec.workload.options
     hardware = resolve(spec.hardware)
     if len(hardware.groups) > 1:

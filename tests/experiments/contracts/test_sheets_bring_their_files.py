@@ -15,9 +15,10 @@ from experiments.core.suites import DATA, FOLDER
 from experiments.models.catalog import NAMES
 from experiments.models.served import SERVED
 from experiments.sources import GENERATED
-from experiments.workloads.generated_jobs import KINDS as LAWS
+from experiments.workloads import generated_jobs, generated_requests
 
 PACKAGE = Path(experiments.__file__).parent
+LAWS = (*generated_jobs.KINDS, *generated_requests.KINDS)
 SHEETS = sorted(PACKAGE.rglob("*.toml"))
 #: Of a workload: what may name a file.
 NAMING = ("source", "extra", "model")
@@ -39,8 +40,8 @@ def names_of(workload: dict[str, Any]) -> list[str]:
 
 
 def is_brought(name: str, sheet: Path) -> bool:
-    """A model of the zoo or of those that are served, a file of the package, jobs drawn from a seed, or what
-    a suite asks its user for (``--data``).
+    """A model of the zoo or of those that are served, a file of the package, a trace drawn from a seed, or
+    what a suite asks its user for (``--data``).
     """
     if name.startswith(PREFIX):
         return name.removeprefix(PREFIX) in package_files()

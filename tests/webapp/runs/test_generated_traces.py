@@ -66,6 +66,28 @@ def test_rates_and_seeds_are_axes_of_one_experiment(cast: Cast) -> None:
     assert found.load.wanted == pytest.approx(0.0004 * work["gpu_seconds"] / work["jobs"])
 
 
+def test_requests_are_drawn_at_several_rates(cast: Cast) -> None:
+    """From the page of a new experiment to runs in which nothing is left open."""
+    there = signed_in(cast.max).post(
+        cast.url("artifacts/generated"), {"trace": "generated:bursts", "family": "memory"}
+    )
+    made = Artifact.objects.get()
+    assert (made.kind, made.state) == ("requests", "ready")
+    assert f"artifact={made.pk}&family=serving" in there["Location"]
+    assert "300 requests drawn from seed 0" in str(made.assumed)
+    assert signed_in(cast.max).get(there["Location"]).status_code == 200
+    fields: dict[str, Any] = {"artifacts": [made.pk], "policies": ["serving/orca"], "devices": ["a100-80g"]}
+    fields |= {"modes": ["simulated"], "seeds": "0-1", "option:rate": "1, 2", "option:limit": "20"}
+    form = ExperimentForm(cast.project, fields)
+    assert form.is_valid(), form.errors
+    told = [(t.spec["workload"]["options"], t.spec["seed"]) for t in form.cleaned_data["expansion"].trials]
+    same = {"limit": 20, "model": "llama2-7b"}
+    assert told == [({"rate": rate, **same}, seed) for rate in (1.0, 2.0) for seed in (0, 1)]
+    spec = spec_of(form.cleaned_data["expansion"].trials[0])
+    outcome = run(load_spec({**spec, "workload": {**spec["workload"], "source": source_of(made)[0]}}))
+    assert outcome.metrics["requests"]["value"] == 20
+
+
 def test_left_open_the_usual_rate_and_number_of_jobs_are_taken(cast: Cast) -> None:
     form = form_of(cast)
     assert form.is_valid(), form.errors

@@ -15,6 +15,7 @@ from experiments.run import run
 from tests.experiments.contracts.test_determinism import SPLIT, TWO_NODES
 from tests.webapp.browser import browser_page, enter, serious, serving
 from tests.webapp.cast import finished_run, make_cast
+from webapp.runs.services import hardware_label
 
 #: What the first sentence of a page says.
 FOUND = {
@@ -26,9 +27,10 @@ FOUND = {
 }
 
 
+POD = {"cluster": {"nodes": 16, "devices_per_node": 4, "device": "tpu-v4"}}
 #: What stands on the pages besides: where weights lie, models by their names in a figure.
 ALSO = {
-    "palm_partitioning": ("2 × 4 chips", "of 8,192 rows by", "computing or reading"),
+    "palm_partitioning": ("4 × 16 chips", "2,048 of 8,192 rows by", "computing or reading"),
     "alpaserve": ("slo attainment by model",),
 }
 
@@ -78,14 +80,13 @@ def outcomes(folder: Path) -> dict[str, tuple[str, dict[str, Any]]]:
         "nexus": (many, TWO_NODES),
         "reef": (one, "v100-16g"),
         "pipeswitch": (one, "v100-16g"),
-        "palm_partitioning": (torus, TWO_NODES),
+        "palm_partitioning": (torus, POD),
         "walle": (cut, "cpu-generic"),
     }
     found = {}
     for policy, (workload, hardware) in asked.items():
         spec = {"family": "serving", "policy": policy, "workload": workload, "hardware": hardware}
-        label = hardware if isinstance(hardware, str) else "2x4 v100-16g"
-        found[policy] = (label, run(load_spec(spec)).to_json())
+        found[policy] = (hardware_label(hardware), run(load_spec(spec)).to_json())
     return found
 
 

@@ -1,0 +1,58 @@
+"""Request traces drawn from a seed: rates, lengths and bursts as they are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from experiments.core.errors import BadInput
+from experiments.core.options import WorkloadOptions
+from experiments.core.spec import Workload, load_spec
+from experiments.run import run
+from experiments.sources import jobs_of, requests_of
+from experiments.workloads.generated_requests import KINDS, generate
+from experiments.workloads.requests import RequestTrace
+
+
+def drawn(kind: str, seed: int = 0, **options: Any) -> RequestTrace:
+    return requests_of(Workload(f"generated:{kind}", options=WorkloadOptions(**options)), seed)[0]
+
+
+@pytest.mark.parametrize(("kind", "variation"), [("poisson", 1.0), ("bursts", 4.0)])
+def test_rate_variation_and_lengths(kind: str, variation: float) -> None:
+    trace = generate(kind, 3, 5.0, 100_000)
+    gaps = np.diff(trace.arrival)
+    assert trace.arrival[0] == 0 and gaps.mean() == pytest.approx(0.2, rel=0.05)
+    assert gaps.std() / gaps.mean() == pytest.approx(variation, rel=0.05)
+    for column, low, high in ((trace.prompt, 32, 512), (trace.output, 1, 128)):
+        assert (column.min(), column.max()) == (low, high)
+        assert column.mean() == pytest.approx((low + high) / 2, rel=0.01)
+    assert abs(np.corrcoef(trace.prompt, trace.output)[0, 1]) < 0.02
+
+
+def test_another_rate_is_the_same_requests_sooner_another_seed_is_others() -> None:
+    slow, fast, other = drawn("bursts", rate=1.0), drawn("bursts", rate=4.0), drawn("bursts", 1, rate=1.0)
+    assert slow.arrival == pytest.approx(fast.arrival * 4)
+    assert (slow.prompt == fast.prompt).all() and not (slow.prompt == other.prompt).all()
+    assert len(slow) == 300 and len(drawn("poisson", limit=7)) == 7
+
+
+def test_a_run_draws_its_own_by_its_seed_and_says_so() -> None:
+    def ttft(seed: int) -> float:
+        told: dict[str, Any] = {"family": "serving", "policy": "orca", "hardware": "a100-80g", "seed": seed}
+        told["workload"] = {"source": "generated:poisson", "options": {"limit": 40, "rate": 8.0}}
+        found = run(load_spec(told))
+        assert found.provenance["trace"]["assumed"][0] == f"40 requests drawn from seed {seed}, 8 per second"
+        return float(found.metrics["ttft_mean"]["value"])
+
+    assert ttft(0) == ttft(0) != ttft(1)
+
+
+def test_what_is_not_drawn_is_refused_with_what_is() -> None:
+    with pytest.raises(BadInput) as found:
+        drawn("x")
+    assert {"gavel", "philly", *KINDS} <= set(str(found.value.expected).split(", "))
+    with pytest.raises(BadInput):
+        jobs_of(Workload("generated:poisson"))

@@ -86,12 +86,16 @@ class Limits:
 
 @dataclass(frozen=True)
 class Cell:
-    """One trial's walls: a private folder it may write, files it may read, the GPU (by index) it is given."""
+    """One trial's walls: a private folder it may write, files it may read, the GPU (by index) it is given.
+
+    ``code`` is the folder of a stored revision's package, instead of the host's own.
+    """
 
     tier: str
     work: Path
     readable: tuple[Path, ...] = ()
     gpu: int | None = None
+    code: Path | None = None
 
     def command(self, command: Sequence[str], limits: Limits, account: Account | None) -> list[str]:
         """``command`` inside the walls, as ``account`` (which root must give). Its parent must be the calling
@@ -111,12 +115,13 @@ class Cell:
         Landlock cannot show a folder without all that lies below it, so in its tier the checkout cannot be
         listed and the one package that a trial needs is linked from the trial's own folder.
         """
+        first = (str(self.code),) if self.code else ()
         if self.tier != LANDLOCK:
-            return str(ROOT)
+            return os.pathsep.join((*first, str(ROOT)))
         packages = self.work / "packages"
         packages.mkdir(exist_ok=True)
         (packages / "experiments").symlink_to(ROOT / "experiments")
-        return f"{ROOT}{os.pathsep}{packages}"
+        return os.pathsep.join((*first, str(ROOT), str(packages)))
 
     def _confinement(self, limits: Limits, account: Account | None) -> dict[str, object]:
         """What the last step before the trial's program does (``workers/guard/confine.py``)."""

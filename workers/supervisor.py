@@ -30,6 +30,7 @@ from webapp.runs.lifecycle import EVERYTHING, Claim, Ending
 from webapp.runs.models import Run
 from workers import assignment, files, held, scratch
 from workers.assignment import Assignment, Waits
+from workers.code import lay_out
 from workers.cores import Cores, Tenant
 from workers.gpu import Device, free_devices
 from workers.keeping import keep
@@ -107,6 +108,7 @@ class Supervisor:
         try:
             with keep(claim):
                 given = assignment.assign(claim.run, work, self.memory)
+                code = lay_out(claim.run.revision, work) if claim.run.revision else None
         except Unusable as error:
             ending = _failure(claim.run, Run.State.FAILED, str(error))
             self._write(claim, lambda: lifecycle.finish(claim, ending))
@@ -115,9 +117,11 @@ class Supervisor:
             lifecycle.wait_for(claim, given.needed)
             return
         readable = (*given.inputs, *map(Path, settings.TRIAL_READABLE))
-        cell = Cell(self.tier, work, readable, device.index if device else None)
+        cell = Cell(self.tier, work, readable, device.index if device else None, code)
         threads = local.core_count() if tenant.is_alone else self.threads
         environment = self._environment(work, device, threads)
+        if claim.run.revision:
+            environment["LAB_REVISION"] = claim.run.revision
         trial = Trial(given.command, cell, given.limits, environment, given.stdout)
         ended = trial.run(self._watch(tenant))
         if ended.exit_code != 0 and not ended.cause:

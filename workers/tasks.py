@@ -8,7 +8,7 @@ from webapp.accounts.trash import apply_retention_everywhere
 from webapp.hosts import broker
 from webapp.logged import points
 from webapp.logged.services import give_up_silent
-from webapp.nightly import changes, channels
+from webapp.nightly import bisection, changes, channels
 from webapp.nightly.services import tick_due
 from webapp.runs import lifecycle, queue
 from workers.app import app
@@ -35,8 +35,11 @@ def night() -> None:
 
 @app.task(name=queue.WATCH)  # type: ignore[untyped-decorator]
 def watch() -> None:
-    """Look for changes in nights that have ended and tell who wants to know; end what nobody hears of."""
+    """Look for changes in nights that have ended, and for their commits, and tell who wants to know; end what
+    nobody hears of.
+    """
     changes.watch(timezone.now())
+    bisection.go_on()
     give_up_silent(timezone.now())
     channels.send_due(timezone.now())
 

@@ -11,15 +11,16 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from experiments.core.errors import BadInput
 from webapp.accounts.access import ProjectRequest, in_project
 from webapp.accounts.models import Role
 from webapp.compare.listing import asked_export
 from webapp.navigation import project_url
-from webapp.nightly import changes, channels, charts, feed, history
+from webapp.nightly import bisection, changes, channels, charts, feed, history
 from webapp.nightly.calendar import cells, count_nights
 from webapp.nightly.change_forms import ChannelForm, CommentForm, DecisionForm
 from webapp.nightly.change_tables import ChangeTable
-from webapp.nightly.models import Change, Channel
+from webapp.nightly.models import Bisection, Change, Channel
 from webapp.nightly.suspects import suspects
 
 
@@ -63,6 +64,7 @@ def change(request: ProjectRequest, change: int) -> HttpResponse:
             if decision.is_valid():
                 _decide(request, found, decision)
                 return _back(request, found)
+    search = found.bisections.select_related("change", "experiment").first()
     page = {
         "change": found,
         "decision": decision,
@@ -70,6 +72,8 @@ def change(request: ProjectRequest, change: int) -> HttpResponse:
         "comments": found.comments.select_related("author"),
         "chart": _chart(found),
         "suspects": suspects(found.suspects),
+        "bisection": search,
+        "probes": bisection.probes_of(search) if search else (),
     }
     return render(request, "nightly/change.html", page, status=422 if request.method == "POST" else 200)
 
@@ -103,6 +107,21 @@ def confirm(request: ProjectRequest, change: int) -> HttpResponse:
     if not changes.confirm(found, request.user):
         messages.warning(request, "It cannot be run again: its upload is gone.")
     return _back(request, found)
+
+
+@require_POST
+@in_project()
+def bisect(request: ProjectRequest, change: int) -> HttpResponse:
+    """Begin to look for the commit that the change is of."""
+    found = _change(request, change)
+    if found.bisections.filter(state=Bisection.State.RUNNING).exists():
+        messages.info(request, "It is being looked for already.")
+        return _back(request, found)
+    try:
+        bisection.begin(found, request.user)
+    except BadInput as error:
+        messages.warning(request, f"It cannot be looked for: {error.what}.")
+    return redirect(f"{project_url(request.project, 'nightly:change', change=found.pk)}#bisection")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
 from webapp.accounts.models import Project, User
-from webapp.nightly import steps
+from webapp.nightly import canary, steps
 from webapp.nightly.history import history
 from webapp.nightly.levels import shows_step
 from webapp.nightly.models import Change, ChangeComment, Night, Schedule
@@ -67,7 +67,7 @@ def look(schedule: Schedule, now: datetime) -> list[Change]:
     """
     Schedule.objects.select_for_update().get(pk=schedule.pk)
     found = history(schedule)
-    kept = [_keep(schedule, alert, now) for alert in steps.alerts(found)]
+    kept = [_keep(schedule, alert, canary.drift_of(found, alert), now) for alert in steps.alerts(found)]
     seen = {change.pk for change in kept}
     gone = schedule.changes.filter(state__in=(State.OPEN, State.CONFIRMING)).exclude(pk__in=seen)
     if found.slots:
@@ -75,8 +75,11 @@ def look(schedule: Schedule, now: datetime) -> list[Change]:
     return kept
 
 
-def _keep(schedule: Schedule, alert: steps.Alert, now: datetime) -> Change:
-    """The change of that step: known already, or new and where it was measured to be confirmed."""
+def _keep(schedule: Schedule, alert: steps.Alert, drift: float | None, now: datetime) -> Change:
+    """The change of that step: known already, or new and where it was measured to be confirmed.
+
+    One that its host's own drift explains is that, until somebody says otherwise.
+    """
     slot, run = alert.first_after.slot, alert.first_after.run
     series = schedule.changes.filter(title=alert.title, metric=alert.metric, better=alert.better)
     near = series.filter(slot__range=(slot - MOVES, slot + MOVES))
@@ -88,9 +91,12 @@ def _keep(schedule: Schedule, alert: steps.Alert, now: datetime) -> Change:
         known.state = State.OPEN
     known.slot, known.before, known.after, known.better = slot, alert.before, alert.after, alert.better
     known.suspects, known.run = alert.suspects[:300], run
-    is_new = known.pk is None
+    known.drift = drift if run.mode == "measured" else None
+    is_new, is_drift = known.pk is None, canary.explains(known.drift, alert)
+    if is_new and is_drift:
+        known.state = State.DRIFT
     known.save()
-    if is_new and run.mode == "measured" and not known.silent:
+    if is_new and run.mode == "measured" and not (known.silent or is_drift):
         confirm(known)
     return known
 

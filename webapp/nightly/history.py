@@ -67,7 +67,7 @@ def history(schedule: Schedule) -> History:
     runs = Run.objects.filter(experiment__night__in=nights, state__in=Run.ANSWERED)
     runs = runs.select_related("experiment__night", "host").prefetch_related("metrics").defer("log_tail")
     revision = KeyTextTransform("revision", KeyTransform("provenance", "document__outcome"))
-    stamped = runs.annotate(revision=revision, slot=F("experiment__night__slot"))
+    stamped = runs.annotate(code=revision, slot=F("experiment__night__slot"))
     points = tuple(_points(stamped.order_by("slot", "queued_at")))
     return History(points, tuple(night.slot for night in nights))
 
@@ -79,4 +79,4 @@ def _points(runs: Iterable[Any]) -> Iterable[Point]:
         for name, value in values.items():
             if name not in ENDS:
                 counted = EQUAL if is_unseen(name, values) else value
-                yield Point(title, name, counted, (run.revision or "")[:12], run, run.slot)
+                yield Point(title, name, counted, (run.code or "")[:12], run, run.slot)

@@ -85,6 +85,7 @@ class Change(models.Model):
         FALSE_ALARM = "false_alarm", "false alarm"
         FIXED = "fixed", "fixed"
         VANISHED = "vanished", "not seen any more"
+        DRIFT = "drift", "the host drifted"
 
     #: What people decide; the others follow from figures.
     DECISIONS = (State.OPEN, State.ACKNOWLEDGED, State.FALSE_ALARM, State.FIXED)
@@ -108,6 +109,8 @@ class Change(models.Model):
     assignee = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, blank=True, related_name="+")
     decided_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, blank=True, related_name="+")
     decided_at = models.DateTimeField(null=True, blank=True)
+    #: By how much the host's canary slowed down over the same nights, where it tells.
+    drift = models.FloatField(null=True, blank=True)
     #: Old when it was found (nights of before this page): shown, but nobody is sent word of it.
     silent = models.BooleanField(default=False)
 
@@ -130,6 +133,37 @@ class Change(models.Model):
     def fraction(self) -> float | None:
         """The new level as a change of the old one."""
         return difference(self.after, self.before)
+
+
+class Bisection(models.Model):
+    """The search for the commit that a change is of.
+
+    ``revisions`` are those of the range that changed the package, the oldest first: from the last one that
+    gave the old figure on. ``found`` is the first that gives the new one.
+    """
+
+    class State(models.TextChoices):
+        RUNNING = "running", "searching"
+        FOUND = "found", "found"
+        UNCLEAR = "unclear", "found but for revisions that give no figure"
+        NOT_CODE = "not_code", "not the code"
+        FAILED = "failed", "cannot be told"
+
+    change = models.ForeignKey(Change, on_delete=models.CASCADE, related_name="bisections")
+    experiment = models.ForeignKey(Experiment, on_delete=models.SET_NULL, null=True, related_name="+")
+    revisions = models.JSONField()
+    state = models.CharField(max_length=10, choices=State, default=State.RUNNING)
+    found = models.CharField(max_length=40, blank=True)
+    created_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["change"], condition=models.Q(state="running"), name="one_search_of_a_change"
+            )
+        ]
 
 
 class ChangeComment(models.Model):

@@ -12,6 +12,7 @@ from experiments.core.errors import BadInput
 from experiments.core.suites import load_suite
 from webapp.accounts.models import Project, User
 from webapp.nightly import suites
+from webapp.nightly.canary import canaries
 from webapp.nightly.models import Night, Schedule
 from webapp.presentation import MOMENT_FORMAT
 from webapp.runs import queue
@@ -127,7 +128,8 @@ def _submit(night: Night) -> None:
     schedule, slot = night.schedule, f"{night.slot:{MOMENT_FORMAT}}"
     if schedule.preset:
         name = f"{schedule.preset}, {slot}"
-        night.experiment = suites.submit_preset(schedule.preset, schedule.created_by, name)
+        night.experiment = suites.submit_preset(schedule.preset, schedule.created_by, name, canaries)
         return
     suite = load_suite(schedule.suite)
-    night.experiment = suites.submit(suite, schedule.project, schedule.created_by, f"{suite.title}, {slot}")
+    name = f"{suite.title}, {slot}"
+    night.experiment = suites.submit(suite, schedule.project, schedule.created_by, name, canaries)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 from experiments.core.errors import BadInput
@@ -16,24 +16,36 @@ from webapp.runs.presets import titles_of, trials_of_preset
 from webapp.runs.services import submit_experiment
 from webapp.runs.specs import Submission, identity, spec_of
 
+#: What runs beside those of a night are, given these with their titles.
+Beside = Callable[[Submission, list[tuple[str, Trial]]], list[tuple[str, Trial]]]
 
-def submit(suite: Suite, project: Project, user: User | None, name: str) -> Experiment:
+
+def submit(
+    suite: Suite, project: Project, user: User | None, name: str, beside: Beside | None = None
+) -> Experiment:
     """The suite's runs as an experiment that remembers the title of each. ``BadInput`` says which run is
     wrong.
     """
-    return _submit(trials_of(suite, project, user), project, user, name, {"suite": suite.name})
+    trials = trials_of(suite, project, user)
+    return _submit(trials, project, user, name, {"suite": suite.name}, beside)
 
 
-def submit_preset(preset: Preset, user: User | None, name: str) -> Experiment:
+def submit_preset(preset: Preset, user: User | None, name: str, beside: Beside | None = None) -> Experiment:
     """The runs that the preset now is, each with a title. ``BadInput`` says what of it is gone."""
     trials = trials_of_preset(preset)
     titled = list(zip(titles_of(trials), trials, strict=True))
-    return _submit(titled, preset.project, user, name, {"preset": preset.pk})
+    return _submit(titled, preset.project, user, name, {"preset": preset.pk}, beside)
 
 
 def _submit(
-    titled: Sequence[tuple[str, Trial]], project: Project, user: User | None, name: str, of: dict[str, Any]
+    titled: list[tuple[str, Trial]],
+    project: Project,
+    user: User | None,
+    name: str,
+    of: dict[str, Any],
+    beside: Beside | None,
 ) -> Experiment:
+    titled = [*titled, *(beside(Submission(project, user), titled) if beside else ())]
     titles = {identity(spec_of(trial)): title for title, trial in titled}
     return submit_experiment(
         project,

@@ -11,6 +11,7 @@ urlpatterns = [
     path("changes/", change_views.index, name="changes"),
     path("changes/<int:change>/", change_views.change, name="change"),
     path("changes/<int:change>/again", change_views.confirm, name="confirm"),
+    path("changes/<int:change>/bisect", change_views.bisect, name="bisect"),
     path("channels/", change_views.channel_list, name="channels"),
     path("channels/<int:channel>/test", change_views.channel_test, name="channel_test"),
     path("channels/<int:channel>/remove", change_views.channel_remove, name="channel_remove"),

@@ -212,6 +212,13 @@ class Run(models.Model):
     needs = models.CharField(
         max_length=40, blank=True, help_text="device kind a host must have; empty: any host"
     )
+    revision = models.CharField(
+        max_length=40,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="of the code that carries it out; empty: the host's own",
+    )
     priority = models.SmallIntegerField(default=0)
     turn = models.BigIntegerField(default=0, help_text="among equal priorities; see runs.turns")
     effort = models.CharField(max_length=10, blank=True, help_text="how long its policy takes to decide")

@@ -23,9 +23,17 @@ def submit_experiment(
     made = Experiment.objects.create(
         project=project, name=name or name_of(trials), request=request, created_by=user
     )
-    turns.enqueue([_run(made, user, trial) for trial in trials])
-    queue.wake()
+    add_runs(made, user, trials)
     return made
+
+
+def add_runs(experiment: Experiment, user: User | None, trials: Sequence[Trial], revision: str = "") -> None:
+    """More runs of an experiment, queued; with ``revision`` that stored code carries them out."""
+    runs = [_run(experiment, user, trial) for trial in trials]
+    for run in runs:
+        run.revision = revision
+    turns.enqueue(runs)
+    queue.wake()
 
 
 def name_of(trials: Sequence[Trial]) -> str:
@@ -39,7 +47,7 @@ def _some(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _run(experiment: Experiment, user: User, trial: Trial) -> Run:
+def _run(experiment: Experiment, user: User | None, trial: Trial) -> Run:
     spec = {**trial.spec, "workload": {"source": f"artifact:{trial.artifact.pk}", **trial.spec["workload"]}}
     return Run(
         project=experiment.project,

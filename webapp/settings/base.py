@@ -178,6 +178,8 @@ STATICFILES_FINDERS = [
     "webapp.staticfinder.WheelFinder",
 ]
 MEDIA_ROOT = VAR / "files"
+#: The checkout whose stored revisions runs may be carried out by (the search for a commit).
+CODE_ROOT = Path(os.environ.get("LAB_CODE") or ROOT)
 #: Refused before anything is stored (bytes).
 UPLOAD_MAX_BYTES = int(os.environ.get("UPLOAD_MAX_BYTES", 2 * 2**30))
 #: So long a thing stays in the trash before it is deleted for good (days).

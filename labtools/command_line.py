@@ -24,6 +24,7 @@ from labtools import (
     repeat,
     testing,
     up,
+    wandb_folder,
     worker,
 )
 from labtools.layout import Layout
@@ -113,6 +114,10 @@ def dispatch_to_server(layout: Layout, options: argparse.Namespace, arguments: S
             installation.ensure(layout, installation.RUNTIME)
             installation.continue_inside(layout, arguments)
             return mlflow_store.import_store(options.store, options.server)
+        case "import-wandb":
+            installation.ensure(layout, installation.RUNTIME)
+            installation.continue_inside(layout, arguments)
+            return wandb_folder.import_folder(options.folder, options.server)
         case "sync":
             installation.ensure(layout, installation.RUNTIME)
             installation.continue_inside(layout, arguments)
@@ -155,7 +160,9 @@ def parser() -> argparse.ArgumentParser:
     late.add_argument("folder", type=Path, nargs="?", metavar="FOLDER", help="where programs kept them")
     store = commands.add_parser("import-mlflow", help="bring the runs of an MLflow store into the lab")
     store.add_argument("store", metavar="STORE", help="a SQLite file, postgresql://..., or a folder mlruns")
-    for command in (submit, hand_in, again, late, store):
+    runs = commands.add_parser("import-wandb", help="bring the runs of a folder of W&B into the lab")
+    runs.add_argument("folder", type=Path, metavar="FOLDER", help="wandb, or what it lies in")
+    for command in (submit, hand_in, again, late, store, runs):
         command.add_argument("--server", required=True, metavar="URL")
     return lab
 

@@ -7,26 +7,21 @@ its id, so what comes again is known to the server.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
-from experiments.client.log_file import LogFile
-from experiments.client.own_run import LONGEST_EXPERIMENT, LONGEST_FIGURE, LONGEST_PARAM, LONGEST_RUN, TAG
-from experiments.client.sender import Transfer
-from experiments.client.server import LabError, Server
+from experiments.client.own_run import LONGEST_EXPERIMENT, LONGEST_PARAM, LONGEST_RUN, TAG
+from experiments.client.server import Server
+from labtools.imported import figure_names, one_line, plain_value, send
 from labtools.problems import Problem
 
 #: Ends of runs, by MLflow's words and by the numbers that its folders have.
 ENDS = {"FINISHED": "succeeded", "FAILED": "failed", "KILLED": "cancelled"}
 NUMBERED = {"1": "RUNNING", "2": "SCHEDULED", "3": "FINISHED", "4": "FAILED", "5": "KILLED"}
-#: MLflow writes infinities as the largest number.
-LARGEST = 1.797e308
 #: Its own tags that say where a run was, by our name.
 PLACES = {"mlflow.source.git.commit": "revision", "mlflow.source.name": "command", "mlflow.user": "user"}
 RUNS = """
@@ -62,25 +57,12 @@ def import_store(store: str, url: str) -> int:
                 left += 1
                 continue
             records, dropped = records_of(run)
-            _send(server, Path(folder), run, records)
+            send(server, Path(folder), UUID(run.id), run.name, records)
             told = f", {dropped} points at negative steps left out" if dropped else ""
             print(f"{run.id} {run.name}: {len(run.points) - dropped} points{told}", flush=True)
             sent += 1
     print(f"{sent} runs of {store} are in the lab, {left} were left out")
     return 0
-
-
-def _send(server: Server, folder: Path, run: StoredRun, records: Sequence[Any]) -> None:
-    log = LogFile.create(folder, UUID(run.id), server.url, server.project)
-    try:
-        for record in records:
-            log.write(record)
-        Transfer(server, log).send_rest()
-    except LabError as error:
-        raise LabError(f"run {run.id} ({run.name}): {error.args[0]}", error.remedy) from error
-    finally:
-        log.close()
-        log.remove()
 
 
 def records_of(run: StoredRun) -> tuple[list[Any], int]:
@@ -90,27 +72,21 @@ def records_of(run: StoredRun) -> tuple[list[Any], int]:
     environment = {ours: run.tags[theirs] for theirs, ours in PLACES.items() if theirs in run.tags}
     environment |= {f"tag {n}": v[:2000] for n, v in words.items() if f"{n}.{v}" not in tags[:20]}
     beginning = {
-        "name": _line(run.name or run.id, LONGEST_RUN),
-        "experiment": _line(run.experiment or "MLflow", LONGEST_EXPERIMENT),
-        "params": {_line(name, LONGEST_PARAM): _parse_param(value) for name, value in run.params.items()},
+        "name": one_line(run.name or run.id, LONGEST_RUN),
+        "experiment": one_line(run.experiment or "MLflow", LONGEST_EXPERIMENT),
+        "params": {one_line(name, LONGEST_PARAM): _parse_param(value) for name, value in run.params.items()},
         "tags": tags[:20],
         "environment": {**environment, "imported from": "MLflow"},
         "started": run.start / 1000,
     }
-    names = _names({name for name, *_ in run.points})
+    names = figure_names({name for name, *_ in run.points})
     kept = [point for point in run.points if point[3] >= 0]
     points = [
-        [step, moment / 1000, {names[name]: _value(value)}]
+        [step, moment / 1000, {names[name]: plain_value(value)}]
         for name, value, moment, step in sorted(kept, key=lambda point: (point[2], point[3], point[0]))
     ]
     end = {"state": ENDS[run.status], "reason": "", "at": (run.end or run.start) / 1000}
     return [{"begin": beginning}, *points, {"end": end}], len(run.points) - len(kept)
-
-
-def _line(text: str, longest: int) -> str:
-    """On one line, short enough for its place."""
-    shown = "".join(one if one.isprintable() else " " for one in text).strip()
-    return shown[:longest] or "unnamed"
 
 
 def _parse_param(value: str) -> Any:
@@ -124,23 +100,6 @@ def _parse_param(value: str) -> Any:
             continue
         return found if math.isfinite(found) and abs(found) < 2**63 else value
     return value[:2000].replace("\x00", "")
-
-
-def _names(keys: set[str]) -> dict[str, str]:
-    """Names of figures that a search can say, each used once."""
-    found: dict[str, str] = {}
-    for key in sorted(keys):
-        shown = "".join(one for one in key if one.isprintable())
-        name = re.sub(r'[\s()<>=!,:"]', "_", shown)[-LONGEST_FIGURE:] or "_"
-        numbered = (f"{name[: LONGEST_FIGURE - 8]}~{number}" for number in count(2))
-        found[key] = next(one for one in chain([name], numbered) if one not in found.values())
-    return found
-
-
-def _value(value: float) -> float | str:
-    if math.isnan(value):
-        return "nan"
-    return value if abs(value) < LARGEST else "inf" if value > 0 else "-inf"
 
 
 def read_store(store: str) -> Iterator[StoredRun]:

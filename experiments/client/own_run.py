@@ -59,7 +59,7 @@ class OwnRun:
     ) -> None:
         self.server, self.name = server, check_name(name, LONGEST_RUN)
         self.experiment = None if experiment is None else check_name(experiment, LONGEST_EXPERIMENT)
-        self.params, self.hardware = _flatten(params or {}), hardware
+        self.params, self.hardware = flatten(params or {}), hardware
         if len(self.params) > MOST_PARAMS:
             raise LabError(f"{len(self.params)} parameters are too many", f"at most {MOST_PARAMS}")
         if not isinstance(seed, int) or not -(2**63) <= seed < 2**63:
@@ -250,13 +250,13 @@ def _number(name: str, value: Any) -> float | int | str:
     return value if math.isfinite(value) else str(float(value))
 
 
-def _flatten(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested parameters by their paths, ``optimizer.lr``; what JSON has no value for as text."""
     found: dict[str, Any] = {}
     for name, value in params.items():
         check_name(f"{prefix}{name}", LONGEST_PARAM)
         if isinstance(value, Mapping):
-            found |= _flatten(value, f"{prefix}{name}.")
+            found |= flatten(value, f"{prefix}{name}.")
         elif value is None or isinstance(value, bool | int | str):
             found[f"{prefix}{name}"] = _clean(value)[:2000] if isinstance(value, str) else value
         elif isinstance(value, float):

@@ -3,7 +3,8 @@
     python -m benchmarks.dashboard [--runs 10000] [--times 20] [--folder KEPT] [--only home]
 
 The lab of ``benchmarks.seeding`` in a database of its own, asked in this process through all of Django: the
-middle and the 95th of a hundred, the processor time of Django and of Postgres, queries and bytes. With
+middle and the 95th of a hundred, the processor time of Django and of Postgres, queries and bytes, and of
+which large tables a query looks at many rows (by EXPLAIN). With
 ``--folder`` the seeded lab is kept there and found again.
 """
 
@@ -14,7 +15,7 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,6 +32,10 @@ from workers.services import temporary_servers
 #: Histories of at least so many runs are held to the goals of a million.
 MANY = 100_000
 DESCRIPTION, COMPARED, FULL_RUNS = "seeded.json", 200, 1_000
+#: Tables that grow with the history.
+LARGE = ("runs_run", "runs_runmetric", "runs_rundocument", "runs_experiment", "logged_series")
+#: Rows that a query looks at to be told of.
+MANY_ROWS = 20_000
 #: Points of a request, and of a figure that is read.
 BATCH, SERIES = 1_000, 12_000
 
@@ -49,13 +54,17 @@ class Case:
 
 @dataclass(frozen=True)
 class Taken:
-    """Milliseconds: middle and 95th of a hundred; processor time of Django and of Postgres together."""
+    """Milliseconds: middle and 95th of a hundred; processor time of Django and of Postgres together.
+
+    ``scans``: so many rows of large tables that a query looks at.
+    """
 
     p50: float
     p95: float
     cpu: float
     queries: int
     kib: float
+    scans: tuple[str, ...]
 
 
 class Browser:
@@ -200,6 +209,8 @@ def report(name: str, case: Case, arguments: argparse.Namespace) -> bool:
         f"  {'ok' if is_within else 'MISSED'}",
         flush=True,
     )
+    for scan in taken.scans:
+        print(f"{'':22} looks at {scan}")
     return is_within
 
 
@@ -210,6 +221,7 @@ def measure(case: Case, times: int) -> Taken:
     with CaptureQueriesContext(connection) as queries:
         size = case.ask()
     asked, found = len(queries), []
+    scans = scanned([query["sql"] for query in queries])
     database = _backend(connection)
     before = time.process_time() + _cpu(database)
     for _ in range(times):
@@ -218,7 +230,30 @@ def measure(case: Case, times: int) -> Taken:
         found.append(1e3 * (time.perf_counter() - began))
     cpu = 1e3 * (time.process_time() + _cpu(database) - before) / times
     late = sorted(found)[min(times - 1, int(0.95 * times))]
-    return Taken(statistics.median(found), late, cpu, asked, size / 1024)
+    return Taken(statistics.median(found), late, cpu, asked, size / 1024, scans)
+
+
+def scanned(queries: Iterable[str]) -> tuple[str, ...]:
+    """Where any of the queries looks at many rows of the tables of ``LARGE``."""
+    from django.db import connection
+
+    found: dict[str, None] = {}
+    with connection.cursor() as cursor:
+        for query in queries:
+            if query.startswith(("SELECT", "WITH")):
+                cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {query.replace('%', '%%')}", [])
+                (told,) = cursor.fetchone()
+                plan = told if isinstance(told, list) else json.loads(told)
+                found |= dict.fromkeys(_scans(plan[0]["Plan"]))
+    return tuple(found)
+
+
+def _scans(plan: Mapping[str, Any]) -> Iterator[str]:
+    looked_at = (plan.get("Actual Rows", 0) + plan.get("Rows Removed by Filter", 0)) * plan["Actual Loops"]
+    if "Scan" in plan["Node Type"] and plan.get("Relation Name") in LARGE and looked_at >= MANY_ROWS:
+        yield f"{looked_at:,.0f} of {plan['Relation Name']}"
+    for below in plan.get("Plans", ()):
+        yield from _scans(below)
 
 
 def _backend(connection: Any) -> psutil.Process:

@@ -37,6 +37,10 @@ class ServiceError(Exception):
         self.remedy = remedy
 
 
+#: A search over a long history sorts and hashes in memory, and nothing is compiled for a page.
+SEARCHES = {"work_mem": "32MB", "jit": "off"}
+
+
 @dataclass(frozen=True)
 class Postgres:
     """PostgreSQL in `home`: `home/data` is its cluster, `home/password` the superuser's password.
@@ -86,6 +90,7 @@ class Postgres:
             "unix_socket_directories": "",
             "timezone": "UTC",
             "log_timezone": "UTC",
+            **SEARCHES,
         }
         if not self.durable:
             settings |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}

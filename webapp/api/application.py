@@ -118,10 +118,12 @@ def require_writer(request: HttpRequest) -> ApiToken:
 
 
 def runs_of(request: HttpRequest) -> RunQuerySet:
-    """The team's policy runs and those that its programs log."""
-    return Run.objects.filter(
-        project__team=token_of(request).team, project__trashed_at=None, kind__in=Run.RECORDED
-    )
+    """The team's policy runs and those that its programs log.
+
+    By the ids of its projects: an index has a project's runs in the order in which they are listed.
+    """
+    projects = token_of(request).team.projects.filter(trashed_at=None).values_list("pk", flat=True)
+    return Run.objects.filter(project__in=list(projects), kind__in=Run.RECORDED)
 
 
 def named_runs(request: HttpRequest, told: Sequence[Any], most: int) -> RunQuerySet:

@@ -277,6 +277,7 @@ class Run(models.Model):
             models.Index(fields=["lease_until"], name="run_leases", condition=models.Q(state="running")),
             models.Index(fields=["experiment", "queued_at"], name="run_of_experiment"),
             models.Index(fields=["project", "-queued_at", "-id"], name="run_history"),
+            models.Index(fields=["-queued_at", "-id"], name="run_newest"),
             models.Index(fields=["trash"], name="run_trash", condition=models.Q(trash__isnull=False)),
         ]
 
@@ -326,7 +327,7 @@ class RunMetric(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["run", "name"], name="one_value_per_run_and_metric")]
-        indexes = [models.Index(fields=["name", "value"], name="metric_by_value")]
+        indexes = [models.Index(fields=["name", "value"], include=["run"], name="metric_with_its_run")]
 
 
 class RunDocument(models.Model):

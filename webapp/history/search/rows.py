@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from django.db.models import (
     Exists,
     ExpressionWrapper,
     F,
+    FilteredRelation,
     FloatField,
     Max,
     Min,
@@ -95,11 +96,20 @@ def runs_behind(ordered: QuerySet[Run], query: Query, last: Run) -> QuerySet[Run
 
 
 def groups(runs: QuerySet[Run], query: Query, most: int) -> list[dict[str, Any]]:
-    """A row for each group: its fields by name, its aggregates as they are write, the largest first."""
+    """A row for each group: its fields by name, its aggregates as they are write, the largest first.
+
+    A figure is joined by its name, so that a run stays one row and no other figure is read.
+    """
     columns = {str(field): F(_column(field)) for field in query.group}
     keys = {f"key_{place}": column for place, column in enumerate(columns.values())}
-    named = {f"value_{place}": _aggregate(one) for place, one in enumerate(query.aggregates)}
-    rows = runs.order_by().values(**keys).annotate(size=Count("id", distinct=True), **named)
+    figures = dict.fromkeys(one.field.name for one in query.aggregates if one.field)
+    joined = {name: f"figure_{place}" for place, name in enumerate(figures)}
+    relations = {
+        alias: FilteredRelation("metrics", condition=Q(metrics__name=name)) for name, alias in joined.items()
+    }
+    named = {f"value_{place}": _aggregate(one, joined) for place, one in enumerate(query.aggregates)}
+    told = runs.order_by().annotate(**relations).values(**keys)
+    rows = told.annotate(size=Count("id"), **named)
     found: list[dict[str, Any]] = [dict(row) for row in rows.order_by("-size", *keys)[:most]]
     return [
         {
@@ -114,10 +124,10 @@ def _column(field: Field) -> str:
     return COLUMNS[field.name][0] if field.kind == "column" else _path(field)
 
 
-def _aggregate(one: Aggregate) -> Any:
+def _aggregate(one: Aggregate, joined: Mapping[str, str]) -> Any:
     if one.field is None:
-        return Count("id", distinct=True)
-    return AGGREGATES[one.function]("metrics__value", filter=Q(metrics__name=one.field.name))
+        return Count("id")
+    return AGGREGATES[one.function](f"{joined[one.field.name]}__value")
 
 
 def _q(condition: Condition) -> Q:

@@ -93,14 +93,16 @@ class _Lines:
         self._push(kind)
 
     def _learn(self, view: ClusterView) -> None:
-        """Note how long jobs took that have ended, and rank anew the kinds that it says something about."""
-        news = set[Kind]()
+        """Note how long jobs took that have ended, and rank anew the kinds that it says something about: all
+        of them where nothing had been known.
+        """
+        news, knew_nothing = set[Kind](), not self.history.seconds
         for job in view.ended:
             kind = self.kinds.pop(job)
             self.history.add(kind, view.attained.seconds[job])
             news.add(kind)
-        refitted = bool(news) and self.history.refit()
-        for kind in sorted(self.rank if refitted else news & self.rank.keys()):
+        is_about_all = bool(news) and (self.history.refit() or knew_nothing)
+        for kind in sorted(self.rank if is_about_all else news & self.rank.keys()):
             self.rank[kind] = kind.gpus * self.history.predict(kind)
             self._push(kind)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import base64
 import functools
 import inspect
 import math
@@ -27,6 +28,7 @@ from experiments.client.environment import (
 from experiments.client.log_file import LogFile, default_folder
 from experiments.client.sender import Sender, Transfer, send_left
 from experiments.client.server import LabError, Server
+from experiments.client.shown import picture_bytes, plain_table
 
 #: Seconds between two looks at the memory, and those that the end waits for the server.
 MEMORY_EVERY, PATIENCE = 10.0, 15.0
@@ -109,12 +111,29 @@ class OwnRun:
         """
         moment = time.time()
         figures = {name: _number(name, value) for name, value in {**(values or {}), **more}.items()}
-        if not 0 <= int(step) < 2**62:
-            raise LabError(f"{step} is no step", "an integer of at least 0")
+        step = check_step(step)
         if moment - self.remembered >= MEMORY_EVERY:
             self.remembered = moment
             figures |= memory_figures()
-        self._write([int(step), moment, figures])
+        self._write([step, moment, figures])
+
+    def table(self, step: int, name: str, rows: Any, columns: Sequence[str] | None = None) -> None:
+        """A small table at ``step``: a DataFrame, a list of dicts, or rows with their ``columns``.
+
+        At most 1,000 rows of 50 columns; what was logged of a name at a step last stands there.
+        """
+        names, values = plain_table(rows, columns)
+        told = {"name": check_figure(name), "step": check_step(step), "columns": names, "rows": values}
+        self._write({"table": told})
+
+    def image(self, step: int, name: str, image: Any) -> None:
+        """A picture at ``step``: the path or bytes of a PNG, JPEG or WebP, or an array.
+
+        An array has rows of points: gray, or three or four colors each; bytes, or numbers from 0 to 1. At
+        most 512 KiB as a file.
+        """
+        data = base64.b64encode(picture_bytes(image)).decode()
+        self._write({"image": {"name": check_figure(name), "step": check_step(step), "data": data}})
 
     def progress(self, done: float, total: float = 1.0, words: str = "") -> None:
         """How far the program is, for its bar and the time left."""
@@ -236,10 +255,7 @@ def _clean(text: str) -> str:
 
 def _number(name: str, value: Any) -> float | int | str:
     """As JSON has it: what is no finite number as text."""
-    if not FIGURE.fullmatch(check_name(name, LONGEST_FIGURE)):
-        raise LabError(
-            f"{name!r} names no figure", "a word without ( ) < > = ! , : and quotes, as train/loss"
-        )
+    check_figure(name)
     if type(value) is not float and type(value) is not int:
         try:
             value = float(value)
@@ -248,6 +264,22 @@ def _number(name: str, value: Any) -> float | int | str:
                 f"{name} is {value!r:.60}", "log numbers; text belongs to the parameters"
             ) from None
     return value if math.isfinite(value) else str(float(value))
+
+
+def check_figure(name: str) -> str:
+    """The name; ``LabError`` where a search could not say it."""
+    if not FIGURE.fullmatch(check_name(name, LONGEST_FIGURE)):
+        raise LabError(
+            f"{name!r} names no figure", "a word without ( ) < > = ! , : and quotes, as train/loss"
+        )
+    return name
+
+
+def check_step(step: Any) -> int:
+    """The step as a number; ``LabError`` for what is none."""
+    if not 0 <= int(step) < 2**62:
+        raise LabError(f"{step} is no step", "an integer of at least 0")
+    return int(step)
 
 
 def flatten(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,12 +13,13 @@ from django.core.files.base import ContentFile
 from django.db import transaction
 from django.test import override_settings
 
+from experiments.client.shown import picture_bytes
 from tests.webapp.advice.answers import QUESTION, answer
 from tests.webapp.artifacts.test_fit import law, model
 from tests.webapp.artifacts.test_profile_page import profiled
 from tests.webapp.artifacts.test_workload_pages import job_trace
 from tests.webapp.cast import Cast, experiment_with, finished, make_cast, run
-from tests.webapp.logged.logs import log
+from tests.webapp.logged.logs import falling, log
 from webapp.accounts import invitations
 from webapp.accounts.models import Membership, Role, User
 from webapp.advice.services import ask
@@ -99,7 +101,7 @@ def things_of(cast: Cast, owner: User, mark: str) -> dict[str, Any]:
         "schedule": create_schedule(project, owner, "memory-gpt2", 2, 0).pk,
         "advice": advice.pk,
         "report": make_report(project, owner, f"report {mark}").pk,
-        "logged": log(project, owner, f"own run {mark}").pk,
+        **_logged(project, owner, mark),
         "preset": project.presets.create(name=f"preset {mark}", address="family=memory", created_by=owner).pk,
         "token": invitation,
         "invitation": invitations.pending(team).get().pk,
@@ -107,6 +109,15 @@ def things_of(cast: Cast, owner: User, mark: str) -> dict[str, Any]:
         "sha256": upload.blob_id,
         "trashed": trashed.pk,
     }
+
+
+def _logged(project: Any, owner: User, mark: str) -> dict[str, Any]:
+    """An own run that logged a table and a picture."""
+    table = {"table": {"name": "worst", "step": 1, "columns": ["what"], "rows": [[f"row {mark}"]]}}
+    data = base64.b64encode(picture_bytes([[0, 255], [255, 0]])).decode()
+    image = {"image": {"name": "seen", "step": 1, "data": data}}
+    made = log(project, owner, f"own run {mark}", [*falling(), table, image])
+    return {"logged": made.pk, "table": made.tables.get().pk, "image": made.images.get().pk}
 
 
 def _named(artifact: Artifact, name: str) -> Artifact:

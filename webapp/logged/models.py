@@ -58,3 +58,41 @@ class Series(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class LoggedTable(models.Model):
+    """A small table of a logged run at a step: a confusion matrix, the slowest kernels, sampled answers."""
+
+    logged = models.ForeignKey(LoggedRun, on_delete=models.CASCADE, related_name="tables")
+    name = models.CharField(max_length=LONGEST_METRIC)
+    step = models.BigIntegerField()
+    columns = models.JSONField()
+    rows = models.JSONField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["logged", "name", "step"], name="one_table_a_name_and_step")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} at step {self.step}"
+
+
+class LoggedImage(models.Model):
+    """A picture of a logged run at a step, as its program made it; never decoded by the lab."""
+
+    logged = models.ForeignKey(LoggedRun, on_delete=models.CASCADE, related_name="images")
+    name = models.CharField(max_length=LONGEST_METRIC)
+    step = models.BigIntegerField()
+    kind = models.CharField(max_length=4)
+    width = models.PositiveIntegerField()
+    height = models.PositiveIntegerField()
+    data = models.BinaryField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["logged", "name", "step"], name="one_image_a_name_and_step")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} at step {self.step}"

@@ -1,11 +1,12 @@
 """The lines of a log: what a program says of itself, one JSON value a line (docs/own-runs.md).
 
 ``[step, moment, {"loss": 0.3}]`` are points; everything else is an object with one key: ``begin`` (the first
-line of every log), ``progress``, ``tags`` and ``end``.
+line of every log), ``progress``, ``table``, ``image``, ``tags`` and ``end``.
 """
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,11 +19,15 @@ from experiments.core.errors import BadInput
 from webapp.api.gate import check_storable
 from webapp.history.models import TAG, TAG_IN_WORDS
 from webapp.logged.models import FIGURE
+from webapp.logged.pictures import KINDS, Picture, read_picture
 from webapp.names import is_name
 from webapp.runs.models import LONGEST_METRIC, Run
 
 #: Of one log, and of one value in it.
 MOST_PARAMS, MOST_TAGS, LONGEST_VALUE, LONGEST_DIFF, LONGEST_ENVIRONMENT = 1000, 20, 2000, 2**20, 2**16
+#: Of a table, and the bytes of its rows.
+MOST_ROWS, MOST_COLUMNS, LARGEST_TABLE = 1000, 50, 2**18
+FIGURE_IN_WORDS = f"a word of up to {LONGEST_METRIC} characters without ( ) < > = ! , : and quotes"
 ENDS = (Run.State.SUCCEEDED, Run.State.FAILED, Run.State.CANCELLED)
 BROKEN = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 #: The last moment that a date can say.
@@ -58,6 +63,8 @@ class Records:
 
     begin: Beginning | None = None
     points: dict[str, list[tuple[int, float, float]]] = field(default_factory=dict)
+    tables: dict[tuple[str, int], tuple[list[str], list[Any]]] = field(default_factory=dict)
+    images: dict[tuple[str, int], Picture] = field(default_factory=dict)
     tags: list[str] = field(default_factory=list)
     progress: tuple[float, str] | None = None
     end: End | None = None
@@ -93,6 +100,12 @@ def _read_record(record: Any, where: str, found: Records) -> None:
         case {"progress": [fraction, words]} if len(record) == 1:
             done = _number(fraction, f"{where}.progress")
             found.progress = (min(max(done, 0.0), 1.0), _text(words, f"{where}.progress", 120))
+        case {"table": dict(told)} if len(record) == 1:
+            name, step = _named_at(told, ("columns", "rows"), f"{where}.table")
+            found.tables[name, step] = _table(told, f"{where}.table")
+        case {"image": dict(told)} if len(record) == 1:
+            name, step = _named_at(told, ("data",), f"{where}.image")
+            found.images[name, step] = _image(told["data"], f"{where}.image")
         case {"tags": tags} if len(record) == 1:
             found.tags += _tags(tags, where)
         case {"end": dict(told)} if len(record) == 1:
@@ -101,20 +114,62 @@ def _read_record(record: Any, where: str, found: Records) -> None:
             raise BadInput(
                 f"{str(record)!r:.80} is no record",
                 where,
-                "[step, moment, {name: value}], begin, progress, tags or end",
+                "[step, moment, {name: value}], begin, progress, table, image, tags or end",
             )
 
 
-def _read_points(step: Any, at: Any, values: dict[str, Any], where: str, found: Records) -> None:
+def _named_at(told: Mapping[str, Any], others: tuple[str, ...], where: str) -> tuple[str, int]:
+    """The name and the step of what has these fields besides, and none else."""
+    known = ("name", "step", *others)
+    if set(told) != set(known):
+        raise BadInput(f"its fields are {', '.join(sorted(told))[:120]}", where, ", ".join(known))
+    name = told["name"]
+    if not isinstance(name, str) or not FIGURE.fullmatch(name) or not is_name(name):
+        raise BadInput(f"{name!r:.80} is no name", where, FIGURE_IN_WORDS)
+    return name, _step(told["step"], where)
+
+
+def _table(told: Mapping[str, Any], where: str) -> tuple[list[str], list[Any]]:
+    columns, rows = told["columns"], told["rows"]
+    if not isinstance(columns, list) or not 0 < len(columns) <= MOST_COLUMNS:
+        raise BadInput("no columns", f"{where}.columns", f"a list of 1 to {MOST_COLUMNS} names")
+    names = [_name(one, f"{where}.columns", 120) for one in columns]
+    if not isinstance(rows, list) or len(rows) > MOST_ROWS:
+        raise BadInput("no rows", f"{where}.rows", f"a list of up to {MOST_ROWS} rows")
+    for number, row in enumerate(rows):
+        if not isinstance(row, list) or len(row) != len(names):
+            raise BadInput("no row", f"{where}.rows[{number}]", f"a list of {len(names)} values")
+        for value in row:
+            if not (value is None or isinstance(value, bool | int | float | str)):
+                raise BadInput(f"{value!r:.60} is no value", f"{where}.rows[{number}]", "text or a number")
+    if len(orjson.dumps(rows)) > LARGEST_TABLE:
+        raise BadInput("a table that is too large", where, f"at most {LARGEST_TABLE:,} bytes of rows")
+    check_storable(rows, f"{where}.rows")
+    return names, rows
+
+
+def _image(data: Any, where: str) -> Picture:
+    try:
+        decoded = base64.b64decode(data, validate=True)
+    except (ValueError, TypeError):
+        raise BadInput("no picture", f"{where}.data", f"{KINDS} in base64") from None
+    return read_picture(decoded, f"{where}.data")
+
+
+def _step(step: Any, where: str) -> int:
     if type(step) is not int or not 0 <= step < 2**62:
         raise BadInput(f"{step!r:.40} is no step", where, "an integer of at least 0")
+    return step
+
+
+def _read_points(step: Any, at: Any, values: dict[str, Any], where: str, found: Records) -> None:
+    step = _step(step, where)
     moment = _moment(at, where).timestamp()
     for name, value in values.items():
         series = found.points.get(name)
         if series is None:
             if not FIGURE.fullmatch(name) or not is_name(name):
-                expected = f"a word of up to {LONGEST_METRIC} characters without ( ) < > = ! , : and quotes"
-                raise BadInput(f"{name!r:.80} names no figure", where, expected)
+                raise BadInput(f"{name!r:.80} names no figure", where, FIGURE_IN_WORDS)
             series = found.points[name] = []
         series.append((step, moment, _value(value, where, name)))
 

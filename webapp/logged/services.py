@@ -16,7 +16,7 @@ from experiments.core.errors import BadInput
 from webapp.accounts.models import Project, User
 from webapp.artifacts.models import Artifact
 from webapp.history.models import RunTag
-from webapp.logged import points
+from webapp.logged import points, shown
 from webapp.logged.models import LoggedRun, Series
 from webapp.logged.records import Beginning, End, Records, read_records
 from webapp.runs.models import Experiment, Run, RunMetric
@@ -107,6 +107,7 @@ def append(place: Place, run: UUID, offset: int, body: bytes) -> Stored:
     stored = replace(found, offset=offset + len(body), has_ended=told.end is not None, is_new=False)
     LoggedRun.objects.filter(pk=run).update(offset=stored.offset, heard_at=now, has_ended=stored.has_ended)
     _store_points(run, told.points, now)
+    shown.store(run, told.tables, told.images)
     _put_tags(run, told.tags, place.user)
     return replace(stored, state=_move(stored, told, now))
 

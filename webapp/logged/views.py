@@ -13,10 +13,10 @@ from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare.export import Column, Table, download
 from webapp.compare.filters import named_runs
 from webapp.history.discussion import discussion_of
-from webapp.logged import points
+from webapp.logged import points, shown
 from webapp.logged.comparison import compare
 from webapp.logged.figures import MOST_PLOTS, STEP, TIME, kind_of, plots_of
-from webapp.logged.models import LoggedRun
+from webapp.logged.models import LoggedImage, LoggedRun, LoggedTable
 from webapp.runs.models import Experiment, Run
 
 MOST_COMPARED = 50
@@ -43,6 +43,8 @@ def run(request: ProjectRequest, logged: UUID) -> HttpResponse:
         "run": found.run,
         "series": series,
         "plots": plots_of(series, {}, by),
+        "tables": shown.tables_of(found, request.GET.get("table", "")),
+        "images": shown.images_of(found),
         "undrawn": len({kind_of(one.name) for one in series}) - MOST_PLOTS,
         "by": by,
         "params": sorted(found.run.spec.get("knobs", {}).items()),
@@ -53,6 +55,29 @@ def run(request: ProjectRequest, logged: UUID) -> HttpResponse:
         "discussion": discussion_of(found.run, request.user),
     }
     return render(request, "logged/run.html", page)
+
+
+@require_safe
+@in_project()
+def image(request: ProjectRequest, logged: UUID, image: int) -> HttpResponse:
+    """A picture that a program logged, as it came; a browser may do nothing with it but show it."""
+    kept = LoggedImage.objects.filter(logged__run__project=request.project, logged__run__trash=None)
+    found = get_object_or_404(kept, pk=image, logged=logged)
+    answer = HttpResponse(bytes(found.data), content_type=f"image/{found.kind}")
+    answer["Content-Security-Policy"] = "default-src 'none'; sandbox"
+    answer["Content-Disposition"] = f'inline; filename="{found.step}.{found.kind}"'
+    return answer
+
+
+@require_safe
+@in_project(exports=True)
+def table(request: ProjectRequest, logged: UUID, table: int) -> HttpResponse:
+    """A table that a program logged, as a file."""
+    kept = LoggedTable.objects.filter(logged__run__project=request.project, logged__run__trash=None)
+    found = get_object_or_404(kept, pk=table, logged=logged)
+    columns = tuple(Column(name) for name in found.columns)
+    told = Table(str(found), columns, tuple(map(tuple, found.rows)))
+    return download(told, request.GET.get("export", "csv"))
 
 
 def _points_table(logged: LoggedRun) -> Table:

@@ -166,8 +166,8 @@ NO_BEGINNING = '{"begin": {"name": ...}} as its first line'
         (lines(beginning(), ending(reason="a\x00b")), "line 2.end.reason", "U+0000"),
         (lines(beginning(), {"tags": ["x" * 41]}), "line 2.tags", "at most 40"),
         (lines(beginning(), ending("perhaps")), "line 2.end.state", "succeeded, failed, cancelled"),
-        (lines(beginning(), {"else": 1}), "line 2", "begin, progress, tags or end"),
-        (lines(beginning(), 7), "line 2", "begin, progress, tags or end"),
+        (lines(beginning(), {"else": 1}), "line 2", "begin, progress, table, image, tags or end"),
+        (lines(beginning(), 7), "line 2", "begin, progress, table, image, tags or end"),
     ],
 )
 def test_a_line_that_is_wrong_is_named_and_nothing_of_its_part_is_stored(

@@ -100,6 +100,11 @@ class Lab:
             "values": [float(value) for value in found["values"]],
         }
 
+    def tables(self, run: str) -> list[dict[str, Any]]:
+        """The tables of a logged run: ``name``, ``step``, ``columns`` and ``rows`` of each."""
+        found: list[dict[str, Any]] = self.server.get(f"/api/v1/logs/{run}/tables")["tables"]
+        return found
+
     def tag(self, runs: Iterable[str], name: str, take: str = "on") -> int:
         """Put the tag on runs, or take it ``off``; how many they are."""
         told = {"name": name, "runs": [str(run) for run in runs], "take": take}

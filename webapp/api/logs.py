@@ -16,7 +16,14 @@ from experiments.core.errors import BadInput
 from webapp.api.application import REFUSALS, api, artifacts_of, json_body, require_writer, token_of
 from webapp.api.gate import read_body, read_json
 from webapp.api.projects import project_of
-from webapp.api.schemas import LogAnswer, LogApart, SeriesAnswer, SeriesList
+from webapp.api.schemas import (
+    LogAnswer,
+    LogApart,
+    LoggedImageList,
+    LoggedTableList,
+    SeriesAnswer,
+    SeriesList,
+)
 from webapp.logged import points, services
 from webapp.logged.models import LoggedRun, Series
 from webapp.runs.models import LONGEST_METRIC
@@ -113,6 +120,32 @@ def read_points(
     values = [value if math.isfinite(value) else str(value) for value in found.values]
     answer = {"name": name, "steps": found.steps, "moments": found.at, "values": values}
     return api.create_response(request, answer, status=200)
+
+
+@api.get("/logs/{uuid:logged}/tables", response={200: LoggedTableList, **REFUSALS}, tags=["logs"])
+def list_tables(request: HttpRequest, logged: UUID) -> Any:
+    """The tables that a program logged, by name and step.
+
+    ```
+    curl -H "Authorization: Bearer $TOKEN" "$LAB/api/v1/logs/$LOGGED/tables"
+    ```
+    """
+    found = get_object_or_404(_logged_of(request), pk=logged)
+    rows = found.tables.order_by("name", "step").values("name", "step", "columns", "rows")
+    return api.create_response(request, {"tables": list(rows)}, status=200)
+
+
+@api.get("/logs/{uuid:logged}/images", response={200: LoggedImageList, **REFUSALS}, tags=["logs"])
+def list_images(request: HttpRequest, logged: UUID) -> Any:
+    """The pictures that a program logged, by name and step, without their bytes.
+
+    ```
+    curl -H "Authorization: Bearer $TOKEN" "$LAB/api/v1/logs/$LOGGED/images"
+    ```
+    """
+    found = get_object_or_404(_logged_of(request), pk=logged)
+    rows = found.images.order_by("name", "step").values("id", "name", "step", "kind", "width", "height")
+    return api.create_response(request, {"images": list(rows)}, status=200)
 
 
 @api.post(

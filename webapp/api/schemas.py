@@ -191,6 +191,30 @@ class SeriesAnswer(Schema):
     values: list[float | str]
 
 
+class LoggedTableRow(Schema):
+    name: str
+    step: int
+    columns: list[str]
+    rows: list[list[Any]]
+
+
+class LoggedTableList(Schema):
+    tables: list[LoggedTableRow]
+
+
+class LoggedImageRow(Schema):
+    id: int
+    name: str
+    step: int
+    kind: str
+    width: int
+    height: int
+
+
+class LoggedImageList(Schema):
+    images: list[LoggedImageRow]
+
+
 class TagAnswer(Schema):
     """So many runs have the tag now, or have it no more."""
 

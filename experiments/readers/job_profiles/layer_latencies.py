@@ -48,7 +48,9 @@ def _read(members: Sequence[Member], name: str) -> LayerTimes:
     curves = _layers(table)
     for layer in NEEDED:
         if layer not in curves:
-            raise BadInput(f"has no layer {layer}", f"{name}: {LAYERS}", f"it has {', '.join(curves)}")
+            raise BadInput(
+                f"has no layer {layer}", f"{name}: {LAYERS}", f"a curve of it beside {', '.join(curves)}"
+            )
     ranks = _one_degree(table, "tp_size")
     alone, head = curves.pop(ATTEND), curves.pop(HEAD)
     times = read_table(attention.data, attention.name, (PROMPT, DECODE, "is_prefill", *SIZES))

@@ -53,7 +53,9 @@ def _read(members: Sequence[Member], name: str) -> LayerTimes:
     for known, wanted, file in ((dense, LAYERS, "dense.csv"), (heads, HEADS, "per_sequence.csv")):
         for layer in wanted:
             if layer not in known:
-                raise BadInput(f"has no layer {layer}", f"{name}: {file}", f"it has {', '.join(known)}")
+                raise BadInput(
+                    f"has no layer {layer}", f"{name}: {file}", f"a curve of it beside {', '.join(known)}"
+                )
     unequal = _unequal(files.get("skew_fit.csv"), meta, ranks, name)
     return LayerTimes(name, ranks, dense, heads, _attention(files["attention.csv"]), unequal)
 

@@ -20,6 +20,7 @@ from tests.webapp import cast
 from tests.webapp.browser import browser_page, enter, serious, serving
 from tests.webapp.cast import Place, place, signed_in
 from tests.webapp.logged.logs import beginning, ending, falling, lines, log_lines
+from webapp.api.services import make_token
 from webapp.logged.models import LoggedImage, LoggedTable
 from webapp.logged.pictures import LARGEST_BYTES, read_picture
 from webapp.logged.records import read_records
@@ -61,6 +62,16 @@ def test_what_is_logged_at_a_step_last_stands_there(ada: Place, client: Client) 
     assert ">b<" in chosen and ">c<" not in chosen
     file = signed_in(ada.user).get(ada.url(f"own-runs/{made.pk}/tables/{first.pk}"), {"export": "csv"})
     assert file.content.decode().splitlines() == ["what,n", "b,2.5"]
+
+
+def test_the_api_gives_them_back(ada: Place, client: Client) -> None:
+    told = [table("worst", step, [["a", step]]) for step in (2, 1)]
+    made = log_lines(ada.project, ada.user, beginning(), *told, image("seen", 4))
+    headers = {"Authorization": f"Bearer {make_token(ada.project.team, ada.user, 't', 'viewer')[1]}"}
+    tables = client.get(f"/api/v1/logs/{made.pk}/tables", headers=headers).json()["tables"]
+    assert [(one["step"], one["rows"]) for one in tables] == [(1, [["a", 1]]), (2, [["a", 2]])]
+    (seen,) = client.get(f"/api/v1/logs/{made.pk}/images", headers=headers).json()["images"]
+    assert (seen["name"], seen["kind"], seen["width"], seen["height"]) == ("seen", "png", 2, 3)
 
 
 def test_a_picture_is_served_as_it_came_and_may_do_nothing(ada: Place) -> None:

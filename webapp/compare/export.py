@@ -1,4 +1,4 @@
-"""Any table as CSV, Markdown or LaTeX (booktabs): one exporter, safe against what users put into names.
+"""Any table as CSV, Markdown, LaTeX (booktabs) or Parquet: one exporter, safe against what users name things.
 
 CSV keeps every digit in SI units; Markdown and LaTeX round to three significant digits in one unit per
 column.
@@ -80,7 +80,7 @@ def _csv_cell(cell: Cell) -> str:
 def to_csv(table: Table) -> str:
     out = io.StringIO(newline="")
     writer = csv.writer(out)
-    heading = [_heading(column.label, column.unit) for column in table.columns]
+    heading = [heading_of(column) for column in table.columns]
     writer.writerow([_csv_cell(name) for name in (*heading, *(label for label, _ in table.constants))])
     same = [value for _, value in table.constants]
     writer.writerows([_csv_cell(cell) for cell in (*row, *same)] for row in table.rows)
@@ -88,6 +88,11 @@ def to_csv(table: Table) -> str:
 
 
 # What Markdown and LaTeX share: one unit per column.
+
+
+def heading_of(column: Column) -> str:
+    """What a file calls the column whose figures are in its SI unit."""
+    return _heading(column.label, column.unit)
 
 
 def _heading(label: str, unit: str) -> str:
@@ -241,14 +246,25 @@ FORMATS: Mapping[str, Format] = {
 }
 
 
+#: Bytes, not text (``webapp.compare.parquet``).
+PARQUET = "parquet"
+
+
 def download(table: Table, name: str) -> HttpResponse:
     """The table as a file; 404 for a format that does not exist."""
+    if name == PARQUET:
+        from webapp.compare.parquet import to_parquet
+
+        return _file(table, to_parquet(table), "application/vnd.apache.parquet", PARQUET)
     if name not in FORMATS:
-        raise Http404(f"no export format {name!r:.40}; there are {', '.join(FORMATS)}")
+        raise Http404(f"no export format {name!r:.40}; there are {', '.join((*FORMATS, PARQUET))}")
     format = FORMATS[name]
-    answer = HttpResponse(
-        format.write(table).encode("utf-8"), content_type=f"{format.content_type}; charset=utf-8"
-    )
-    file_name = f"{slugify(table.title)[:80] or 'table'}.{format.suffix}"
+    body = format.write(table).encode("utf-8")
+    return _file(table, body, f"{format.content_type}; charset=utf-8", format.suffix)
+
+
+def _file(table: Table, body: bytes, content_type: str, suffix: str) -> HttpResponse:
+    answer = HttpResponse(body, content_type=content_type)
+    file_name = f"{slugify(table.title)[:80] or 'table'}.{suffix}"
     answer["Content-Disposition"] = f'attachment; filename="{file_name}"'
     return answer

@@ -4,6 +4,7 @@ import csv
 import io
 import re
 
+import pyarrow.parquet
 import pytest
 from django.http import Http404
 from django.test import Client
@@ -156,3 +157,27 @@ def test_the_list_of_artifacts_leaves_as_it_is_filtered(client: Client) -> None:
     rows = read(client.get(ada.url("artifacts/?kind=model&export=csv")).content.decode())
     assert rows[0][:2] == ["Name", "Kind"]
     assert [row[:2] for row in rows[1:]] == [["'=cmd|' /C calc'!A0", "model"]]
+
+
+def test_parquet_keeps_numbers_words_and_what_is_missing() -> None:
+    figures = (Column("step time", "s", True), Column("n", "", True))
+    columns = (Column("policy"), *figures, Column("ok"), Column("policy"))
+    rows = (("=cmd", 0.1, 3, True, "a"), ("vdnn", None, 4, False, 7), ("g10", 2e-9, 5, None, None))
+    table = Table("Step times", columns, rows, (("batch", "8"),))
+    answer = download(table, "parquet")
+    assert answer["Content-Type"] == "application/vnd.apache.parquet"
+    assert 'filename="step-times.parquet"' in answer["Content-Disposition"]
+    found = pyarrow.parquet.read_table(io.BytesIO(answer.content))
+    assert found.to_pydict() == {
+        "policy": ["=cmd", "vdnn", "g10"],
+        "step time (s)": [0.1, None, 2e-9],
+        "n": [3, 4, 5],
+        "ok": [True, False, None],
+        "policy 2": ["a", "7", None],
+        "batch": ["8", "8", "8"],
+    }
+    assert [str(one) for one in found.schema.types[:4]] == ["string", "double", "int64", "bool"]
+    assert found.schema.metadata[b"title"] == b"Step times"
+    empty = pyarrow.parquet.read_table(io.BytesIO(download(Table("None", columns, ()), "parquet").content))
+    assert empty.num_rows == 0
+    assert [str(one) for one in empty.schema.types] == ["string", "double", "double", "string", "string"]

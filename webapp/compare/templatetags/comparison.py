@@ -19,7 +19,12 @@ register = template.Library()
 #: Never carried over: another choice starts at the first page, and a link is no download.
 PASSING = ("page", "export", "table")
 #: What the export menu calls the formats of ``webapp.compare.export``.
-FORMAT_LABELS = {"csv": "CSV, every digit", "markdown": "Markdown", "latex": "LaTeX (booktabs)"}
+FORMAT_LABELS = {
+    "csv": "CSV, every digit",
+    "parquet": "Parquet",
+    "markdown": "Markdown",
+    "latex": "LaTeX (booktabs)",
+}
 
 
 @register.simple_tag(takes_context=True)

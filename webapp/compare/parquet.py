@@ -1,4 +1,4 @@
-"""A table as Apache Parquet: figures as numbers in SI units, words as text, what all rows share as columns."""
+"""A table as Apache Parquet: figures as numbers in SI units, words as text, what rows share as columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from webapp.compare.export import Cell, Table, heading_of
 
 
 def to_parquet(table: Table) -> bytes:
-    """The file. A column of numbers alone is one of numbers; any other is text, and what is missing is null."""
+    """The file. A column of numbers alone is one of numbers, any other text; what is missing is null."""
     import pyarrow  # 50 MB that only this needs
     import pyarrow.parquet
 

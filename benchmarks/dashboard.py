@@ -221,7 +221,7 @@ def measure(case: Case, times: int) -> Taken:
     with CaptureQueriesContext(connection) as queries:
         size = case.ask()
     asked, found = len(queries), []
-    scans = scanned([query["sql"] for query in queries])
+    scans = large_scans([query["sql"] for query in queries])
     database = _backend(connection)
     before = time.process_time() + _cpu(database)
     for _ in range(times):
@@ -233,14 +233,14 @@ def measure(case: Case, times: int) -> Taken:
     return Taken(statistics.median(found), late, cpu, asked, size / 1024, scans)
 
 
-def scanned(queries: Iterable[str]) -> tuple[str, ...]:
+def large_scans(queries: Iterable[str]) -> tuple[str, ...]:
     """Where any of the queries looks at many rows of the tables of ``LARGE``."""
     from django.db import connection
 
     found: dict[str, None] = {}
     with connection.cursor() as cursor:
         for query in queries:
-            if query.startswith(("SELECT", "WITH")):
+            if query.startswith("SELECT"):
                 cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {query.replace('%', '%%')}", [])
                 (told,) = cursor.fetchone()
                 plan = told if isinstance(told, list) else json.loads(told)

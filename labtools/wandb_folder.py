@@ -11,7 +11,7 @@ import json
 import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,11 +21,12 @@ from experiments.client.own_run import (
     LONGEST_EXPERIMENT,
     LONGEST_PARAM,
     LONGEST_RUN,
+    MOST_PARAMS,
     MOST_TAGS,
     TAG,
     flatten,
 )
-from experiments.client.server import Server
+from experiments.client.server import LabError, Refused, Server
 from labtools.imported import figure_names, one_line, plain_value, send
 from labtools.problems import Problem
 
@@ -73,7 +74,7 @@ class FoundRun:
     """A run of a file.
 
     ``points`` are (figure, value, moment, step); ``others`` names what is no number; without an end
-    ``exit_code`` is ``None``.
+    ``exit_code`` is ``None``. ``written`` is when its file was last.
     """
 
     id: str = ""
@@ -89,6 +90,13 @@ class FoundRun:
     points: list[tuple[str, float, float, int]] = field(default_factory=list)
     others: set[str] = field(default_factory=set)
     exit_code: int | None = None
+    written: float = 0.0
+
+    def resumed_as(self, later: FoundRun) -> FoundRun:
+        """Both parts as one run, which ended as the later one did."""
+        config, points = {**self.config, **later.config}, [*self.points, *later.points]
+        others, start = self.others | later.others, min(self.start, later.start)
+        return replace(later, config=config, points=points, others=others, start=start)
 
     @property
     def uuid(self) -> UUID:
@@ -100,18 +108,33 @@ def import_folder(folder: Path, url: str) -> int:
     """Send every run below the folder; say what became of each."""
     server, sent, left = Server.at(url), 0, 0
     with TemporaryDirectory() as scratch:
-        for path in files_in(folder):
-            run = read_file(path)
-            if run.exit_code is None and time.time() - path.stat().st_mtime < STILL_WRITTEN:
-                print(f"{path.name} {run.name}: may still run, left out until its file rests for an hour")
+        for run in runs_in(folder):
+            if run.exit_code is None and time.time() - run.written < STILL_WRITTEN:
+                print(f"{run.id} {run.name}: may still run, left out until its file rests for an hour")
                 left += 1
                 continue
-            send(server, Path(scratch), run.uuid, run.name, records_of(run))
+            try:
+                send(server, Path(scratch), run.uuid, run.name, records_of(run))
+            except LabError as error:
+                if not isinstance(error.__cause__, Refused):
+                    raise
+                print(f"{run.id} {run.name}: left out, {error.__cause__.args[0]}")
+                left += 1
+                continue
             told = f"; no numbers: {', '.join(sorted(run.others)[:8])}" if run.others else ""
-            print(f"{path.name} {run.name}: {len(run.points)} points{told}", flush=True)
+            print(f"{run.id} {run.name}: {len(run.points)} points{told}", flush=True)
             sent += 1
     print(f"{sent} runs of {folder} are in the lab, {left} were left out")
     return 0
+
+
+def runs_in(folder: Path) -> list[FoundRun]:
+    """The runs of all files; one that was resumed has several, and goes on where it was."""
+    found: dict[UUID, FoundRun] = {}
+    for path in files_in(folder):
+        run = read_file(path)
+        found[run.uuid] = found[run.uuid].resumed_as(run) if run.uuid in found else run
+    return list(found.values())
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -128,7 +151,8 @@ def records_of(run: FoundRun) -> list[Any]:
     told = {"host": run.host, "notes": run.notes[:2000], "entity": run.entity}
     told |= {f"tag {number}": tag[:200] for number, tag in enumerate(run.tags) if tag not in tags}
     group = f"{run.project}: {run.group}" if run.group else run.project
-    params = {one_line(name, LONGEST_PARAM): value for name, value in flatten(run.config).items()}
+    config = list(flatten(run.config).items())[:MOST_PARAMS]
+    params = {one_line(name, LONGEST_PARAM): value for name, value in config}
     beginning = {
         "name": one_line(run.name or run.id, LONGEST_RUN),
         "experiment": one_line(group or "W&B", LONGEST_EXPERIMENT),
@@ -151,7 +175,7 @@ def read_file(path: Path) -> FoundRun:
     data = path.read_bytes()
     if not data.startswith(MAGIC):
         raise Problem(f"{path} is no run of W&B", "a file run-ID.wandb as the wandb package writes it")
-    kind, found = _record_type(), FoundRun()
+    kind, found = _record_type(), FoundRun(written=path.stat().st_mtime)
     for body in records_in(data):
         record = kind()
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tarfile
 from pathlib import Path
@@ -11,6 +12,8 @@ from django.conf import settings
 from workers.sources import Unusable
 
 PACKAGE = "experiments"
+#: What a run may name; anything else could be an option of git.
+REVISION = re.compile(r"[0-9a-f]{7,40}")
 #: For which git is waited for (seconds).
 PATIENCE = 60
 
@@ -20,6 +23,8 @@ def lay_out(revision: str, work: Path) -> Path:
 
     ``Unusable`` where this host's checkout has no such revision.
     """
+    if not REVISION.fullmatch(revision):
+        raise Unusable(f"{revision!r:.50} is no revision")
     folder = work / "code"
     folder.mkdir()
     archive = work / "code.tar"

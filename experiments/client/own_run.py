@@ -62,6 +62,8 @@ class OwnRun:
         self.server, self.name = server, check_name(name, LONGEST_RUN)
         self.experiment = None if experiment is None else check_name(experiment, LONGEST_EXPERIMENT)
         self.params, self.hardware = flatten(params or {}), hardware
+        for told in self.params:
+            check_name(told, LONGEST_PARAM)
         if len(self.params) > MOST_PARAMS:
             raise LabError(f"{len(self.params)} parameters are too many", f"at most {MOST_PARAMS}")
         if not isinstance(seed, int) or not -(2**63) <= seed < 2**63:
@@ -286,7 +288,6 @@ def flatten(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested parameters by their paths, ``optimizer.lr``; what JSON has no value for as text."""
     found: dict[str, Any] = {}
     for name, value in params.items():
-        check_name(f"{prefix}{name}", LONGEST_PARAM)
         if isinstance(value, Mapping):
             found |= flatten(value, f"{prefix}{name}.")
         elif value is None or isinstance(value, bool | int | str):

@@ -101,7 +101,7 @@ def things_of(cast: Cast, owner: User, mark: str) -> dict[str, Any]:
         "schedule": create_schedule(project, owner, "memory-gpt2", 2, 0).pk,
         "advice": advice.pk,
         "report": make_report(project, owner, f"report {mark}").pk,
-        **_logged(project, owner, mark),
+        **_own_run(project, owner, mark),
         "preset": project.presets.create(name=f"preset {mark}", address="family=memory", created_by=owner).pk,
         "token": invitation,
         "invitation": invitations.pending(team).get().pk,
@@ -111,7 +111,7 @@ def things_of(cast: Cast, owner: User, mark: str) -> dict[str, Any]:
     }
 
 
-def _logged(project: Any, owner: User, mark: str) -> dict[str, Any]:
+def _own_run(project: Any, owner: User, mark: str) -> dict[str, Any]:
     """An own run that logged a table and a picture."""
     table = {"table": {"name": "worst", "step": 1, "columns": ["what"], "rows": [[f"row {mark}"]]}}
     data = base64.b64encode(picture_bytes([[0, 255], [255, 0]])).decode()

@@ -40,7 +40,7 @@ def test_the_package_of_a_revision_carries_its_runs_out(settings: Any, tmp_path:
     spec = {"family": "cluster", "policy": "fifo", "knobs": {}, "mode": "simulated", "seed": 0}
     spec |= {"workload": {"source": f"artifact:{trace.pk}", "format": "auto", "options": {"limit": 5}}}
     spec |= {"hardware": "v100-16g"}
-    for revision in (*revisions, "f" * 40, ""):
+    for revision in (*revisions, "f" * 40, "--output=/tmp/x", ""):
         Run.objects.create(
             project=cast.project,
             experiment=experiment,
@@ -52,7 +52,7 @@ def test_the_package_of_a_revision_carries_its_runs_out(settings: Any, tmp_path:
             revision=revision,
         )
     slot = Supervisor(register(1, []), [], sandbox.best_tier(), 2**31, threads=1)
-    assert slot.drain() == 4
+    assert slot.drain() == 5
     found = {run.revision: run for run in experiment.runs.all()}
     for revision, version in zip(revisions, VERSIONS, strict=True):
         run = found[revision]
@@ -61,4 +61,5 @@ def test_the_package_of_a_revision_carries_its_runs_out(settings: Any, tmp_path:
         assert (told["revision"], told["versions"]["experiments"]) == (revision, version)
     assert found["f" * 40].state == "failed"
     assert "no revision ffffffffffff" in found["f" * 40].reason
+    assert "is no revision" in found["--output=/tmp/x"].reason
     assert found[""].document.outcome["provenance"]["versions"]["experiments"] not in VERSIONS

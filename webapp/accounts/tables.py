@@ -47,7 +47,6 @@ class StorageTable(Listing):
     unfinished_bytes = FigureColumn(verbose_name="Unfinished uploads", unit="bytes")
     experiments = FigureColumn(verbose_name="Experiments")
     runs = FigureColumn(verbose_name="Runs")
-    result_bytes = FigureColumn(verbose_name="Results", unit="bytes")
     keeps = tables.Column(
         accessor="project__keep_runs_days", verbose_name="Keeps runs", empty_values=(), orderable=False
     )

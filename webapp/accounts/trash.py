@@ -55,8 +55,9 @@ class Trashed:
 
 def list_trash(team: Team) -> list[Trashed]:
     """Newest first."""
+    sizes = trashing.bytes_by_batch(team.pk)
     found = [
-        Trashed(kind, str(thing.pk), str(thing), str(_project(thing)), thing.trashed_at, _size(thing))
+        Trashed(kind, str(thing.pk), str(thing), str(_project(thing)), thing.trashed_at, _size(thing, sizes))
         for kind in KINDS
         for thing in _in_trash(kind, team)
     ]
@@ -74,12 +75,10 @@ def _project(thing: Any) -> Project:
     return thing if isinstance(thing, Project) else thing.project
 
 
-def _size(thing: Any) -> int | None:
+def _size(thing: Any, of_runs: Mapping[int, int]) -> int | None:
     if isinstance(thing, Artifact):
         return thing.blob.size if thing.blob else 0
-    if isinstance(thing, TrashedRuns):
-        return trashing.bytes_of(Run.everything.filter(trash=thing))
-    return None
+    return of_runs.get(thing.pk, 0) if isinstance(thing, TrashedRuns) else None
 
 
 def _find(team: Team, kind: str, key: str) -> Any:
@@ -187,7 +186,6 @@ class Storage:
     unfinished_bytes: int
     experiments: int
     runs: int
-    result_bytes: int
 
     @property
     def name(self) -> str:
@@ -205,7 +203,6 @@ def storage(team: Team) -> Iterator[Storage]:
             sum(project.uploads.filter(artifact=None).values_list("received", flat=True)),
             project.experiments.filter(trashed_at=None).count(),
             project.runs.count(),
-            trashing.bytes_of(project.runs.all()),
         )
 
 

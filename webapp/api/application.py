@@ -126,7 +126,7 @@ def runs_of(request: HttpRequest) -> RunQuerySet:
     return Run.objects.filter(project__in=list(projects), kind__in=Run.RECORDED)
 
 
-def named_runs(request: HttpRequest, told: Sequence[Any], most: int) -> RunQuerySet:
+def require_runs(request: HttpRequest, told: Sequence[Any], most: int) -> RunQuerySet:
     """The team's runs of these ids, all of them; ``BadInput`` names the first that is none."""
     if len(told) > most:
         raise BadInput(f"{len(told)} runs", "runs", f"{most} at most")

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 
 from experiments.core.errors import BadInput
-from webapp.api.application import REFUSALS, api, json_body, named_runs, require_writer
+from webapp.api.application import REFUSALS, api, json_body, require_runs, require_writer
 from webapp.api.gate import read_fields
 from webapp.api.schemas import TrashAnswer
 from webapp.history.services import MOST_AT_ONCE
@@ -38,8 +38,8 @@ def trash_runs(request: HttpRequest) -> Any:
     ```
     """
     token = require_writer(request)
-    found = named_runs(request, read_fields(request, runs=list)["runs"], MOST_AT_ONCE)
-    runs = list(found.select_related("project"))
+    found = require_runs(request, read_fields(request, runs=list)["runs"], MOST_AT_ONCE)
+    runs = list(found.select_related("project").defer("spec", "log_tail"))
     projects = {run.project for run in runs}
     if len(projects) != 1:
         raise BadInput(f"runs of {len(projects)} projects", "runs", "runs of one project")

@@ -10,7 +10,7 @@ from django.shortcuts import get_object_or_404
 from ninja import Status
 
 from experiments.core.errors import BadInput
-from webapp.api.application import REFUSALS, api, json_body, named_runs, require_writer, runs_of
+from webapp.api.application import REFUSALS, api, json_body, require_runs, require_writer, runs_of
 from webapp.api.gate import check_length, read_fields
 from webapp.api.schemas import CommentAnswer, NoteAnswer, TagAnswer
 from webapp.history import discussion
@@ -38,7 +38,7 @@ def tag_runs(request: HttpRequest) -> Any:
         raise BadInput(f"{name!r:.80} is no tag", "name", TAG_IN_WORDS)
     if take not in ("on", "off"):
         raise BadInput(f"{take!r:.80} is not what can be done", "take", "on, off")
-    found = named_runs(request, body["runs"], MOST_AT_ONCE)
+    found = require_runs(request, body["runs"], MOST_AT_ONCE)
     user: Any = token.created_by
     if take == "on":
         tag(found, name, user)

@@ -44,7 +44,13 @@ class Probe:
 
 @transaction.atomic
 def begin(change: Change, user: User) -> Bisection:
-    """Try both ends of the change's range; ``BadInput`` says why it cannot be searched."""
+    """Try both ends of the change's range; ``BadInput`` says why it cannot be searched.
+
+    Of two who begin at the same time the second is told that it is being searched.
+    """
+    Change.objects.select_for_update().get(pk=change.pk)
+    if change.bisections.filter(state=State.RUNNING).exists():
+        raise BadInput("it is being looked for already", "change", "one search at a time")
     run = change.run
     if run is None or run.artifact is None:
         raise BadInput("the run that stepped, or its upload, is gone", "change", "a run that can be repeated")
@@ -78,9 +84,12 @@ def advance(bisection: Bisection) -> None:
     """Try the next revision, or say what was found. Of two callers the second finds what the first did."""
     Bisection.objects.select_for_update().get(pk=bisection.pk)
     bisection.refresh_from_db(fields=["state"])
-    if bisection.state != State.RUNNING or bisection.experiment is None:
+    if bisection.state != State.RUNNING:
         return
-    if bisection.experiment.runs.filter(state__in=UNFINISHED).exists():
+    if bisection.experiment is None:
+        _end(bisection, State.FAILED)
+        return
+    if Run.everything.filter(experiment=bisection.experiment, state__in=UNFINISHED).exists():
         return
     verdicts = _verdicts(bisection)
     last = len(bisection.revisions) - 1
@@ -131,11 +140,11 @@ def _verdicts(bisection: Bisection) -> dict[int, Verdict]:
 
 
 def _runs_by_place(bisection: Bisection) -> dict[int, list[Run]]:
-    if bisection.experiment is None:
-        return {}
+    """With those that somebody put into the trash: what they gave was given."""
     places = {revision: place for place, revision in enumerate(bisection.revisions)}
     found: dict[int, list[Run]] = {}
-    for run in bisection.experiment.runs.prefetch_related("metrics").order_by("queued_at", "id"):
+    runs = Run.everything.filter(experiment=bisection.experiment, experiment__isnull=False)
+    for run in runs.prefetch_related("metrics").order_by("queued_at", "id"):
         found.setdefault(places[run.revision], []).append(run)
     return found
 

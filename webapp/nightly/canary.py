@@ -31,21 +31,20 @@ EXPLAINS = 0.5
 def canaries(submission: Submission, trials: list[tuple[str, Trial]]) -> list[tuple[str, Trial]]:
     """One for each kind of device that a night's measured runs need."""
     kinds = dict.fromkeys(trial.needs for _, trial in trials if trial.spec["mode"] == "measured")
-    made = [(kind, Submission(submission.project, submission.user, kind).trial(SPEC)) for kind in kinds]
-    return [(TITLE if kind == "cpu" else f"{TITLE}, {kind}", trial) for kind, trial in made]
+    made = [Submission(submission.project, submission.user, kind).trial(SPEC) for kind in kinds]
+    return [(TITLE, trial) for trial in made]
 
 
 def drift_of(found: History, alert: Alert) -> float | None:
-    """By how much the canary of the same host slowed down over the same nights; ``None`` where too few of
-    its nights tell.
+    """By how much the canary of the same host and kind of device slowed down over the same nights; ``None``
+    where too few of its nights tell.
     """
-    host = alert.first_after.run.host_id
+    stepped = alert.first_after.run
     points = [
         point
-        for title, series in found.of(METRIC).items()
-        if title.startswith(TITLE)
-        for point in series
-        if host is not None and point.run.host_id == host
+        for point in found.of(METRIC).get(TITLE, ())
+        if stepped.host_id is not None
+        and (point.run.host_id, point.run.needs) == (stepped.host_id, stepped.needs)
     ]
     before = _values([point for point in points if point.slot <= alert.last_before.slot])[-MOST:]
     after = _values([point for point in points if point.slot >= alert.first_after.slot])[:MOST]
@@ -62,7 +61,7 @@ def explains(drift: float | None, alert: Alert) -> bool:
     """Whether a figure of time stepped with its host, by no more than twice what the host did."""
     metric = METRICS[alert.metric]
     is_of_time = metric.unit == "s" or metric.unit.endswith("/s")
-    if drift is None or alert.fraction is None or not is_of_time or alert.title.startswith(TITLE):
+    if drift is None or alert.fraction is None or not is_of_time or alert.title == TITLE:
         return False
     slower = alert.fraction if metric.lower_is_better else -alert.fraction
     return drift * slower > 0 and abs(drift) >= EXPLAINS * abs(slower)

@@ -20,7 +20,7 @@ from webapp.nightly import bisection, changes, channels, charts, feed, history
 from webapp.nightly.calendar import cells, count_nights
 from webapp.nightly.change_forms import ChannelForm, CommentForm, DecisionForm
 from webapp.nightly.change_tables import ChangeTable
-from webapp.nightly.models import Bisection, Change, Channel
+from webapp.nightly.models import Change, Channel
 from webapp.nightly.suspects import suspects
 
 
@@ -114,13 +114,10 @@ def confirm(request: ProjectRequest, change: int) -> HttpResponse:
 def bisect(request: ProjectRequest, change: int) -> HttpResponse:
     """Begin to look for the commit that the change is of."""
     found = _change(request, change)
-    if found.bisections.filter(state=Bisection.State.RUNNING).exists():
-        messages.info(request, "It is being looked for already.")
-        return _back(request, found)
     try:
         bisection.begin(found, request.user)
     except BadInput as error:
-        messages.warning(request, f"It cannot be looked for: {error.what}.")
+        messages.warning(request, f"Not begun: {error.what}.")
     return redirect(f"{project_url(request.project, 'nightly:change', change=found.pk)}#bisection")
 
 

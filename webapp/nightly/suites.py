@@ -16,7 +16,7 @@ from webapp.runs.presets import titles_of, trials_of_preset
 from webapp.runs.services import submit_experiment
 from webapp.runs.specs import Submission, identity, spec_of
 
-#: What runs beside those of a night are, given these with their titles.
+#: Makes the runs that go along with a night's, from those with their titles.
 Beside = Callable[[Submission, list[tuple[str, Trial]]], list[tuple[str, Trial]]]
 
 

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import BigIntegerField, F, Func, Q, QuerySet, Sum
-from django.db.models.functions import Coalesce
 
 from webapp.accounts.models import Project, User
 from webapp.runs.models import Experiment, Run, RunDocument, TrashedRuns
@@ -14,6 +13,8 @@ from webapp.runs.models import Experiment, Run, RunDocument, TrashedRuns
 #: Runs that go into the trash, or are deleted, by one statement.
 MOST_AT_ONCE = 10_000
 CHUNK = 1000
+#: How often a project's rule puts runs into the trash.
+EVERY = timedelta(days=1)
 
 
 @transaction.atomic
@@ -27,6 +28,9 @@ def put_into_trash(
         return None
     made = TrashedRuns.objects.create(project=project, by=by, why=why, count=len(chosen))
     made.count = Run.objects.filter(pk__in=chosen).update(trash=made)
+    if not made.count:  # somebody else was faster
+        made.delete()
+        return None
     made.save(update_fields=["count"])
     return made
 
@@ -43,15 +47,16 @@ def delete_for_good(trashed: TrashedRuns) -> None:
     trashed.delete()
 
 
-def bytes_of(runs: QuerySet[Run]) -> int:
-    """What their results take in the database, as they are stored there."""
+def bytes_by_batch(team: int) -> dict[int, int]:
+    """What the results of a team's trashed runs take in the database, as they are stored, by what they went
+    into the trash with.
+    """
     stored = Func(F("outcome"), function="pg_column_size", output_field=BigIntegerField())
-    documents = RunDocument.objects.filter(run__in=runs.order_by().values("pk"))
-    found: int = documents.aggregate(bytes=Coalesce(Sum(stored), 0))["bytes"]
-    return found
+    documents = RunDocument.objects.filter(run__trash__project__team=team).order_by()
+    return dict(documents.values("run__trash").annotate(bytes=Sum(stored)).values_list("run__trash", "bytes"))
 
 
-def unmarked(project: Project, before: datetime) -> QuerySet[Run]:
+def unmarked_runs(project: Project, before: datetime) -> QuerySet[Run]:
     """Runs that ended before then and that nobody marked: no tag, note or comment, no baseline of an
     experiment, no run of a night.
     """
@@ -62,10 +67,12 @@ def unmarked(project: Project, before: datetime) -> QuerySet[Run]:
 
 
 def keep_no_longer(project: Project, now: datetime) -> int:
-    """Puts the runs into the trash that ended longer ago than the project keeps them; how many."""
+    """Once a day, puts the runs into the trash that ended longer ago than they are kept; how many."""
     if project.keep_runs_days is None:
         return 0
-    old = unmarked(project, now - timedelta(days=project.keep_runs_days))
     why = f"older than {project.keep_runs_days} days"
+    if project.trashed_runs.filter(by=None, why=why, trashed_at__gt=now - EVERY).exists():
+        return 0
+    old = unmarked_runs(project, now - timedelta(days=project.keep_runs_days))
     trashed = put_into_trash(project, old, None, why)
     return trashed.count if trashed else 0

@@ -59,7 +59,7 @@ def divide_model(spec: RunSpec, policy: PartitioningPolicy, progress: Progress) 
             },
             "bytes": {"weights": cost.weights, "kv": cost.kv},
             "chip": _chip(sizes, torus),
-            "compared": _compared(policy, sizes, torus, phase, hardware.device.memory_bytes),
+            "compared": _divisions(policy, sizes, torus, phase, hardware.device.memory_bytes),
         },
         workload_sha256=loaded.sha256,
         notes={
@@ -81,7 +81,7 @@ def _chip(sizes: DividedModel, torus: Torus) -> dict[str, int]:
     }
 
 
-def _compared(
+def _divisions(
     policy: PartitioningPolicy, sizes: DividedModel, torus: Torus, phase: Phase, memory: float
 ) -> list[dict[str, Any]]:
     """Every division that the policy chose from, the fastest first; sending shows where it is not hidden."""

@@ -70,7 +70,7 @@ def test_no_job_is_sooner_than_alone_and_the_cluster_does_no_more_than_it_can(
         assert span * CAPACITY >= done * (1 - 1e-9) - 1e-9
 
 
-def slowed(made: ClusterPolicy) -> ClusterPolicy:
+def slow_policy(made: ClusterPolicy) -> ClusterPolicy:
     """The policy with every time of its knobs stretched."""
     told = {one.name: getattr(made, one.name) for one in fields(made) if one.metadata.get("unit") in OF_TIME}
     stretched = {name: value * SLOWER for name, value in told.items() if isinstance(value, float)}
@@ -93,10 +93,10 @@ def test_in_slow_motion_the_same_happens(name: str, rows: list[tuple[int, int, i
         "service": trace.service * SLOWER,
         "deadline": trace.deadline * SLOWER,
     }
-    slow_trace, slow_performance = suited(replace(trace, **times), slowed(made), MACHINES)
+    slow_trace, slow_performance = suited(replace(trace, **times), slow_policy(made), MACHINES)
     slow_trace = replace(slow_trace, **times)
     ends = ends_of(simulate(trace, MACHINES, made, performance), trace)
-    slow = ends_of(simulate(slow_trace, MACHINES, slowed(made), slow_performance), trace)
+    slow = ends_of(simulate(slow_trace, MACHINES, slow_policy(made), slow_performance), trace)
     np.testing.assert_allclose(slow, ends * SLOWER, rtol=1e-9, atol=1e-6)
 
 

@@ -10,6 +10,7 @@ import math
 import shutil
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ import pytest
 from experiments.client import Server
 from labtools import wandb_folder
 from labtools.problems import Problem
-from labtools.wandb_folder import BLOCK_BYTES, MAGIC, files_in, read_file, records_in, records_of
+from labtools.wandb_folder import BLOCK_BYTES, MAGIC, FoundRun, files_in, read_file, records_in, records_of
 from tests.webapp import cast
 from tests.webapp.browser import serving
 from webapp.accounts.models import Role
@@ -125,3 +126,30 @@ def test_what_is_no_run_is_told(tmp_path: Path, content: bytes, what: str) -> No
     (tmp_path / "a.wandb").write_bytes(content)
     with pytest.raises(Problem, match=what):
         read_file(tmp_path / "a.wandb")
+
+
+def test_a_resumed_run_is_one_and_long_names_are_shortened() -> None:
+    first = FoundRun(
+        "a", "red", "vision", config={"lr": 1, "n" * 200: {"x": 2}}, points=[("loss", 2.0, 5.0, 0)]
+    )
+    later = FoundRun("a", "red", "vision", config={"lr": 3}, points=[("loss", 1.0, 9.0, 1)], exit_code=0)
+    both = first.resumed_as(later)
+    assert [value for _, value, *_ in both.points] == [2.0, 1.0] and both.uuid == first.uuid
+    records = records_of(both)
+    params = records[0]["begin"]["params"]
+    assert params["lr"] == 3 and max(map(len, params)) == 120
+    assert records[-1]["end"] == {"state": "succeeded", "reason": "", "at": 9.0}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_run_that_the_lab_refuses_keeps_no_other_away(
+    tmp_path: Path, server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_a_step_too_many(path: Path) -> FoundRun:
+        run = read_file(path)
+        return run if run.id == "zzz99999" else replace(run, points=[("loss", 1.0, run.start, 2**63)])
+
+    monkeypatch.setattr(wandb_folder, "read_file", with_a_step_too_many)
+    assert wandb_folder.import_folder(FOLDER, server.url) == 0
+    assert "left out, the server refused (422)" in capsys.readouterr().out
+    assert [run.policy for run in Run.objects.filter(kind="logged")] == ["crashed"]

@@ -18,6 +18,7 @@ from webapp.accounts.models import Role
 from webapp.nightly import bisection, services
 from webapp.nightly.models import Bisection, Change, Schedule
 from webapp.runs.models import Experiment, Run, RunMetric
+from webapp.runs.trashing import put_into_trash
 
 State = Bisection.State
 COUNT = 40
@@ -47,7 +48,7 @@ def nightly(ada: Place) -> Schedule:
     return services.create_schedule(ada.project, ada.user, SUITE, 2, 0)
 
 
-def changed(ada: Place, nightly: Schedule, revisions: Sequence[str], mode: str = "simulated") -> Change:
+def step_of(ada: Place, nightly: Schedule, revisions: Sequence[str], mode: str = "simulated") -> Change:
     experiment = Experiment.objects.create(project=ada.project, name="a night")
     model = ready(ada.project)
     spec = {"family": "memory", "policy": "baseline", "knobs": {}, "mode": mode, "seed": 0}
@@ -82,7 +83,7 @@ def carry_out(search: Bisection, gives: Callable[[int], float | None], revisions
 def test_the_commit_is_found_in_as_many_halves_as_it_takes(
     ada: Place, nightly: Schedule, revisions: Sequence[str], first: int
 ) -> None:
-    search = bisection.begin(changed(ada, nightly, revisions), ada.user)
+    search = bisection.begin(step_of(ada, nightly, revisions), ada.user)
     assert search.revisions == list(revisions)
     took = carry_out(search, lambda place: 1.5 if place >= first else 1.01, revisions)
     assert (search.state, search.found) == (State.FOUND, revisions[first])
@@ -95,7 +96,7 @@ def test_the_commit_is_found_in_as_many_halves_as_it_takes(
 def test_ends_that_do_not_differ_clear_the_code(
     ada: Place, nightly: Schedule, revisions: Sequence[str], value: float
 ) -> None:
-    search = bisection.begin(changed(ada, nightly, revisions), ada.user)
+    search = bisection.begin(step_of(ada, nightly, revisions), ada.user)
     assert carry_out(search, lambda _: value, revisions) == 2
     assert (search.state, search.found) == (State.NOT_CODE, "")
 
@@ -106,7 +107,7 @@ def test_revisions_without_a_figure_are_passed_over(
     def gives(place: int) -> float | None:
         return None if 15 <= place < 20 else 1.5 if place >= 25 else 1.0
 
-    search = bisection.begin(changed(ada, nightly, revisions), ada.user)
+    search = bisection.begin(step_of(ada, nightly, revisions), ada.user)
     carry_out(search, gives, revisions)
     assert (search.state, search.found) == (State.FOUND, revisions[25])
     again = bisection.begin(search.change, ada.user)
@@ -121,14 +122,14 @@ def test_measured_figures_are_repeated_and_a_median_counts(
     ada: Place, nightly: Schedule, revisions: Sequence[str]
 ) -> None:
     draws = iter([1.0, 9.0, 1.02] * 100)
-    search = bisection.begin(changed(ada, nightly, revisions, "measured"), ada.user)
+    search = bisection.begin(step_of(ada, nightly, revisions, "measured"), ada.user)
     assert search.experiment is not None and search.experiment.runs.count() == 6
     carry_out(search, lambda place: 1.5 if place >= 30 else next(draws), revisions)
     assert (search.state, search.found) == (State.FOUND, revisions[30])
 
 
 def test_what_cannot_be_searched_says_why(ada: Place, nightly: Schedule, revisions: Sequence[str]) -> None:
-    change = changed(ada, nightly, revisions)
+    change = step_of(ada, nightly, revisions)
     change.suspects = f"{revisions[3][:12]} both times, not the code"
     with pytest.raises(BadInput, match="no such range"):
         bisection.begin(change, ada.user)
@@ -144,7 +145,7 @@ def test_it_is_begun_watched_and_read_on_the_changes_page(
     ada: Place, nightly: Schedule, revisions: Sequence[str], client: Client
 ) -> None:
     client.force_login(ada.user, backend="django.contrib.auth.backends.ModelBackend")
-    change = changed(ada, nightly, revisions)
+    change = step_of(ada, nightly, revisions)
     address = ada.url(f"nightly/changes/{change.pk}/")
     assert "Find the commit" in client.get(address).content.decode()
     assert client.post(f"{address}bisect").status_code == 302
@@ -160,9 +161,26 @@ def test_it_is_begun_watched_and_read_on_the_changes_page(
 def test_two_searches_of_a_change_do_not_run_at_once(
     ada: Place, nightly: Schedule, revisions: Sequence[str]
 ) -> None:
-    from django.db import IntegrityError, transaction
-
-    change = changed(ada, nightly, revisions)
+    change = step_of(ada, nightly, revisions)
     bisection.begin(change, ada.user)
-    with pytest.raises(IntegrityError), transaction.atomic():
+    with pytest.raises(BadInput, match="looked for already"):
         bisection.begin(change, ada.user)
+
+
+def test_a_search_whose_runs_were_thrown_away_goes_on_and_one_without_experiment_ends(
+    ada: Place, nightly: Schedule, revisions: Sequence[str]
+) -> None:
+    search = bisection.begin(step_of(ada, nightly, revisions), ada.user)
+    assert search.experiment is not None
+    for run in search.experiment.runs.all():
+        value = 1.5 if run.revision == revisions[-1] else 1.0
+        RunMetric.objects.create(run=run, name="step_time", value=value)
+    search.experiment.runs.update(state="succeeded")
+    put_into_trash(ada.project, search.experiment.runs.all(), ada.user)
+    bisection.go_on()
+    search.refresh_from_db()
+    assert (search.state, search.experiment.runs.count()) == (State.RUNNING, 1)
+    search.experiment.delete()
+    bisection.go_on()
+    search.refresh_from_db()
+    assert search.state == State.FAILED

@@ -17,7 +17,7 @@ from webapp.runs.trashing import put_into_trash
 pytestmark = pytest.mark.django_db
 
 
-def shown(cast: Cast, query: str = "") -> set[str]:
+def listed_policies(cast: Cast, query: str = "") -> set[str]:
     """The policies of the table of all runs."""
     page = signed_in(cast.vera).get(cast.url("all-runs/"), {"q": query, "export": "csv"}).content.decode()
     return {line.split(",")[1] for line in page.splitlines()[1:]}
@@ -34,7 +34,7 @@ def test_chosen_runs_leave_every_list_and_come_back_as_they_were(cast: Cast) -> 
     max_ = signed_in(cast.max)
     page = max_.post(cast.url("all-runs/trash"), {"run": chosen}, follow=True).content.decode()
     assert "2 runs are now in the trash" in page
-    assert shown(cast) == {"keep"} and total(made) == 1
+    assert listed_policies(cast) == {"keep"} and total(made) == 1
     assert max_.get(cast.url(f"experiments/{made.pk}/")).content.decode().count("second") == 0
     gone = max_.get(cast.url(f"runs/{chosen[0]}/"))
     assert gone.status_code == 410 and ">1</span> more" in gone.content.decode()
@@ -42,7 +42,7 @@ def test_chosen_runs_leave_every_list_and_come_back_as_they_were(cast: Cast) -> 
     assert (lying.kind, lying.name) == ("runs", "2 runs")
     assert lying.size and lying.size > 100
     max_.post("/t/red/trash/restore", {"kind": "runs", "key": lying.key})
-    assert shown(cast) == {"keep", "first", "second"} and total(made) == 3
+    assert listed_policies(cast) == {"keep", "first", "second"} and total(made) == 3
     assert max_.get(cast.url(f"runs/{chosen[0]}/")).status_code == 200
     assert RunDocument.objects.count() == 3
 
@@ -109,7 +109,7 @@ def test_a_project_keeps_marked_runs_and_no_others_for_good(cast: Cast) -> None:
     assert "1 to 36,500 days" in page
     page = ada.post(cast.url("keep-runs"), {"keep_runs_days": "90"}, follow=True).content.decode()
     assert "keeps runs for 90 days after their end" in page
-    assert shown(cast) == set(names) - {"plain"}
+    assert listed_policies(cast) == set(names) - {"plain"}
     (lying,) = trash.list_trash(cast.red)
     assert lying.name == "1 run older than 90 days"
 

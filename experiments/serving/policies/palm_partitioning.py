@@ -79,7 +79,7 @@ class PalmPartitioning(PartitioningPolicy):
 
     def cost(self, model: DividedModel, partition: Partition, phase: Phase) -> PhaseCost:
         return phase_cost(
-            self._compared(model),
+            self._model_with_attention(model),
             partition.layout,
             partition.attention,
             phase,
@@ -91,11 +91,11 @@ class PalmPartitioning(PartitioningPolicy):
     def max_context(self, model: DividedModel, partition: Partition, batch: int) -> float:
         torus, element = partition.layout.torus, DTYPE_BYTES[KV_TYPE]
         of_a_token = kv_bytes_per_context_token(
-            self._compared(model), partition.attention, batch, torus.chips, element
+            self._model_with_attention(model), partition.attention, batch, torus.chips, element
         )
         return self.kv_share * torus.device.memory_bytes / of_a_token
 
-    def _compared(self, model: DividedModel) -> DividedModel:
+    def _model_with_attention(self, model: DividedModel) -> DividedModel:
         if self.attention != MULTIHEAD:
             return model
         return dataclasses.replace(model, head_dim=model.head_dim // SMALLER, kv_heads=model.heads)

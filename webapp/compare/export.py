@@ -16,40 +16,8 @@ from django.http import Http404, HttpResponse
 from django.utils.text import slugify
 
 from experiments.core.units import common_scale, significant
-
-Cell = str | int | float | bool | None
-
-
-@dataclass(frozen=True)
-class Column:
-    """A heading and the SI unit of its figures; ``is_figure`` columns are aligned right."""
-
-    label: str
-    unit: str = ""
-    is_figure: bool = False
-
-
-@dataclass(frozen=True)
-class Table:
-    """What is exported: rows as long as ``columns``; ``title`` becomes caption and file name.
-
-    ``constants`` are the same in all rows: columns of a CSV, a line below the caption of other formats.
-    """
-
-    title: str
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    constants: tuple[tuple[str, str], ...] = ()
-
-    def __post_init__(self) -> None:
-        assert all(len(row) == len(self.columns) for row in self.rows)
-
-    @property
-    def said_once(self) -> str:
-        """``The same in all: batch 8, sequence 1024``; empty where nothing is."""
-        said = ", ".join(f"{label} {value}" for label, value in self.constants)
-        return f"The same in all: {said}" if said else ""
-
+from webapp.compare.export_table import Cell, Table, headed, heading_of
+from webapp.compare.parquet import to_parquet
 
 # CSV
 
@@ -90,15 +58,6 @@ def to_csv(table: Table) -> str:
 # What Markdown and LaTeX share: one unit per column.
 
 
-def heading_of(column: Column) -> str:
-    """What a file calls the column whose figures are in its SI unit."""
-    return _heading(column.label, column.unit)
-
-
-def _heading(label: str, unit: str) -> str:
-    return f"{label} ({unit})" if unit else label
-
-
 def _scales(table: Table) -> list[tuple[float, str]]:
     return [
         common_scale([float(cell) for cell in cells if _is_number(cell)], column.unit)  # type: ignore[arg-type]
@@ -127,7 +86,7 @@ def _texts(table: Table, escape: Escape, nothing: str) -> list[list[str]]:
     """Heading and rows as escaped text."""
     scales = _scales(table)
     heading = [
-        escape(_heading(column.label, unit)) for column, (_, unit) in zip(table.columns, scales, strict=True)
+        escape(headed(column.label, unit)) for column, (_, unit) in zip(table.columns, scales, strict=True)
     ]
     rows = [[_text(c, s[0], escape, nothing) for c, s in zip(row, scales, strict=True)] for row in table.rows]
     return [heading, *rows]
@@ -253,8 +212,6 @@ PARQUET = "parquet"
 def download(table: Table, name: str) -> HttpResponse:
     """The table as a file; 404 for a format that does not exist."""
     if name == PARQUET:
-        from webapp.compare.parquet import to_parquet
-
         return _file(table, to_parquet(table), "application/vnd.apache.parquet", PARQUET)
     if name not in FORMATS:
         raise Http404(f"no export format {name!r:.40}; there are {', '.join((*FORMATS, PARQUET))}")

@@ -18,7 +18,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django_tables2 import RequestConfig
 
 from webapp import presentation
-from webapp.compare.export import Cell, Column, Table, download
+from webapp.compare.export import download
+from webapp.compare.export_table import Cell, Column, Table
 
 PER_PAGE = 50
 RIGHT = {"th": {"class": "right"}, "td": {"class": "right"}}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from webapp.compare.export import Cell, Table, heading_of
+from webapp.compare.export_table import Cell, Table, heading_of
 
 
 def to_parquet(table: Table) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from experiments.core.metrics import METRICS
 from webapp.compare.comparison import Comparison, Line
-from webapp.compare.export import Cell, Column, Table
+from webapp.compare.export_table import Cell, Column, Table
 from webapp.hosts.evidence import SimulatorErrors
 from webapp.presentation import pretty
 

@@ -14,7 +14,7 @@ from experiments.core.metrics import METRICS
 from webapp.accounts.models import Project
 from webapp.compare.choice import choice_of
 from webapp.compare.comparison import Entry, compare
-from webapp.compare.export import Column, Table
+from webapp.compare.export_table import Column, Table
 from webapp.compare.filters import MOST_RUNS, comparable
 from webapp.compare.statistics import Estimate
 from webapp.history.boards import ABOUT, OPTIONS

@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 
 from experiments.core.metrics import METRICS, known_or_plain
 from webapp.accounts.models import Project
-from webapp.compare.export import Column, Table
+from webapp.compare.export_table import Column, Table
 from webapp.compare.statistics import difference, is_better
 from webapp.history.search import Query
 from webapp.history.search.rows import groups, order_runs, runs_behind, search

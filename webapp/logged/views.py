@@ -10,7 +10,8 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from webapp.accounts.access import ProjectRequest, in_project
-from webapp.compare.export import Column, Table, download
+from webapp.compare.export import download
+from webapp.compare.export_table import Column, Table
 from webapp.compare.filters import named_runs
 from webapp.history.discussion import discussion_of
 from webapp.logged import points, shown

@@ -11,7 +11,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from webapp import presentation
-from webapp.compare.export import Column, Table
+from webapp.compare.export_table import Column, Table
 from webapp.compare.listing import FigureColumn, Listing
 from webapp.compare.templatetags.comparison import change
 from webapp.navigation import project_url

@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.core.metrics import known_or_plain
 from webapp.accounts.models import Project
-from webapp.compare.export import Cell, Column, Table
+from webapp.compare.export_table import Cell, Column, Table
 from webapp.history.table import export_of, groups_of
 from webapp.reports.blocks import PLOT, Block
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from experiments.core import registry
 from experiments.core.paper import Paper
 from experiments.core.policy import FAMILIES
-from webapp.compare.export import Table
+from webapp.compare.export_table import Table
 
 #: The column in which a table names its policies.
 POLICY = "policy"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from webapp.compare.export import Cell, Column, Table
+from webapp.compare.export_table import Cell, Column, Table
 from webapp.runs.document import PlanTable
 from webapp.runs.plan_names import Named
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.webapp import cast
-from webapp.compare.export import Column, Table, download, to_csv, to_latex, to_markdown, unguard
+from webapp.compare.export import download, to_csv, to_latex, to_markdown, unguard
+from webapp.compare.export_table import Column, Table
 
 HOSTILE = (
     '=HYPERLINK("http://evil","x")',

@@ -1,0 +1,48 @@
+"""The table that every exporter writes: headings with SI units, cells, what is the same in all rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Cell = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading and the SI unit of its figures; ``is_figure`` columns are aligned right."""
+
+    label: str
+    unit: str = ""
+    is_figure: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """What is exported: rows as long as ``columns``; ``title`` becomes caption and file name.
+
+    ``constants`` are the same in all rows: columns of a CSV, a line below the caption of other formats.
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    constants: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        assert all(len(row) == len(self.columns) for row in self.rows)
+
+    @property
+    def said_once(self) -> str:
+        """``The same in all: batch 8, sequence 1024``; empty where nothing is."""
+        said = ", ".join(f"{label} {value}" for label, value in self.constants)
+        return f"The same in all: {said}" if said else ""
+
+
+def heading_of(column: Column) -> str:
+    """What a file calls the column whose figures are in its SI unit."""
+    return headed(column.label, column.unit)
+
+
+def headed(label: str, unit: str) -> str:
+    """``Step time (s)``."""
+    return f"{label} ({unit})" if unit else label

@@ -4,6 +4,9 @@ beside it, else by the device's sheet.
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 from experiments.core.errors import BadInput, Infeasible
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
@@ -40,6 +43,7 @@ def serve_paged(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Resul
     )
     blocks = _blocks(policy, model, hardware, dtype)
     copy = _swap_seconds(policy, model, hardware, dtype)
+    wanted, policy = policy, policy.prepared(price, trace.prompt.tolist())
     plan = simulate_paged(
         trace, policy, blocks, price, model.context, copy, part(progress, 0.05, 0.9), spec.seed
     )
@@ -62,6 +66,7 @@ def serve_paged(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Resul
                 "blocks": blocks,
                 "block_size": policy.block_size,
                 "prefixes": _prefixes(trace, policy),
+                **decided(wanted, policy),
                 **told,
             },
             "trace": {
@@ -72,6 +77,14 @@ def serve_paged(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Resul
             },
         },
     )
+
+
+def decided(wanted: PagedPolicy, prepared: PagedPolicy) -> dict[str, Any]:
+    """The knobs that a policy chose by itself before the first request."""
+    names = [field.name for field in dataclasses.fields(wanted)]
+    return {
+        name: getattr(prepared, name) for name in names if getattr(prepared, name) != getattr(wanted, name)
+    }
 
 
 def _blocks(policy: PagedPolicy, model: ServedModel, hardware: Hardware, dtype: str) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from experiments.core.errors import ImpossiblePlan
 from experiments.core.knobs import knob
@@ -22,14 +22,7 @@ from experiments.serving.interface.policy import (
     ttft_objective,
 )
 from experiments.serving.interface.speculation import Speculation
-
-
-class Entry(NamedTuple):
-    """``tokens`` of ``request`` after the ``context`` whose keys and values are there."""
-
-    request: int
-    tokens: int
-    context: int
+from experiments.serving.interface.step_load import Entry, StepPrice
 
 
 @dataclass
@@ -333,6 +326,13 @@ class PagedPolicy(Policy):
     @classmethod
     def lacks(cls, told: Mapping[str, Any]) -> str:
         return ONE_MODEL if "models" in told else ""
+
+    def prepared(self, price: StepPrice, prompts: Sequence[int]) -> Self:
+        """The policy with what it decides before the first request.
+
+        It may know what a step costs, and how long prompts are.
+        """
+        return self
 
     def begin(self) -> StepFiller:
         """What decides during one run: a fresh object."""

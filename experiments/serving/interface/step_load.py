@@ -8,9 +8,15 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from experiments.serving.interface.paged import Entry
-
 Floats = npt.NDArray[np.float64]
+
+
+class Entry(NamedTuple):
+    """``tokens`` of ``request`` after the ``context`` whose keys and values are there."""
+
+    request: int
+    tokens: int
+    context: int
 
 
 class StepLoad(NamedTuple):

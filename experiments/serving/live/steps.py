@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from experiments.serving.interface.paged import Entry, PagedView
-from experiments.serving.interface.step_load import StepLoad
+from experiments.serving.interface.paged import PagedView
+from experiments.serving.interface.step_load import Entry, StepLoad
 from experiments.serving.live.kv import KvMemory
 from experiments.serving.live.model import PagedGpt, Row, choose
 from experiments.serving.live.wall_clock import WallClock

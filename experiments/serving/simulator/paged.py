@@ -17,9 +17,9 @@ from experiments.serving.interface import Iteration, ServingPlan
 from experiments.serving.interface.blocks import BlockPool, keys_of
 from experiments.serving.interface.executor import StepExecutor
 from experiments.serving.interface.ledger import RequestLedger
-from experiments.serving.interface.paged import Entry, PagedPolicy, PagedView
+from experiments.serving.interface.paged import PagedPolicy, PagedView
 from experiments.serving.interface.plan import BlockLog, BlockPass
-from experiments.serving.interface.step_load import StepLoad, StepPrice
+from experiments.serving.interface.step_load import Entry, StepLoad, StepPrice
 from experiments.serving.simulator.priced import PricedSteps
 from experiments.workloads.requests import RequestTrace
 from experiments.workloads.step import Floats

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from experiments.serving.interface import Batch, Engine, ServingView
-from experiments.serving.interface.paged import Entry, PagedView
+from experiments.serving.interface.paged import PagedView
 from experiments.serving.interface.speculation import Speculation
-from experiments.serving.interface.step_load import StepLoad, StepPrice
+from experiments.serving.interface.step_load import Entry, StepLoad, StepPrice
 from experiments.workloads.step import Floats
 
 

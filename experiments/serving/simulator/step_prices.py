@@ -19,8 +19,7 @@ from experiments.hardware.collectives import ring_all_reduce
 from experiments.hardware.parts import Link
 from experiments.models.served import ServedModel
 from experiments.serving.interface import Load, LoadCost
-from experiments.serving.interface.paged import Entry
-from experiments.serving.interface.step_load import StepLoad, StepPrice
+from experiments.serving.interface.step_load import Entry, StepLoad, StepPrice
 from experiments.workloads.profiles.layer_times import LayerTimes
 from experiments.workloads.profiles.phase_times import PassTimes
 

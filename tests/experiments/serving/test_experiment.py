@@ -95,3 +95,17 @@ def test_on_the_azure_trace_orca_answers_far_sooner_at_equal_load(shared_data: P
     assert all(o.violations == [] for o in found.values())
     assert all(o.metrics["unfinished_requests"]["value"] == 0 for o in found.values())
     assert latency["orca"] < latency["static-batching"] / 5
+
+
+def test_sarathis_budget_follows_from_an_objective_and_is_told(three: Path) -> None:
+    workload = {"source": str(three), "options": {"model": "llama2-7b"}}
+    document = {"family": "serving", "policy": "sarathi_chunked", "workload": workload}
+    document["hardware"] = "h100-80g"
+    budgets = []
+    for objective in (0.03, 0.06):
+        found = run(load_spec({**document, "knobs": {"slo_tbt": objective}}))
+        assert found.metrics["tpot_p99"]["value"] <= objective
+        budgets.append(found.provenance["served"]["token_budget"])
+    assert budgets[1] > budgets[0] > 128 and budgets[0] % 128 == 0
+    refused = run(load_spec({**document, "knobs": {"slo_tbt": 0.001}}))
+    assert refused.status == "infeasible" and "knobs.slo_tbt" in refused.reason

@@ -10,13 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.core import registry
+from experiments.core.errors import Infeasible
 from experiments.serving.interface import ServingPlan, violations
 from experiments.serving.interface.blocks import BlockPool
 from experiments.serving.interface.paged import PagedPolicy
+from experiments.serving.policies.sarathi_chunked import SarathiChunked
 from experiments.serving.simulator import figures
+from experiments.serving.simulator.paged import simulate_paged
+from experiments.serving.simulator.step_prices import SheetPrice
 from experiments.workloads.ragged import Ragged
 from experiments.workloads.requests import RequestTrace
-from tests.experiments.serving.traces import answered, policies_of, requests, serve, serve_paged
+from tests.experiments.serving.traces import (
+    LinearCost,
+    ToyPrice,
+    answered,
+    policies_of,
+    requests,
+    serve,
+    serve_paged,
+)
 
 #: Three requests of the cards: A and B at once, C a little later.
 THREE = requests((0, 4, 4), (0, 2, 1), (5, 3, 2))
@@ -80,6 +93,17 @@ def test_parts_of_prompts_leave_no_gap_above_a_step() -> None:
     assert sorted(round(gap * 1e3, 6) for gap in plan.gaps) == [12, 12, 13, 14]
 
 
+def test_an_objective_chooses_the_largest_budget_that_keeps_it() -> None:
+    """10 ms and 1 ms per token: 14 ms are four tokens, 400 ms are 390 and so three tiles of 128."""
+    plan = serve_paged(THREE, "sarathi_chunked", slo_tbt=0.014, watermark=0.0)
+    assert ends(plan) == [14, 28, 41, 53]
+    policy = registry.create("serving", "sarathi_chunked", {"slo_tbt": 0.4})
+    assert isinstance(policy, SarathiChunked)
+    assert policy.prepared(ToyPrice(), [4, 2, 3]).token_budget == 384
+    with pytest.raises(Infeasible, match="one token behind 4 takes 11 ms, over 10 ms"):
+        serve_paged(THREE, "sarathi_chunked", slo_tbt=0.010)
+
+
 rows = st.lists(
     st.tuples(st.integers(0, 300), st.integers(1, 40), st.integers(1, 12)), min_size=1, max_size=20
 ).map(sorted)
@@ -93,6 +117,22 @@ def test_with_an_endless_budget_prompts_run_as_under_orca(
     trace = requests(*rows)
     plan = serve_paged(trace, "sarathi_chunked", token_budget=10**6, max_batch=batch, watermark=0.0)
     assert answered(plan) == pytest.approx(answered(serve(trace, "orca", max_batch=batch, max_output=12)))
+
+
+@settings(max_examples=60)
+@given(rows=rows, objective=st.floats(0.013, 0.4), batch=st.integers(1, 8))
+def test_no_step_is_longer_than_the_objective_of_its_budget(
+    rows: list[tuple[int, int, int]], objective: float, batch: int
+) -> None:
+    """Of a device whose steps also take 50 us for each token that is read again."""
+    price = SheetPrice(LinearCost(0.010, 0.001, 5e-5))
+    made = registry.create("serving", "sarathi_chunked", {"slo_tbt": objective, "max_batch": batch})
+    assert isinstance(made, SarathiChunked)
+    trace = requests(*rows)
+    longest = int((trace.prompt + trace.output).max())
+    plan = simulate_paged(trace, replace(made, context=longest).prepared(price, [1]), 10**4, price)
+    assert max(row.end - row.start for row in plan.iterations if row.steps == 1) <= objective + 1e-9
+    assert max(plan.gaps, default=0) <= objective + 1e-9
 
 
 @every_policy

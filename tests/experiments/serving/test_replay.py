@@ -18,8 +18,7 @@ from experiments.models.served import served_model
 from experiments.readers.job_profiles import open_profiles
 from experiments.run import run
 from experiments.serving.interface import Engine
-from experiments.serving.interface.paged import Entry
-from experiments.serving.interface.step_load import StepLoad
+from experiments.serving.interface.step_load import Entry, StepLoad
 from experiments.serving.simulator import simulate
 from experiments.serving.simulator.step_prices import ProfilePrice, StepCost
 from tests.experiments.serving.traces import requests

@@ -19,13 +19,14 @@ from experiments.workloads.requests import RequestTrace
 
 @dataclass(frozen=True)
 class LinearCost(LoadCost):
-    """``fixed`` + ``per_token`` x tokens, in seconds."""
+    """``fixed`` + ``per_token`` x tokens + ``per_kv`` x tokens of KV memory read, in seconds."""
 
     fixed: float
     per_token: float
+    per_kv: float = 0.0
 
     def stage_time(self, load: Load) -> float | npt.NDArray[np.float64]:
-        return self.fixed + self.per_token * load.tokens + 0.0 * load.kv
+        return self.fixed + self.per_token * load.tokens + self.per_kv * load.kv
 
 
 TOY = LinearCost(fixed=0.010, per_token=0.001)
@@ -59,7 +60,7 @@ def serve_paged(trace: RequestTrace, name: str, blocks: int = 10**4, **knobs: ob
     """By a policy over KV blocks of 4 tokens unless told."""
     made = registry.create("serving", name, {"block_size": 4, **knobs})
     assert isinstance(made, PagedPolicy)
-    return simulate_paged(trace, made, blocks, ToyPrice())
+    return simulate_paged(trace, made.prepared(ToyPrice(), trace.prompt.tolist()), blocks, ToyPrice())
 
 
 def policy(name: str, **knobs: object) -> ServingPolicy:

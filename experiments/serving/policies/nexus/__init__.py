@@ -5,14 +5,15 @@ the objective of a query is divided among its models. A packing that needs more 
 the first of them: whole devices of sessions, then the fullest shared ones; the rest is rejected and said.
 
 Open in the paper, chosen here: residual loads by occupancy, as the paper has it (``order``: the code sorts by
-rate); a device that is free waits for no fuller batch. Left out: epochs, in which rates are estimated anew
-and sessions moved; rates are those that the scenario tells.
+rate); a device that is free waits for no fuller batch. Rates are those that the scenario tells, or with
+``epoch`` those that were seen in the last one, by which sessions are packed anew and moved (``epochs``).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from experiments.core.knobs import knob
@@ -23,6 +24,7 @@ from experiments.serving.interface.deployment import (
     Group,
     Placement,
 )
+from experiments.serving.policies.nexus.epochs import Epochs
 from experiments.serving.policies.nexus.packing import Packing, Session, pack, saturated_batch
 from experiments.serving.policies.nexus.query_split import split_query
 from experiments.serving.policies.nexus.turns import Turns
@@ -35,6 +37,13 @@ class Nexus(DeploymentPolicy):
 
     name: ClassVar[str] = "nexus"
 
+    epoch: float = knob(
+        0.0,
+        "time after which rates are estimated and sessions packed anew; 0: rates are those told",
+        low=0.0,
+        high=86400.0,
+        unit="s",
+    )
     order: str = knob("occupancy", "residual loads are packed by", choices=("occupancy", "rate"))
 
     def place(self, deployment: Deployment, sample: ScenarioRequests) -> Placement:
@@ -55,11 +64,20 @@ class Nexus(DeploymentPolicy):
         return Placement(groups, {**packing.infeasible, **short}, plan)
 
     def dispatch(self, deployment: Deployment, placement: Placement, sample: ScenarioRequests) -> Dispatcher:
-        return Turns(self.pack(deployment), deployment.cluster.devices)
+        packing, devices = self.pack(deployment), deployment.cluster.devices
+        if not self.epoch:
+            return Turns(packing, devices)
+        return Epochs(packing, devices, self.epoch, lambda rates: self.pack(with_rates(deployment, rates)))
 
     def pack(self, deployment: Deployment) -> Packing:
         """Return the devices for all sessions, however many that takes."""
         return pack(_sessions(deployment), deployment.cluster.memory, self.order)
+
+
+def with_rates(deployment: Deployment, rates: Sequence[float]) -> Deployment:
+    """Return the deployment with other rates of its models."""
+    models = (replace(model, rate=rate) for model, rate in zip(deployment.models, rates, strict=True))
+    return replace(deployment, models=tuple(models))
 
 
 def _sessions(deployment: Deployment) -> list[Session]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 
 from experiments.serving.interface.deployment import Action, DeploymentView, Dispatcher, Reject, Run
-from experiments.serving.policies.nexus.packing import Packing, Turn
+from experiments.serving.policies.nexus.packing import Gpu, Packing, Turn
 
 #: Seconds by which an end may be over its objective, as rounding.
 ROUNDING = 1e-9
@@ -21,7 +22,12 @@ class Turns(Dispatcher):
     """
 
     def __init__(self, packing: Packing, devices: int) -> None:
-        self.gpus, self.infeasible = packing.gpus[:devices], packing.infeasible
+        self.infeasible = packing.infeasible
+        self.turn_over(packing.gpus[:devices])
+
+    def turn_over(self, gpus: Sequence[Gpu]) -> None:
+        """Begin with these devices, whose queues are empty."""
+        self.gpus = tuple(gpus)
         self.queues = [{turn.session.place: deque[int]() for turn in gpu.turns} for gpu in self.gpus]
         self.next_turn = [0] * len(self.gpus)
         self.hosts: dict[int, list[tuple[int, float]]] = {}
@@ -41,6 +47,9 @@ class Turns(Dispatcher):
     def on_free(self, group: int, view: DeploymentView) -> Sequence[Action]:
         return self._work(group, view)
 
+    def on_loaded(self, group: int, model: int, view: DeploymentView) -> Sequence[Action]:
+        return self._work(group, view)
+
     def _choose(self, model: int) -> int:
         """The device that is furthest behind its share: weighted round-robin."""
         hosts, given = self.hosts[model], self.given[model]
@@ -56,12 +65,15 @@ class Turns(Dispatcher):
         turns = self.gpus[place].turns
         for step in range(len(turns)):
             at = (self.next_turn[place] + step) % len(turns)
-            queue = self.queues[place][turns[at].session.place]
+            model = turns[at].session.place
+            if view.groups[place].resident.get(model, math.inf) > view.now:
+                continue
+            queue = self.queues[place][model]
             batch, late = early_drop(turns[at], queue, view)
             actions += [Reject(request, DROPPED) for request in late]
             if batch:
                 self.next_turn[place] = (at + 1) % len(turns)
-                return [*actions, Run(place, turns[at].session.place, batch)]
+                return [*actions, Run(place, model, batch)]
         return actions
 
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.serving.interface.paged import Entry
 from experiments.serving.interface.phases import InstanceView
-from experiments.serving.interface.step_load import StepLoad, StepPrice
+from experiments.serving.interface.step_load import Entry, StepLoad, StepPrice
 from experiments.workloads.step import Floats
 
 

@@ -18,6 +18,14 @@ POLICIES = [
     for name, one in sorted(registry.family_policies("serving").items())
     if issubclass(one, DeploymentPolicy)
 ]
+#: Ways of a policy that its default does not go.
+WAYS: list[tuple[str, dict[str, object]]] = [
+    *((name, {}) for name in POLICIES),
+    ("clockwork", {"control": "controller"}),
+    ("nexus", {"epoch": 2.0}),
+    ("selective_replication", {"search": "program"}),
+]
+every_way = pytest.mark.parametrize(("name", "knobs"), WAYS)
 every_policy = pytest.mark.parametrize("name", POLICIES)
 times = st.tuples(st.floats(0, 20), st.integers(0, 3))
 
@@ -38,15 +46,15 @@ def deployments(draw: st.DrawFn) -> Deployment:
     return on_devices(*models, devices=draw(st.integers(1, 5)), gigabytes=draw(st.floats(1, 8)))
 
 
-@every_policy
+@every_way
 @settings(max_examples=30)
 @given(deployment=deployments(), rows=st.lists(times, min_size=1, max_size=30))
 def test_every_request_ends_once_and_no_device_holds_or_does_too_much(
-    name: str, deployment: Deployment, rows: list[tuple[float, int]]
+    name: str, knobs: dict[str, object], deployment: Deployment, rows: list[tuple[float, int]]
 ) -> None:
     """``serve`` asks the checker: memory, devices, weights and order; nothing is left unfinished."""
     asked = ask(*rows)
-    plan = serve(deployment, name, asked)
+    plan = serve(deployment, name, asked, **knobs)
     for answer in plan.answers:
         assert bool(answer.rejected) != (not math.isnan(answer.answered))
         if math.isinf(deployment.models[int(asked.model[answer.request])].slo):
@@ -55,13 +63,13 @@ def test_every_request_ends_once_and_no_device_holds_or_does_too_much(
         assert all(later >= earlier for earlier, later in pairwise((*one.enter, one.leave[-1])))
 
 
-@every_policy
+@every_way
 @settings(max_examples=15)
 @given(deployment=deployments(), rows=st.lists(times, min_size=1, max_size=20))
 def test_the_same_requests_end_the_same_way_each_time(
-    name: str, deployment: Deployment, rows: list[tuple[float, int]]
+    name: str, knobs: dict[str, object], deployment: Deployment, rows: list[tuple[float, int]]
 ) -> None:
-    first, second = (repr(serve(deployment, name, ask(*rows))) for _ in range(2))
+    first, second = (repr(serve(deployment, name, ask(*rows), **knobs)) for _ in range(2))
     assert first == second
 
 

@@ -149,3 +149,27 @@ def test_a_query_ends_with_its_last_answer(tmp_path: Path) -> None:
     assert outcome.violations == []
     assert outcome.metrics["latency_mean"]["value"] == pytest.approx(0.2)
     assert outcome.metrics["requests"]["value"] == 20 and outcome.metrics["slo_attainment"]["value"] == 1
+
+
+def test_an_epoch_moves_devices_to_the_sessions_that_are_asked() -> None:
+    """Told: four devices of a and a trickle of b. Asked from 20 s on: the other way round."""
+    deployment = on_devices(
+        model("a", {1: 0.1}, slo=1.0, rate=30.0, gigabytes=0.1),
+        model("b", {1: 0.1}, slo=1.0, rate=0.1, gigabytes=0.1),
+        devices=4,
+    )
+    rows = [*regular(30, 0, 20), *((20 + time, 1) for time, _ in regular(30, 1, 40))]
+    asked = ask(*rows)
+    still, moved = (serve(deployment, "nexus", asked, epoch=epoch) for epoch in (0.0, 10.0))
+    assert met(still, deployment, asked) < 0.6
+    assert met(moved, deployment, asked) > 0.8
+    assert len(still.groupings) == 1
+    last = moved.groupings[-1][1]
+    assert sum(1 in group.models for group in last) >= 3 and sum(0 in group.models for group in last) <= 1
+    assert not any(answer.rejected for answer in moved.answers if answer.ready > 35), "all in time again"
+
+
+def test_noise_below_what_was_packed_for_moves_nothing() -> None:
+    deployment = on_devices(model("a", {1: 0.1}, slo=1.0, rate=20.0), devices=4)
+    asked = ask(*regular(19.8, 0, 60))
+    assert len(serve(deployment, "nexus", asked, epoch=10.0).groupings) == 1

@@ -2,11 +2,11 @@
 
 Every device is a group of its own; which models it holds is searched on a sample of the load. ``greedy``
 gives the model with the most unserved requests a replica on the least loaded device; ``beam`` tries every
-replica and keeps the three best placements; ``uniform`` puts models i, i + 1, ... on device i, as many as
-fit. Requests go to the device that is free first, and are rejected at arrival where they would be late.
-
-Left out: the integer program over throughputs that the authors' code also has. The sample is another draw of
-the same load, unless ``sample`` says that it is the trace itself.
+replica and keeps the three best placements; ``program`` serves as many requests a second as an integer
+program over mean rates can (``most_served``), without simulating any; ``uniform`` puts models i, i + 1, ...
+on device i, as many as fit. Requests go to the device that is free first, and are rejected at arrival where
+they would be late. The sample is another draw of the same load, unless ``sample`` says that it is the trace
+itself.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from experiments.serving.interface.deployment import (
 from experiments.serving.planning.groups.evaluator import Evaluator
 from experiments.serving.planning.groups.replicas import ReplicaSearch, list_unplaced, with_model
 from experiments.serving.planning.groups.shortest_queue import ShortestQueue
+from experiments.serving.policies.selective_replication.program import most_served
 from experiments.workloads.scenario import ScenarioRequests
 
 
@@ -37,7 +38,7 @@ class SelectiveReplication(DeploymentPolicy):
     name: ClassVar[str] = "selective_replication"
     effort: ClassVar[str] = SECONDS
 
-    search: str = knob("greedy", "how replicas are chosen", choices=("greedy", "beam", "uniform"))
+    search: str = knob("greedy", "how replicas are chosen", choices=("greedy", "beam", "program", "uniform"))
     sample: str = knob(
         "another draw", "requests that replicas are chosen by", choices=("another draw", "the trace")
     )
@@ -51,12 +52,26 @@ class SelectiveReplication(DeploymentPolicy):
         search = ReplicaSearch(deployment, Evaluator(deployment, sample))
         if self.search == "uniform":
             groups = _round_robin(search, groups)
+        elif self.search == "program":
+            groups = _filled(search, groups, most_served(deployment))
         else:
             groups = (search.beam if self.search == "beam" else search.fast_greedy)(groups).groups
         return Placement(groups, list_unplaced(deployment, groups))
 
     def dispatch(self, deployment: Deployment, placement: Placement, sample: ScenarioRequests) -> Dispatcher:
         return ShortestQueue(placement)
+
+
+def _filled(
+    search: ReplicaSearch, groups: Sequence[Group], models: Sequence[Sequence[int]]
+) -> tuple[Group, ...]:
+    """Give each device its models; what is over its memory by a solver's tolerance is left out."""
+    filled = tuple(groups)
+    for place, chosen in enumerate(models):
+        for model in chosen:
+            if search.fits(filled[place], model):
+                filled = with_model(filled, place, model)
+    return filled
 
 
 def _round_robin(search: ReplicaSearch, groups: Sequence[Group]) -> tuple[Group, ...]:

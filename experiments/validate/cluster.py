@@ -62,7 +62,7 @@ def cells(device: str, progress: Progress, chosen: Chosen = EVERYTHING) -> Itera
     with tempfile.TemporaryDirectory(prefix="lab-cluster-") as name:
         progress(0.0, "timing the models of the jobs")
         # One that may resize jobs has them timed on any number of slots.
-        spec, policy = min((_complete(plan) for plan in plans), key=lambda made: made[1].rigid)
+        spec, policy = min((_complete(plan) for plan in plans), key=lambda made: made[1].keeps_sizes)
         trace, _ = jobs_of(spec.workload)
         host = calibrate_host(trace, policy, 0, Path(name) / "calibration", part(progress, 0.0, 0.1))
         for done, plan in enumerate(plans):

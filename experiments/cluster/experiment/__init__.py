@@ -36,7 +36,7 @@ def carry_out(spec: RunSpec, policy: Policy, progress: Progress) -> Result:
     simulate = engine_of(policy.rules)
     plan = simulate(trace, machines, policy, performance, spec.seed, part(progress, 0.05, 0.9))
     document = plan_json(plan, trace, machines)
-    if faults := violations(plan, trace, machines, performance, rigid=policy.rigid):
+    if faults := violations(plan, trace, machines, performance, rigid=policy.keeps_sizes):
         return Result.from_violations(faults, document, loaded.sha256)
     return Result(
         metrics=figures(plan, trace, machines),

@@ -84,7 +84,7 @@ def measure_on(
     oversized = find_oversized(trace, machines, policy)
     plan = live.LiveCluster(jobs, slots, policy, speed, folder, spec.seed, oversized, progress).run()
     document = plan_json(plan, jobs.trace, machines)
-    if faults := violations(plan, jobs.trace, machines, speed, rigid=policy.rigid):
+    if faults := violations(plan, jobs.trace, machines, speed, rigid=policy.keeps_sizes):
         return Result.from_violations(faults, document, loaded.sha256)
     seen = figures(plan, jobs.trace, machines)
     return Result(
@@ -145,7 +145,7 @@ def _sizes(trace: JobTrace, machines: Machines, policy: ClusterPolicy) -> set[tu
     wanted = {
         (model, int(gpus)) for model, gpus in zip(models, trace.gpus, strict=True) if gpus <= machines.devices
     }
-    if policy.rigid:
+    if policy.keeps_sizes:
         return wanted
     return wanted | {(model, size) for model, _ in wanted for size in range(1, machines.devices + 1)}
 

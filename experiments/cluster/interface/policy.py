@@ -124,6 +124,11 @@ class ClusterPolicy(Policy):
         """The rule of ``PLACEMENTS`` by which ``fill`` finds devices for a job."""
         return self.placement
 
+    @property
+    def keeps_sizes(self) -> bool:
+        """Whether every gang has as many GPUs as its job asked for."""
+        return self.rigid
+
     def begin(self) -> Decider:
         """What decides during one run: a fresh object, which may remember what it decided before."""
         raise NotImplementedError(type(self).__name__)

@@ -290,7 +290,7 @@ class LiveCluster:
         job, view = gang.job, self.view
         fault = "" if job in view.waiting else "is started but does not wait"
         wanted = view.jobs.gpus[job]
-        fault = fault or gang_fault(gang, wanted, rigid=self.policy.rigid) or view.pool.lack(gang)
+        fault = fault or gang_fault(gang, wanted, rigid=self.policy.keeps_sizes) or view.pool.lack(gang)
         if fault:
             raise ImpossiblePlan([f"job {self.jobs.trace.job[job]} at t={view.now:g} s: {fault}"])
         stay = self._resume(gang) or self._start_anew(gang)

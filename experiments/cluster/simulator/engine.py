@@ -255,7 +255,7 @@ class ClusterSimulation:
         job = gang.job
         if job not in self.view.waiting:
             raise self._illegal(job, "is started but does not wait")
-        fault = gang_fault(gang, self.view.jobs.gpus[job], rigid=self.policy.rigid)
+        fault = gang_fault(gang, self.view.jobs.gpus[job], rigid=self.policy.keeps_sizes)
         if fault := fault or self.view.pool.lack(gang):
             raise self._illegal(job, fault)
         self.executions.start(gang, moves=moves)

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from experiments.cluster.interface import ClusterPlan, Gang, Machines, Performance, Rate, violations
 from experiments.cluster.planning.performance import FixedSpeed
@@ -34,7 +36,8 @@ def run(
 ) -> ClusterPlan:
     performance = performance or FixedSpeed(trace)
     plan = simulate(trace, machines, registry.create("cluster", "gandiva", knobs), performance)
-    assert violations(plan, trace, machines, performance) == []
+    rigid = not knobs.get("grow")
+    assert violations(plan, trace, machines, performance, rigid=rigid) == []
     return plan
 
 
@@ -97,3 +100,56 @@ def test_a_scattered_job_is_brought_together_when_jobs_leave() -> None:
     nodes = [{d // 4 for d in one.gang.devices} for one in plan.executions if one.gang.job == 2]
     assert nodes == [{0, 1}, {0}]
     assert (2, 100, 1007) in stays(plan)
+
+
+class Growing(FixedSpeed):
+    """Jobs that are in proportion faster on up to four devices."""
+
+    def largest(self, job: int) -> int:
+        return 4
+
+
+def test_idle_devices_are_lent_and_taken_back_when_somebody_comes() -> None:
+    """A job of 1,000 s has all four until one of two comes at 100 s for 50 s, then two, then four again.
+
+    100 s are 400 of its work; 5 s are lost at each change; two devices do 90 in the 45 s left of 50, and what
+    is left, 510, takes four of them 127.5 s behind 5 more.
+    """
+    trace = jobs((0, 1, 1000), (100, 2, 50))
+    plan = run(trace, Machines.of_sizes([4]), Growing(trace), grow=True)
+    assert [(one.gang.job, one.gang.size, one.start, one.end) for one in plan.executions] == [
+        (0, 4, 0, 100),
+        (1, 2, 100, 150),
+        (0, 2, 100, 150),
+        (0, 4, 150, pytest.approx(282.5)),
+    ]
+
+
+def test_who_cannot_grow_keeps_what_it_asked_for() -> None:
+    trace = jobs((0, 1, 1000), (100, 2, 50))
+    plan = run(trace, Machines.of_sizes([4]), grow=True)
+    assert {(one.gang.job, one.gang.size) for one in plan.executions} == {(0, 1), (1, 2)}
+
+
+def test_a_job_that_is_lent_devices_ends_no_later_than_without() -> None:
+    rows = [(10 * place, 1 + place % 2, 400 + 50 * place) for place in range(12)]
+    trace = jobs(*rows)
+    machines, ends = Machines.of_sizes([4, 4]), {}
+    for grow in (False, True):
+        plan = run(trace, machines, Growing(trace), grow=grow, resize_cost=0.0, packing=False)
+        ends[grow] = max(one.end for one in plan.executions)
+    assert ends[True] < ends[False]
+
+
+@settings(max_examples=40)
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(0, 400), st.integers(1, 4), st.integers(1, 400)), min_size=1, max_size=12
+    ),
+    packing=st.booleans(),
+)
+def test_lending_breaks_no_rule_and_every_job_ends(rows: list[tuple[int, int, int]], packing: bool) -> None:
+    """``run`` asks the checker: devices, work and order."""
+    trace = jobs(*sorted(rows))
+    plan = run(trace, Machines.of_sizes([4, 2]), Growing(trace), grow=True, packing=packing)
+    assert {one.gang.job for one in plan.executions} == set(range(len(rows)))

@@ -54,7 +54,7 @@ def planned(name: str, trace: str) -> ClusterPlan:
 @every_trace
 def test_its_plan_is_legal(name: str, trace: str) -> None:
     policy, (rows, performance) = policy_named(name), case(name, trace)
-    assert violations(planned(name, trace), rows, MACHINES, performance, rigid=policy.rigid) == []
+    assert violations(planned(name, trace), rows, MACHINES, performance, rigid=policy.keeps_sizes) == []
 
 
 @every_policy

@@ -9,8 +9,11 @@ brought back together on fewer nodes. In a search over hyper-parameters (jobs of
 ``losses``) a job ends as soon as a sibling is ahead of it (``search``), and is told as rejected, with the
 reason.
 
-Chosen here: what changes over at which second, and that packed jobs get half a device each. Left out:
-grow-shrink (no trace says which jobs may grow) and emptying the least loaded node.
+With ``grow`` idle devices are lent to jobs whose speed on more GPUs is known, until somebody waits
+(``growth``).
+
+Chosen here: what changes over at which second, that packed jobs get half a device each, and that a job may
+grow when a table of its trace says how fast it then is. Left out: emptying the least loaded node.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ class Gandiva(ClusterPolicy):
     mechanism: ClassVar[str] = "share devices"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     effort: ClassVar[str] = SECONDS
-    sees: ClassVar[frozenset[str]] = frozenset({"utilization", "group", "losses"})
+    sees: ClassVar[frozenset[str]] = frozenset({"utilization", "group", "losses", "throughput"})
     rejects: ClassVar[bool] = True
 
     slice_length: float = knob(
@@ -45,7 +48,19 @@ class Gandiva(ClusterPolicy):
         5.0, "time without progress when a job moves to other nodes", low=0.0, high=86400.0, unit="s"
     )
     packing: bool = knob(True, "whether two jobs that share devices are tried on them at once")
+    resize_cost: float | None = knob(
+        5.0,
+        "time without progress when a job is lent devices or gives them back",
+        low=0.0,
+        high=86400.0,
+        unit="s",
+    )
+    grow: bool = knob(False, "whether idle devices are lent to jobs that can use more")
     early_stopping: bool = knob(True, "whether a job of a search ends once a sibling's loss is ahead")
 
+    @property
+    def keeps_sizes(self) -> bool:
+        return not self.grow
+
     def begin(self) -> Decider:
-        return Turns(self.slice_length, self.switch_time, self.packing, self.early_stopping)
+        return Turns(self.slice_length, self.switch_time, self.packing, self.early_stopping, self.grow)

@@ -38,7 +38,7 @@ class Packing:
         """Look at the rates of what runs, and undo the pairs that do not pay."""
         speed = view.attained.speed
         for job, gang in view.running.items():
-            if gang.is_alone:
+            if gang.is_alone and gang.size == view.jobs.gpus[job]:
                 self.alone[job] = speed[job]
         for job, other in list(self.partner.items()):
             together = [one for one in (job, other) if one in view.running and not view.running[one].is_alone]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
 from experiments.cluster.interface import Allocation, ClusterView, Devices, Gang, Pool
+from experiments.cluster.policies.gandiva.growth import grown, lend
 from experiments.cluster.policies.gandiva.homes import Homes
 from experiments.cluster.policies.gandiva.packing import Packing
 from experiments.cluster.policies.gandiva.search import is_searched, losers
@@ -27,6 +28,7 @@ class Turns:
     switch_time: float
     packs: bool
     stops_early: bool
+    grows: bool = False
     homes: Homes | None = None
     packing: Packing = field(default_factory=Packing)
     boundary: float = -math.inf
@@ -46,6 +48,8 @@ class Turns:
         decision = self._turn(view, self.homes, lost) if view.now >= self.boundary - SLACK else None
         if decision is None:
             decision = self._between(view, self.homes, lost)
+        if self.grows:
+            decision = self._lend(decision, view, self.homes, lost)
         return self._told(decision, lost, view)
 
     def _forget(self, view: ClusterView, homes: Homes) -> None:
@@ -145,10 +149,15 @@ class Turns:
     def _between(self, view: ClusterView, homes: Homes, lost: dict[int, str]) -> Allocation:
         """Within a slice: those whose turn it is start, free devices are filled, and jobs move to them."""
         pool = view.pool.copy()
+        back = [job for job in grown(view) if job in homes.of and job not in lost]
+        for job in back:
+            pool.give_back(view.running[job])
+            pool.take(self._gang(job, view))
         start = [gang for time, gang in self.next if view.now >= time - SLACK]
         self.next = [(time, gang) for time, gang in self.next if view.now < time - SLACK]
         for gang in (*start, *(gang for _, gang in self.next)):
             pool.take(gang)
+        start += [self._gang(job, view) for job in back]
         taken = {gang.job for gang in (*start, *(gang for _, gang in self.next))}
         start += self._widened(view, taken, lost)
         waiting = [job for job in view.waiting if job in homes.of and job not in taken]
@@ -161,6 +170,18 @@ class Turns:
         ready = [job for job in waiting if all(one in view.waiting for one in self.packing.unit(job))]
         start += self._at_once(self._fit(ready, view, pool).values(), frozenset(), view)
         return Allocation(tuple(start))
+
+    def _lend(
+        self, decision: Allocation, view: ClusterView, homes: Homes, lost: dict[int, str]
+    ) -> Allocation:
+        """Where everybody runs, idle devices go to those that can use them."""
+        started = {gang.job for gang in decision.start}
+        if self.next or decision.suspend or any(j not in started and j not in lost for j in view.waiting):
+            return decision
+        running = [job for job in {*view.running, *started} if job in homes.of]
+        alone = [job for job in running if all(homes.load[device] == 1 for device in homes.of[job])]
+        kept = [job for job in alone if len(self.packing.unit(job)) == 1]
+        return lend(decision, view, kept, {device for devices in homes.of.values() for device in devices})
 
     def _widened(self, view: ClusterView, taken: set[int], lost: dict[int, str]) -> Iterator[Gang]:
         """Jobs whose partner has left have their devices alone again."""
@@ -189,7 +210,7 @@ class Turns:
             job for job, gang in view.running.items() if len(by_node(gang.devices)) > 1 and job in homes.of
         ]
         for job in sorted(scattered, key=lambda one: (-view.jobs.gpus[one], one)):
-            if len(self.packing.unit(job)) > 1 or not view.running[job].is_alone:
+            if len(self.packing.unit(job)) > 1 or not view.running[job].is_alone or job in grown(view):
                 continue
             before = homes.of[job]
             homes.leave(job)

@@ -4,8 +4,9 @@ A model has one cost: ``latency`` of a request, ``profile`` by batch or ``profil
 ``layers``, ``kernels`` (a file of REEF's) or ``sizes`` (a model known by its published sizes, with the tokens
 of a ``sequence``). Files that it names are looked for next to it, or where ``options.extra`` says.
 
-Beyond rates, ``times`` are arrivals as they were recorded; a model ``after`` another is asked ``share`` times
-by each of its answers, and the objective of a query is that of its first model.
+Beyond rates, a client that is ``closed`` asks again when it is answered, and ``times`` are arrivals as they
+were recorded; a model ``after`` another is asked ``share`` times by each of its answers, and the objective of
+a query is that of its first model.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from experiments.readers.base import Reader, Reading
 from experiments.readers.scenario_costs import COSTS, LONGEST, is_number, numbers, read_cost
 from experiments.readers.scenario_files import SideFiles, side_folder
 from experiments.workloads.arrival_processes import PROCESSES, SWITCHED
-from experiments.workloads.scenario import CLASSES, REAL_TIME, Scenario, ScenarioModel
+from experiments.workloads.scenario import CLASSES, CLOSED, REAL_TIME, Scenario, ScenarioModel
 
 MOST_MODELS, MOST_REQUESTS, MOST_LEVELS = 10_000, 5_000_000, 32
 #: Variation of gaps of a process that is switched on and off: with less it is switched too often to draw.
@@ -36,7 +37,7 @@ class Fields:
     name: str = knob("", "what it is called")
     slo: float | None = knob(None, "answered within", low=1e-9, high=LONGEST, unit="s")
     rate: float | None = knob(None, "mean requests a second", low=0.0, high=1e7, unit="1/s")
-    arrivals: str = knob("poisson", "process of arrivals", choices=PROCESSES)
+    arrivals: str = knob("poisson", "process of arrivals", choices=(*PROCESSES, CLOSED))
     cv: float = knob(1.0, "coefficient of variation of the gaps", low=1e-2, high=1e3)
     bytes: float | None = knob(None, "weights on a device", low=0.0, high=1e15, unit="bytes")
     preprocess: float | None = knob(None, "before a pass", low=0.0, high=LONGEST, unit="s")
@@ -130,6 +131,10 @@ def _times(value: Any, where: str) -> tuple[float, ...]:
 def _refuse_unclear_load(plain: Fields, service_class: str, is_recorded: bool, where: str) -> None:
     """A model has a rate, recorded times or a model before it, and what its process needs."""
     loads = [plain.rate is not None, is_recorded, bool(plain.after)]
+    if plain.arrivals == CLOSED:
+        if any(loads):
+            raise BadInput("several say its load", f"{where}.rate", "none where arrivals are closed")
+        return
     if sum(loads) > 1 or (service_class == REAL_TIME and not any(loads)):
         expected = "a rate (requests/s), recorded times, or the model that it is after"
         raise BadInput("is missing" if not any(loads) else "several say its load", f"{where}.rate", expected)

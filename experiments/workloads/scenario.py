@@ -17,6 +17,8 @@ from experiments.workloads.step import Floats
 #: Requests with an objective; work that takes what is left; training, which is stopped for requests.
 REAL_TIME, BEST_EFFORT, TRAINING = "real_time", "best_effort", "training"
 CLASSES = (REAL_TIME, BEST_EFFORT, TRAINING)
+#: A client that asks again as soon as it is answered: its first request is at 0.
+CLOSED = "closed"
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class ScenarioModel:
 
     ``slo``            seconds within which a request is to be answered; ``None``: none, nothing is rejected.
     ``rate``           mean requests a second; 0 of work that is no ``real_time``: without a pause.
-    ``arrivals``       its process, and ``cv`` the variation of its gaps where the process has one.
+    ``arrivals``       its process, or ``CLOSED``, and ``cv`` the variation of its gaps where it has one.
     ``times``          arrivals as they were recorded, instead of a process (s, ascending).
     ``service_class``  one of ``CLASSES``.
     ``bytes``          of weights on a device; 0: not known, nothing to hold.
@@ -179,6 +181,8 @@ class Scenario:
             if model.times is not None:
                 times = np.array(model.times)
                 yield place, times[times < self.duration]
+            elif model.arrivals == CLOSED:
+                yield place, np.zeros(1)
             elif not model.after:
                 yield place, draw_arrivals(model.arrivals, model.rate, model.cv, self.duration, rng)
 

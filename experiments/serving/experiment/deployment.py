@@ -36,6 +36,7 @@ from experiments.serving.simulator.deployment import (
 from experiments.sources import Loaded, scenario_of
 from experiments.workloads.encoders import ENCODERS
 from experiments.workloads.scenario import (
+    CLOSED,
     REAL_TIME,
     BatchProfile,
     FixedCost,
@@ -106,6 +107,10 @@ def deployment_of(scenario: Scenario, hardware: Hardware) -> Deployment:
     if other is not None:
         what = f"{other.name} is {other.service_class}"
         raise BadInput(what, scenario.name, "real_time models alone: others share a device, placed by nobody")
+    closed = next((model for model in scenario.models if model.arrivals == CLOSED), None)
+    if closed is not None:
+        what = f"{closed.name} asks again when it is answered"
+        raise BadInput(what, scenario.name, "models with a rate or recorded times, which placements are for")
     models = tuple(_deployed(model, scenario, hardware) for model in scenario.models)
     cluster = ServingCluster(
         hardware.device_count,

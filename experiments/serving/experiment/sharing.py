@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from experiments.core.errors import BadInput, Infeasible
 from experiments.core.progress import Progress, part
@@ -15,6 +15,7 @@ from experiments.serving.interface.sharing import Operator, SharedDevice, Shared
 from experiments.serving.simulator.sharing import SharingPlan, share, sharing_curves, sharing_figures
 from experiments.sources import scenario_of
 from experiments.workloads.scenario import (
+    CLOSED,
     REAL_TIME,
     FixedCost,
     KernelFile,
@@ -39,11 +40,13 @@ def share_device(spec: RunSpec, policy: SharingPolicy, progress: Progress) -> Re
         for time, model in zip(requests.arrival.tolist(), requests.model.tolist(), strict=True)
         if models[model].is_real_time
     ]
-    plan = _run(device, models, policy, arrivals, scenario.duration, part(progress, 0.0, 0.7))
+    closed = {place for place, model in enumerate(scenario.models) if model.arrivals == CLOSED}
+    asked = Asked(arrivals, closed, scenario.duration)
+    plan = _run(device, models, policy, asked, part(progress, 0.0, 0.7))
     found = sharing_json(plan, models)
     if plan.fault:
         return Result.from_violations((plan.fault,), found, loaded.sha256)
-    alone = _run_alone(device, models, policy, arrivals, scenario.duration, part(progress, 0.7, 0.95))
+    alone = _run_alone(device, models, policy, asked, part(progress, 0.7, 0.95))
     return Result(
         metrics=sharing_figures(plan, alone, models),
         series=sharing_curves(plan),
@@ -52,7 +55,11 @@ def share_device(spec: RunSpec, policy: SharingPolicy, progress: Progress) -> Re
         notes={
             "hardware": hardware.to_json(),
             "warnings": [*hardware.warnings, *loaded.warnings],
-            "trace": {"format": loaded.format, "requests": len(arrivals), "assumed": list(loaded.assumed)},
+            "trace": {
+                "format": loaded.format,
+                "requests": len(plan.requests),
+                "assumed": list(loaded.assumed),
+            },
         },
     )
 
@@ -106,33 +113,42 @@ def _refuse_too_large(models: Sequence[SharedModel], device: SharedDevice, polic
         raise Infeasible(what, "scenario", missing)
 
 
+class Asked(NamedTuple):
+    """What is asked of real-time models: ``arrivals`` (s, model) and those that ask again when answered."""
+
+    arrivals: Sequence[tuple[float, int]]
+    closed: Collection[int]
+    duration: float
+
+
 def _run(
     device: SharedDevice,
     models: Sequence[SharedModel],
     policy: SharingPolicy,
-    arrivals: Sequence[tuple[float, int]],
-    duration: float,
+    asked: Asked,
     progress: Progress,
 ) -> SharingPlan:
-    if duration > LONGEST:
-        raise BadInput(f"{duration:g} s", "duration", f"at most {LONGEST:g} s of layers and kernels")
+    if asked.duration > LONGEST:
+        raise BadInput(f"{asked.duration:g} s", "duration", f"at most {LONGEST:g} s of layers and kernels")
     resident = [policy.starts_resident(model) for model in models]
-    return share(device, models, resident, policy.begin(device, models), arrivals, duration, progress)
+    sharer = policy.begin(device, models)
+    return share(device, models, resident, sharer, asked.arrivals, asked.duration, progress, asked.closed)
 
 
 def _run_alone(
     device: SharedDevice,
     models: Sequence[SharedModel],
     policy: SharingPolicy,
-    arrivals: Sequence[tuple[float, int]],
-    duration: float,
+    asked: Asked,
     progress: Progress,
 ) -> SharingPlan:
     """The same requests without the work that is not real-time; models keep their places in the outcome."""
     kept = [place for place, model in enumerate(models) if model.service_class == REAL_TIME]
     place_of = {place: new for new, place in enumerate(kept)}
-    renamed = [(time, place_of[model]) for time, model in arrivals]
-    return _run(device, [models[place] for place in kept], policy, renamed, duration, progress)
+    renamed = [(time, place_of[model]) for time, model in asked.arrivals]
+    closed = {place_of[model] for model in asked.closed}
+    alone = Asked(renamed, closed, asked.duration)
+    return _run(device, [models[place] for place in kept], policy, alone, progress)
 
 
 def sharing_json(plan: SharingPlan, models: Sequence[SharedModel]) -> Mapping[str, Any]:

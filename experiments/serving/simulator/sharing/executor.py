@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from experiments.core.progress import Progress, silent
 from experiments.serving.interface.sharing import (
@@ -38,12 +38,14 @@ def share(
     arrivals: Sequence[tuple[float, int]],
     duration: float,
     progress: Progress = silent,
+    closed: Collection[int] = (),
 ) -> SharingPlan:
     """Run until ``duration`` and until every request is answered.
 
-    ``arrivals`` are (time, model), ascending; ``resident`` says whose weights are there at the beginning.
+    ``arrivals`` are (time, model), ascending; ``resident`` says whose weights are there at the beginning;
+    models that are ``closed`` are asked again, before ``duration``, whenever they have answered.
     """
-    executor = _Executor(device, models, resident, sharer, duration)
+    executor = _Executor(device, models, resident, sharer, duration, closed)
     return executor.run(arrivals, progress)
 
 
@@ -55,8 +57,10 @@ class _Executor:
         resident: Sequence[bool],
         sharer: Sharer,
         duration: float,
+        closed: Collection[int] = (),
     ) -> None:
         self.device, self.models, self.sharer, self.duration = device, models, sharer, duration
+        self.closed = closed
         there = [len(one.operators) if has else 0 for one, has in zip(models, resident, strict=True)]
         zeros = [0] * len(models)
         self.view = SharingView([*zeros], [*zeros], there, [*there], [*zeros], device.units)
@@ -221,3 +225,5 @@ class _Executor:
             place = self.view.waiting.index(model)
             del self.view.waiting[place]
             self.waiting.pop(place).answered = self.view.now
+            if model in self.closed and self.view.now < self.duration:
+                self._arrive(SharedRequest(model, self.view.now))

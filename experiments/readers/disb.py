@@ -2,8 +2,9 @@
 
 Tasks have a load and a client. A load is ``periodic`` or ``poisson`` with its ``frequency``, a ``trace`` of
 milliseconds, or ``continuous``: the next request when the last is answered. A continuous task is best effort,
-unless it has a ``priority`` or a name that ends with ``_rt``; all others are real-time. What passes cost is not in the file: kernels of REEF's
-profiles, next to it or where ``options.extra`` says, are found by the names of the models.
+unless it has a ``priority`` or a name that ends with ``_rt``; all others are real-time. What passes cost is
+not in the file: kernels of REEF's profiles, next to it or where ``options.extra`` says, are found by the
+names of the models.
 """
 
 from __future__ import annotations

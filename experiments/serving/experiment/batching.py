@@ -19,9 +19,10 @@ from experiments.hardware import Hardware, resolve
 from experiments.models.served import DEFAULT, ServedModel, served_model
 from experiments.serving.experiment.context import fit_to_context
 from experiments.serving.experiment.prices import doubts_of, price_of
+from experiments.serving.experiment.rates import max_rate, objective_of
 from experiments.serving.interface import Engine, RooflineCost, ServingPlan, ServingPolicy, violations
 from experiments.serving.interface.phases import InstanceShape
-from experiments.serving.simulator import LatencyObjective, curves, figures, simulate
+from experiments.serving.simulator import curves, figures, simulate
 from experiments.serving.simulator.step_prices import StepCost
 from experiments.sources import load, requests_of
 from experiments.workloads.model import ModelSource
@@ -45,11 +46,14 @@ def serve_trace(spec: RunSpec, policy: ServingPolicy, progress: Progress) -> Res
     context = model_of(spec.workload.options).context
     trace, cut = fit_to_context(whole, context, policy.truncate)
     deployment = deploy(spec, trace, policy.split_cost)
-    plan = simulate(trace, deployment.engine, policy, part(progress, 0.05, 0.9))
+    plan = simulate(trace, deployment.engine, policy, part(progress, 0.05, 0.5))
     if faults := violations(plan, trace, deployment.engine.kv_slots):
         return Result.from_violations(faults, plan_json(plan, trace), loaded.sha256)
+    highest = max_rate(
+        trace, policy, lambda one: simulate(one, deployment.engine, policy), part(progress, 0.5, 0.95)
+    )
     return Result(
-        metrics=figures(plan, trace, LatencyObjective(policy.slo_ttft, policy.slo_tpot)),
+        metrics=figures(plan, trace, objective_of(policy)) | highest,
         series=curves(plan, trace),
         plan=plan_json(plan, trace),
         workload_sha256=loaded.sha256,

@@ -23,10 +23,11 @@ from experiments.models.served import ServedModel, served_model
 from experiments.serving.experiment.batching import kv_slots, plan_json
 from experiments.serving.experiment.context import fit_to_context
 from experiments.serving.experiment.paged import decided
+from experiments.serving.experiment.rates import WHERE, objective_of
 from experiments.serving.interface import Engine, ServingPlan, ServingPolicy, violations
 from experiments.serving.interface.executor import StepExecutor
 from experiments.serving.interface.paged import PagedPolicy
-from experiments.serving.simulator import LatencyObjective, curves, figures, simulate
+from experiments.serving.simulator import curves, figures, simulate
 from experiments.serving.simulator.paged import PagedEngine, simulate_paged
 from experiments.serving.simulator.step_prices import ProfilePrice, StepCost
 from experiments.sources import requests_of
@@ -87,6 +88,8 @@ def serve_here(spec: RunSpec, policy: PagedPolicy | ServingPolicy, progress: Pro
     """Serve the request trace of ``spec`` on this host, on its GPU where it has one."""
     live = importlib.import_module("experiments.serving.live")
     whole, loaded = requests_of(spec.workload, spec.seed)
+    if policy.wanted_attainment is not None:
+        raise BadInput("a search over rates is not measured", WHERE, "empty, or a simulated run")
     options = spec.workload.options
     device = live.default_device()
     dtype = options.dtype or ("float32" if device == "cpu" else "bfloat16")
@@ -119,7 +122,7 @@ def serve_on(
     document = plan_json(plan, trace)
     if faults := violations(plan, trace, way.slots):
         return Result.from_violations(faults, document, loaded.sha256)
-    seen = figures(plan, trace, LatencyObjective(policy.slo_ttft, policy.slo_tpot))
+    seen = figures(plan, trace, objective_of(policy))
     swapped = {"swapped_bytes": _swapped(plan, host)} if plan.memory else {}
     return Result(
         metrics=seen | _errors(expected, seen) | swapped,

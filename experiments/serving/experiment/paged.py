@@ -8,7 +8,7 @@ import dataclasses
 from typing import Any
 
 from experiments.core.errors import BadInput, Infeasible
-from experiments.core.progress import Progress, part
+from experiments.core.progress import Progress, part, silent
 from experiments.core.spec import Result, RunSpec
 from experiments.core.units import DTYPE_BYTES
 from experiments.hardware import Hardware, resolve
@@ -16,11 +16,12 @@ from experiments.models.served import ServedModel
 from experiments.serving.experiment.batching import kv_slots, model_of, plan_json
 from experiments.serving.experiment.context import fit_to_context
 from experiments.serving.experiment.prices import doubts_of, price_of
+from experiments.serving.experiment.rates import max_rate, objective_of
 from experiments.serving.interface import violations
 from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.interface.phases import InstanceShape
 from experiments.serving.interface.plan import ServingPlan
-from experiments.serving.simulator import LatencyObjective, curves, figures
+from experiments.serving.simulator import curves, figures
 from experiments.serving.simulator.paged import simulate_paged
 from experiments.sources import requests_of
 from experiments.workloads.requests import RequestTrace
@@ -44,15 +45,17 @@ def serve_paged(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Resul
     blocks = _blocks(policy, model, hardware, dtype)
     copy = _swap_seconds(policy, model, hardware, dtype)
     wanted, policy = policy, policy.prepared(price, trace.prompt.tolist())
-    plan = simulate_paged(
-        trace, policy, blocks, price, model.context, copy, part(progress, 0.05, 0.9), spec.seed
-    )
+
+    def serve(requests: RequestTrace, progress: Progress = silent) -> ServingPlan:
+        return simulate_paged(requests, policy, blocks, price, model.context, copy, progress, spec.seed)
+
+    plan = serve(trace, part(progress, 0.05, 0.5))
     document = plan_json(plan, trace)
     if faults := violations(plan, trace, blocks * policy.block_size):
         return Result.from_violations(faults, document, loaded.sha256)
-    objective = LatencyObjective(policy.slo_ttft, policy.slo_tpot)
+    found = figures(plan, trace, objective_of(policy)) | _swap_figures(plan, policy, model, dtype)
     return Result(
-        metrics=figures(plan, trace, objective) | _swap_figures(plan, policy, model, dtype),
+        metrics=found | max_rate(trace, policy, serve, part(progress, 0.5, 0.95)),
         series=curves(plan, trace),
         plan=document,
         workload_sha256=loaded.sha256,

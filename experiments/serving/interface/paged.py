@@ -18,6 +18,8 @@ from experiments.serving.interface.blocks import BlockPool
 from experiments.serving.interface.policy import (
     ONE_MODEL,
     cut_prompts,
+    normalized_objective,
+    rate_search,
     tpot_objective,
     ttft_objective,
 )
@@ -312,6 +314,8 @@ class PagedPolicy(Policy):
     host_blocks: int = knob(0, "blocks of host memory to swap to", low=0, high=10**9)
     slo_ttft: float | None = ttft_objective()
     slo_tpot: float | None = tpot_objective()
+    slo_normalized: float | None = normalized_objective()
+    wanted_attainment: float | None = rate_search()
     truncate: bool = cut_prompts()
 
     @property

@@ -32,6 +32,22 @@ def tpot_objective() -> Any:
     return knob(None, "objective: time per later token at most", low=1e-6, high=1e6, unit="s")
 
 
+def normalized_objective() -> Any:
+    """Orca's measure (OSDI'22, section 6.2): the latency of a request over the tokens of its answer."""
+    return knob(
+        None, "objective: whole latency per token of the answer at most", low=1e-6, high=1e6, unit="s"
+    )
+
+
+def rate_search() -> Any:
+    return knob(
+        None,
+        "search the highest rate at which this share of requests is within its objective (max_rate)",
+        low=0.01,
+        high=1.0,
+    )
+
+
 def cut_prompts() -> Any:
     """The knob of every policy that serves a trace by a model."""
     return knob(False, "cut prompts to the model's context instead of refusing them")
@@ -58,6 +74,8 @@ class ServingPolicy(Policy):
     )
     slo_ttft: float | None = ttft_objective()
     slo_tpot: float | None = tpot_objective()
+    slo_normalized: float | None = normalized_objective()
+    wanted_attainment: float | None = rate_search()
     truncate: bool = cut_prompts()
 
     @classmethod

@@ -47,11 +47,13 @@ class _Times:
 class LatencyObjective:
     """Largest time to the first token and per later token (s) that a request may take; ``None``: no limit.
 
-    A trace may tell for each request the time to its answer besides (``slo``).
+    ``normalized`` is that of its whole latency per token of the answer. A trace may tell for each request the
+    time to its answer besides (``slo``).
     """
 
     ttft: float | None = None
     tpot: float | None = None
+    normalized: float | None = None
 
     def is_told(self, trace: RequestTrace) -> bool:
         return self != LatencyObjective() or trace.slo is not None
@@ -64,6 +66,8 @@ class LatencyObjective:
             good &= times.ttft <= self.ttft
         if self.tpot is not None:
             good &= ~(times.tpot > self.tpot)
+        if self.normalized is not None:
+            good &= times.normalized <= self.normalized
         return int(good.sum())
 
 

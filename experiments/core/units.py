@@ -53,7 +53,9 @@ def _format_scaled(value: float, steps: tuple[tuple[float, str], ...], unit: str
     for size, label in steps:
         if abs(value) >= size:
             return f"{significant(value / size)} {label}{unit}"
-    return f"{significant(value)} {unit}".rstrip()
+    return (
+        f"{significant(value)} {unit.removesuffix('s') if value == 1 and unit in COUNTED else unit}".rstrip()
+    )
 
 
 def common_scale(values: Iterable[float], unit: str) -> tuple[float, str]:
@@ -63,6 +65,10 @@ def common_scale(values: Iterable[float], unit: str) -> tuple[float, str]:
         return 0.01, "%"
     largest = max((abs(value) for value in values), default=0.0)
     return next(((size, label) for size, label in steps if largest >= size), (1.0, unit))
+
+
+#: Nouns of what is counted, of which there may be one.
+COUNTED = frozenset({"requests", "jobs", "tokens", "steps", "ops", "devices", "runs"})
 
 
 def human(value: float, unit: str) -> str:

@@ -157,6 +157,9 @@ def _answers(told: Told) -> Iterator[SafeString]:
         yield format_html("One of a hundred waits over {}.", told.figure("ttft_p99"))
     if told.has("throughput"):
         yield format_html("It completes {} requests a second.", f"{told.values['throughput']:.3g}")
+    if told.has("max_rate"):
+        highest = f"{told.values['max_rate']:.3g}"
+        yield format_html("Up to {} a second would be within their objectives as wanted.", highest)
     yield from _turned_away(told)
 
 
@@ -210,7 +213,8 @@ def _slowest(told: Told) -> SafeString:
 
 def _turned_away(told: Told) -> Iterator[SafeString]:
     if told.values.get("rejected_requests"):
-        yield format_html("{} are turned away.", told.figure("rejected_requests"))
+        verb = "is" if told.values["rejected_requests"] == 1 else "are"
+        yield format_html("{} {} turned away.", told.figure("rejected_requests"), verb)
 
 
 FINDINGS: Mapping[str, Callable[[Told], Iterator[SafeString]]] = {

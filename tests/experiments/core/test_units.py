@@ -16,6 +16,7 @@ from experiments.core.units import human
         (3.12e14, "FLOP/s", "312 TFLOP/s"),
         (0.4567, "fraction", "45.7 %"),
         (69351, "jobs", "69,351 jobs"),
+        (1, "requests", "1 request"),
         (-2.5e-5, "s", "-25 µs"),
     ],
 )

@@ -245,6 +245,17 @@ def test_serving_is_told_by_the_rate_that_is_kept(ada: Place) -> None:
     )
 
 
+def test_serving_is_told_by_the_highest_rate_where_it_was_searched(ada: Place) -> None:
+    made = cast.experiment(ada.project)
+    for name, rate in (("orca", 17.5), ("sarathi_chunked", 25.4), ("static_batching", 0.0)):
+        values = {"max_rate": rate, "slo_attainment": 0.5, "latency_mean": 1.0}
+        cast.run(made, name, values, family="serving", options={"rate": 16.0})
+    assert headline(made) == (
+        "sarathi_chunked serves up to 25.4 requests a second within its objective. "
+        "orca up to 17.5, static_batching up to 0."
+    )
+
+
 def test_the_page_says_it_and_follows_what_is_still_planning(client: Client, ada: Place) -> None:
     client.force_login(ada.user)
     made = memory_runs(ada, 61.0 * GIB)

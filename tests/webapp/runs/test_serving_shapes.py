@@ -20,7 +20,7 @@ from webapp.runs.services import hardware_label
 #: What the first sentence of a page says.
 FOUND = {
     **dict.fromkeys(("distserve", "splitwise"), "with a first token within"),
-    **dict.fromkeys(("alpaserve", "nexus"), "in time, on"),
+    **dict.fromkeys(("alpaserve", "nexus", "clockwork"), "in time, on"),
     **dict.fromkeys(("reef", "pipeswitch"), "Sharing makes them"),
     "palm_partitioning": "of peak FLOP/s",
     "walle": "All on the device would take",
@@ -28,6 +28,8 @@ FOUND = {
 
 
 POD = {"cluster": {"nodes": 16, "devices_per_node": 4, "device": "tpu-v4"}}
+#: Ways of a policy that its default does not go.
+KNOBS = {"clockwork": {"control": "controller"}}
 #: What stands on the pages besides: where weights lie, models by their names in a figure.
 ALSO = {
     "palm_partitioning": ("4 × 16 chips", "2,048 of 8,192 rows by", "computing or reading"),
@@ -78,6 +80,7 @@ def outcomes(folder: Path) -> dict[str, tuple[str, dict[str, Any]]]:
         "splitwise": (served, TWO_NODES),
         "alpaserve": (many, TWO_NODES),
         "nexus": (many, TWO_NODES),
+        "clockwork": (many, TWO_NODES),
         "reef": (one, "v100-16g"),
         "pipeswitch": (one, "v100-16g"),
         "palm_partitioning": (torus, POD),
@@ -86,6 +89,7 @@ def outcomes(folder: Path) -> dict[str, tuple[str, dict[str, Any]]]:
     found = {}
     for policy, (workload, hardware) in asked.items():
         spec = {"family": "serving", "policy": policy, "workload": workload, "hardware": hardware}
+        spec["knobs"] = KNOBS.get(policy, {})
         found[policy] = (hardware_label(hardware), run(load_spec(spec)).to_json())
     return found
 

@@ -1,4 +1,6 @@
-"""Serving: which keeps its objective up to the highest rate, or answers soonest at the one rate asked."""
+"""Serving: which keeps its objective up to the highest rate (of those asked, or as it was searched), or
+answers soonest at the one rate asked.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from webapp.compare.answers.words import amount, join_sentences, link, longer, s
 from webapp.compare.comparison import Entry
 from webapp.presentation import figure
 
-RATE, ATTAINED, LATENCY = "option.rate", "slo_attainment", "latency_mean"
+RATE, ATTAINED, LATENCY, HIGHEST = "option.rate", "slo_attainment", "latency_mean", "max_rate"
 RANKED_BY = LATENCY
 #: A rate is kept where so many of the requests are within their objective.
 KEPT = 0.9
@@ -43,6 +45,8 @@ def find_sustained(case: Case) -> dict[str, float]:
 
 
 def headline(case: Case) -> SafeString:
+    if len(case.having(HIGHEST)) > 1:
+        return _by_search(case)
     if len(rates(case)) > 1 and case.having(ATTAINED):
         return _by_rate(case)
     ranked = ranking(case)
@@ -53,6 +57,20 @@ def headline(case: Case) -> SafeString:
         "{} answers a request in {} on average", link(best, case.project), amount(best, LATENCY)
     )
     return join_sentences((format_html("{}.", start), *_runner_up(case, ranked)))
+
+
+def _by_search(case: Case) -> SafeString:
+    """Runs that each searched the rate up to which the share that they want is in time."""
+    best, *others = case.ranked(HIGHEST, lambda rate: -rate)
+    if not value(best, HIGHEST):
+        return strong("No policy keeps its objective at any rate.")
+    start = format_html(
+        "{} serves up to {} requests a second within its objective.",
+        link(best, case.project),
+        strong(significant(value(best, HIGHEST))),
+    )
+    told = (format_html("{} up to {}", e.name, significant(value(e, HIGHEST))) for e in others)
+    return join_sentences((start, format_html("{}.", join_sentences(told, ", "))))
 
 
 def _by_rate(case: Case) -> SafeString:

@@ -86,4 +86,5 @@ def human(value: float, unit: str) -> str:
         return f"{significant(value * 100)} %"
     if unit == "ratio":
         return f"{significant(value)}×"
-    return f"{significant(value)} {unit}".rstrip()
+    counted = unit.removesuffix("s") if value == 1 and unit in COUNTED else unit
+    return f"{significant(value)} {counted}".rstrip()

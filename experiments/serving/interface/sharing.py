@@ -28,6 +28,13 @@ class Operator(NamedTuple):
     blocks: int = 1
     waves: tuple[float, ...] = ()
 
+    def demand(self, units: int) -> int:
+        """The fewest of ``units`` with as many waves as all; all where nobody tells its blocks."""
+        if not self.waves:
+            return units
+        waves = -(-self.blocks // units)
+        return -(-self.blocks // waves)
+
 
 @dataclass(frozen=True)
 class SharedModel:

@@ -16,19 +16,13 @@ class Padding(NamedTuple):
     blocks: int
 
 
-def units_of(blocks: int, units: int) -> int:
-    """Return the fewest units on which the kernel has as many waves as on all."""
-    waves = -(-blocks // units)
-    return -(-blocks // waves)
-
-
 def pad(real_time: Operator, best_effort: Operator, left: int, units: int, merged: int) -> Padding | None:
     """Return how a kernel is padded; ``None`` where no block ends within the real-time kernel.
 
     ``left`` are blocks of the best-effort kernel to do, ``merged`` the blocks of the merged kernel that a
     unit holds. The largest occupancy whose wave is no longer than the real-time kernel is taken.
     """
-    taken = units_of(real_time.blocks, units)
+    taken = real_time.demand(units)
     waves = best_effort.waves[:merged]
     fitting = [held for held, seconds in enumerate(waves, 1) if seconds <= real_time.seconds]
     if not fitting or taken == units:

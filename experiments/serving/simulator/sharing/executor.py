@@ -175,8 +175,8 @@ class _Executor:
         self._note_start(launch.model)
 
     def _note_start(self, model: int) -> None:
-        front = self.waiting[0] if self.waiting else None
-        if front is not None and front.model == model and front.started is None:
+        front = next((one for one in self.waiting if one.model == model), None)
+        if front is not None and front.started is None:
             front.started = self.view.now
             front.is_switch = self.last_model is not None and self.last_model != model
         self.last_model = model

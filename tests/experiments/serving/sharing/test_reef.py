@@ -13,7 +13,7 @@ from experiments.core import registry
 from experiments.core.spec import load_spec
 from experiments.readers.reef_kernels import read_kernels
 from experiments.serving.interface.sharing import Operator, SharedDevice, SharedModel
-from experiments.serving.policies.reef.padding import Padding, pad, restart_point, units_of
+from experiments.serving.policies.reef.padding import Padding, pad, restart_point
 from experiments.serving.simulator.sharing import SharingPlan, share, sharing_figures
 from experiments.workloads.scenario import KernelFile
 
@@ -40,7 +40,8 @@ def test_120_blocks_pad_a_kernel_and_the_rest_is_what_is_left() -> None:
 
 
 def test_100_blocks_are_two_waves_on_50_units() -> None:
-    assert units_of(100, 60) == 50
+    assert Operator(1.0, blocks=100, waves=(1.0,)).demand(60) == 50
+    assert Operator(1.0).demand(60) == 60, "of a layer nobody tells the blocks"
 
 
 def test_it_goes_on_at_kernel_4_where_20_were_launched_and_12_cleared() -> None:
@@ -130,10 +131,10 @@ def served(workload: str, tmp_path: Path, policy: str, **knobs: object) -> dict[
 @needs_disb
 def test_the_authors_workloads_leave_real_time_passes_alone_and_fill_the_rest(tmp_path: Path) -> None:
     """DISB A: passes at regular times next to one best-effort model; B: without a pause between them."""
-    ours, streams = served("A", tmp_path, "reef"), served("A", tmp_path, "multi_stream")
-    assert ours["realtime_overhead"] <= 0.02 and streams["realtime_overhead"] > 0.5
+    ours = served("A", tmp_path, "reef")
+    assert ours["realtime_overhead"] <= 0.02
     assert ours["preemption_latency_p99"] <= 40 * US * (1 + 1e-9)
-    assert ours["best_effort_throughput"] > streams["best_effort_throughput"]
+    assert ours["best_effort_throughput"] > 40
     padded, bare = served("B", tmp_path, "reef"), served("B", tmp_path, "reef", padding=False)
     assert padded["realtime_overhead"] <= 0.02 and padded["best_effort_throughput"] > 20
     assert bare["best_effort_throughput"] == 0, "without a pause padding alone finds room"
@@ -146,3 +147,29 @@ def test_five_real_time_models_among_five_others_are_hardly_later(workload: str,
     ours = served(workload, tmp_path, "reef")
     assert ours["realtime_overhead"] <= 0.03
     assert ours["best_effort_throughput"] > 20
+
+
+@needs_disb
+def test_streams_share_as_recorded_servers_do(tmp_path: Path) -> None:
+    """Triton, TensorRT and TensorFlow Serving without priorities: in A real-time answers are at most a fifth
+    later, since kernels of one request leave units free; in D, with ten models at once, each is late by more
+    than its own time, and DenseNet does not keep up.
+    """
+    assert 0 < served("A", tmp_path, "multi_stream")["realtime_overhead"] < 0.2
+    crowded = served("D", tmp_path, "multi_stream")
+    assert crowded["realtime_overhead"] > 1
+    recorded = {
+        (system, workload): {
+            row["clientName"]: row["analyzers"][0]
+            for row in json.loads((DISB.parent / f"results/{system}.{workload}.json").read_text())["results"]
+        }
+        for system in ("triton", "trt", "tfs")
+        for workload in "AD"
+    }
+    for (system, workload), rows in recorded.items():
+        late = [
+            row["avgTotalLatency(us)"] / row["standAloneTotalLatency(us)"] - 1
+            for name, row in rows.items()
+            if name.endswith("_rt")
+        ]
+        assert sum(late) / len(late) < 0.2 if workload == "A" else sum(late) / len(late) > 1, system

@@ -48,6 +48,7 @@ class Reader:
     - ``merge`` makes one reading of the files of an archive, each with its bare name; ``None``: one file at a
       time.
     - ``join`` makes one reading of files that are tables of one whole, for formats that consist of several.
+    - ``bundle`` reads a file that came in an archive together with those that it names.
     - ``side_file`` finds the file that belongs to one at a path, where ``options.extra`` names none.
     - ``timeline`` gives all that a profiler recorded, of which the value is one step; only ``inspect`` asks.
     - ``doubts`` gives warnings that need other files next to it; only ``inspect`` asks, since reading those
@@ -62,6 +63,7 @@ class Reader:
     read: Callable[[bytes, str, WorkloadOptions], Reading]
     merge: Callable[[Sequence[tuple[str, Reading]], str, WorkloadOptions], Reading] | None = None
     join: Callable[[Sequence[Member], str, WorkloadOptions], Reading] | None = None
+    bundle: Callable[[Member, Sequence[Member], WorkloadOptions], Reading] | None = None
     side_file: Callable[[Path], Path | None] | None = None
     doubts: Callable[[Path, Reading], tuple[str, ...]] | None = None
     timeline: Callable[[bytes, str], Timeline] | None = None
@@ -149,6 +151,24 @@ def _without_documents(members: Sequence[Member]) -> Sequence[Member]:
     return [member for member in members if member.stem.upper() not in DOCUMENTS] or members
 
 
+def _bundled(
+    members: Sequence[Member], format: str
+) -> tuple[Reader, Callable[[WorkloadOptions], Reading]] | None:
+    """The reader of the one file of an archive that may name others, and what reads it with them."""
+    found = [
+        (reader, reader.bundle, member)
+        for reader in readers().values()
+        if reader.bundle is not None and format in ("auto", reader.format)
+        for member in members
+        if reader.recognizes(member.data[:HEAD], member.name)
+    ]
+    if len(found) != 1:
+        return None
+    reader, bundle, main = found[0]
+    others = [member for member in members if member is not main]
+    return reader, lambda options: bundle(main, others, options)
+
+
 def _read_members(
     members: Sequence[Member], name: str, format: str, options: WorkloadOptions
 ) -> tuple[Reader, Reading]:
@@ -156,6 +176,8 @@ def _read_members(
     left out.
     """
     members = _without_documents(members) if len(members) > 1 else members
+    if len(members) > 1 and (bundled := _bundled(members, format)):
+        return bundled[0], bundled[1](options)
     found = [reader_for(member.data[:HEAD], member.name, format) for member in members]
     reader = found[0]
     if len(members) == 1:

@@ -9,12 +9,13 @@ names of the models.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
+from experiments.readers.archive import Member
 from experiments.readers.base import Reader, Reading
 from experiments.readers.scenario_costs import LONGEST, is_number, numbers, read_cost
 from experiments.readers.scenario_files import SideFiles, side_folder
@@ -38,13 +39,20 @@ def _recognizes(head: bytes, name: str) -> bool:
 
 
 def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
+    return _read_with(SideFiles(options.extra), data, name, options)
+
+
+def _read_bundle(main: Member, others: Sequence[Member], options: WorkloadOptions) -> Reading:
+    return _read_with(SideFiles(options.extra, others), main.data, main.name, options)
+
+
+def _read_with(files: SideFiles, data: bytes, name: str, options: WorkloadOptions) -> Reading:
     document = _object(jsonio.loads(data, name), name)
     duration, tasks = document.get("time"), document.get("tasks")
     if not is_number(duration, 1e-9, LONGEST):
         raise BadInput(f"{duration!r:.60}", f"{name}: time", f"seconds, above 0 to {LONGEST:g}")
     if not isinstance(tasks, list) or not 0 < len(tasks) <= MOST_TASKS:
         raise BadInput(f"{tasks!r:.60}", f"{name}: tasks", f"a list of 1 to {MOST_TASKS} tasks")
-    files = SideFiles(options.extra)
     models = tuple(_model(row, f"{name}: tasks[{place}]", files) for place, row in enumerate(tasks))
     names = [model.name for model in models]
     twice = next((place for place, one in enumerate(names) if one in names[:place]), None)
@@ -102,5 +110,6 @@ READER = Reader(
     "has the kernels of the models as REEF profiles them, unless they are next to it",
     _recognizes,
     _read,
+    bundle=_read_bundle,
     side_file=side_folder,
 )

@@ -1,12 +1,16 @@
-"""The files that a scenario names: next to it, or in the folder, archive or file of ``options.extra``."""
+"""The files that a scenario names: in the archive that it came in, next to it, or in the folder, archive or
+file of ``options.extra``.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from experiments.core.errors import BadInput
 from experiments.readers import archive
+from experiments.readers.archive import Member
 
 
 def side_folder(path: Path) -> Path | None:
@@ -20,8 +24,9 @@ def side_folder(path: Path) -> Path | None:
 class SideFiles:
     """What is found under the names that a scenario has, with the SHA-256 of each that was read."""
 
-    def __init__(self, extra: str | None) -> None:
+    def __init__(self, extra: str | None, beside: Sequence[Member] = ()) -> None:
         self._place = Path(extra) if extra else None
+        self._beside = by_bare_names(beside)
         self._packed: dict[str, bytes] | None = None
         self.digests: dict[str, str] = {}
 
@@ -30,7 +35,9 @@ class SideFiles:
         found = self.find(name)
         if found is None:
             place = (
-                "next to the scenario, or in options.extra" if self._place is None else "of that name there"
+                "next to the scenario, in one archive with it, or in options.extra"
+                if self._place is None
+                else "of that name there"
             )
             raise BadInput(f"{name!r:.200} is not found", where, f"a file {place}")
         self.digests[name] = hashlib.sha256(found).hexdigest()
@@ -39,7 +46,7 @@ class SideFiles:
     def find(self, name: str) -> bytes | None:
         """Return the file's bytes, or ``None`` where there is none."""
         if self._place is None:
-            return None
+            return self._beside.get(PurePosixPath(name).name)
         if self._place.is_dir():
             return _bytes_of(self._place / name)
         members = self._members(self._place)
@@ -51,9 +58,13 @@ class SideFiles:
             raw = _bytes_of(place)
             if raw is None:
                 raise BadInput("is no readable file", place.name, "the files that the scenario names")
-            members = archive.members(raw, place.name)
-            self._packed = {PurePosixPath(one.name.rpartition(": ")[2]).name: one.data for one in members}
+            self._packed = by_bare_names(archive.members(raw, place.name))
         return self._packed
+
+
+def by_bare_names(members: Sequence[Member]) -> dict[str, bytes]:
+    """Return the files of an archive by their names without folders."""
+    return {PurePosixPath(one.name.rpartition(": ")[2]).name: one.data for one in members}
 
 
 def _bytes_of(path: Path) -> bytes | None:

@@ -19,6 +19,7 @@ from experiments.core import jsonio, knobs
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 from experiments.core.options import WorkloadOptions
+from experiments.readers.archive import Member
 from experiments.readers.base import Reader, Reading
 from experiments.readers.scenario_costs import COSTS, LONGEST, is_number, numbers, read_cost
 from experiments.readers.scenario_files import SideFiles, side_folder
@@ -56,13 +57,20 @@ def _recognizes(head: bytes, name: str) -> bool:
 
 
 def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
+    return _read_with(SideFiles(options.extra), data, name, options)
+
+
+def _read_bundle(main: Member, others: Sequence[Member], options: WorkloadOptions) -> Reading:
+    return _read_with(SideFiles(options.extra, others), main.data, main.name, options)
+
+
+def _read_with(files: SideFiles, data: bytes, name: str, options: WorkloadOptions) -> Reading:
     document = _object(jsonio.loads(data, name), name, {"duration", "models"})
     duration, rows = document.get("duration"), document.get("models")
     if not is_number(duration, 1e-9, LONGEST):
         raise BadInput(f"{duration!r:.60}", f"{name}: duration", f"seconds, above 0 to {LONGEST:g}")
     if not isinstance(rows, list) or not 0 < len(rows) <= MOST_MODELS:
         raise BadInput(f"{rows!r:.60}", f"{name}: models", f"a list of 1 to {MOST_MODELS} models")
-    files = SideFiles(options.extra)
     models = tuple(_model(row, f"{name}: models[{place}]", files) for place, row in enumerate(rows))
     _refuse_broken_queries(models, name)
     scenario = apply_options(Scenario(name, float(duration), models, facts={"files": files.digests}), options)
@@ -179,5 +187,6 @@ READER = Reader(
     "that it names, unless they are next to it",
     _recognizes,
     _read,
+    bundle=_read_bundle,
     side_file=side_folder,
 )

@@ -130,3 +130,21 @@ def test_the_labs_own_side_file_reaches_the_trial_by_its_name(cast: Cast) -> Non
     outcome = run.document.outcome
     assert outcome["metrics"]["speedup_over_ansor"]["value"] > 0
     assert outcome["spec"]["workload"]["options"]["extra"] == "package:roller-times-v100.txt"
+
+
+def test_a_scenario_comes_as_one_upload_with_the_files_that_it_names(cast: Cast) -> None:
+    """A browser has no folder beside an upload: the archive has both."""
+    rows = "batch,latency(us),std(us),memory(B)\n1,6000,20,1000\n4,12000,20,2500\n"
+    overheads = "Preprocess latency\nmean(us),std(us)\n500,10\nPostprocess latency\nmean(us),std(us)\n40,10\n"
+    model = {"name": "a", "slo": 0.1, "rate": 20, "profile_file": "tiny.txt"}
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("scenario.json", json.dumps({"duration": 5, "models": [model]}))
+        archive.writestr("tiny.txt", f"caffe:tiny:1\nTITAN_X_(Pascal)\nForward latency\n{rows}{overheads}")
+    made = serving(cast, upload(cast, "scenario.zip", packed.getvalue()))
+    made.policy = made.spec["policy"] = "nexus"
+    made.save()
+    ended = carry_out(made)
+    assert ended.artifact is not None and ended.artifact.format == "serving-scenario"
+    assert ended.state == Run.State.SUCCEEDED, ended.reason
+    assert ended.metrics.get(name="slo_attainment").value == 1

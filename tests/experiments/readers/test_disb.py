@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
 from experiments.readers.base import open_file
-from experiments.workloads.scenario import BEST_EFFORT, CLOSED, REAL_TIME, Scenario
+from experiments.workloads.scenario import BEST_EFFORT, CLOSED, REAL_TIME, KernelFile, Scenario
 
 
 def task(name: str, load: dict[str, Any], model: str = "net", **client: Any) -> dict[str, Any]:
@@ -71,3 +72,19 @@ def test_a_name_is_one_tasks(tmp_path: Path) -> None:
     one = task("a", {"type": "continuous"})
     with pytest.raises(BadInput, match=r"tasks\[1\].id"):
         read(tmp_path, one, one)
+
+
+def test_a_workload_and_its_kernels_come_as_one_archive(tmp_path: Path) -> None:
+    """As an upload does, which lies under its hash and has nothing beside it."""
+    file = tmp_path / "0f3a"
+    with zipfile.ZipFile(file, "w") as packed:
+        packed.writestr(
+            "disb/workload.json", json.dumps({"time": 2, "tasks": [task("a", {"type": "continuous"})]})
+        )
+        packed.writestr("kernels/net.json", "{}")
+        packed.writestr("kernels/net.profile.json", '{"a": 1}')
+        packed.writestr("LICENSE", "free")
+    opened = open_file(file, "auto", WorkloadOptions())
+    assert opened.reader.format == "disb"
+    assert opened.reading.value.models[0].cost == KernelFile("net.json", b"{}", b'{"a": 1}')
+    assert sorted(opened.reading.value.facts["files"]) == ["net.json"]

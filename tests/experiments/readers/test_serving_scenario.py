@@ -112,6 +112,20 @@ def test_kernels_come_with_their_profile(tmp_path: Path) -> None:
     assert read(file).models[0].cost == KernelFile("net.json", b"{}", b'{"a": 1}')
 
 
+def test_a_scenario_and_the_files_that_it_names_come_as_one_archive(tmp_path: Path) -> None:
+    scenario = written(tmp_path, {"name": "a", "slo": 1, "rate": 1, "profile_file": "tiny.txt"})
+    file = tmp_path / "0f3a"
+    with zipfile.ZipFile(file, "w") as packed:
+        packed.write(scenario, "scenario.json")
+        packed.writestr("profiles/tiny.txt", PROFILE)
+    assert isinstance(read(file).models[0].cost, BatchProfile)
+    with zipfile.ZipFile(file, "w") as packed:
+        packed.write(scenario, "scenario.json")
+        packed.writestr("profiles/large.txt", PROFILE)
+    with pytest.raises(BadInput, match=r"'tiny\.txt' is not found"):
+        read(file)
+
+
 @pytest.mark.parametrize(
     ("rows", "where", "what"),
     [

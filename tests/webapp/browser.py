@@ -77,7 +77,9 @@ def browser_page(width: int = 1280, theme: str = "light", expected: Collection[s
     if not CHROMIUM.exists():
         pytest.skip(f"no browser at {CHROMIUM} (apt install chromium, or set LAB_CHROMIUM)")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu"]
+        )
         page = browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme="dark" if theme == "dark" else "light"
         ).new_page()

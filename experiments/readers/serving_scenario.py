@@ -21,7 +21,7 @@ from experiments.core.knobs import knob
 from experiments.core.options import WorkloadOptions
 from experiments.readers.archive import Member
 from experiments.readers.base import Reader, Reading
-from experiments.readers.scenario_costs import COSTS, LONGEST, is_number, numbers, read_cost
+from experiments.readers.scenario_costs import COSTS, LARGEST, LONGEST, is_number, numbers, read_cost
 from experiments.readers.scenario_files import SideFiles, side_folder
 from experiments.workloads.arrival_processes import PROCESSES, SWITCHED
 from experiments.workloads.scenario import CLASSES, CLOSED, REAL_TIME, Scenario, ScenarioModel
@@ -48,7 +48,7 @@ class Fields:
 
 
 PLAIN = frozenset(field.name for field in fields(Fields))
-ALLOWED = PLAIN | {"class", "times", "sequence", *COSTS}
+ALLOWED = PLAIN | {"class", "times", "peaks", "sequence", *COSTS}
 
 
 def _recognizes(head: bytes, name: str) -> bool:
@@ -121,9 +121,9 @@ def _model(row: Any, where: str, files: SideFiles) -> ScenarioModel:
     told = {name: getattr(plain, name) for name in ("bytes", "preprocess", "postprocess")}
     filled = {name: getattr(read, name) if value is None else value for name, value in told.items()}
     same = {name: getattr(plain, name) for name in ("name", "slo", "arrivals", "cv", "after", "share")}
-    return ScenarioModel(
-        cost=read.cost, rate=plain.rate or 0.0, times=times, service_class=service_class, **same, **filled
-    )
+    peaks = numbers(row["peaks"], f"{where}.peaks", 0, LARGEST) if "peaks" in row else ()
+    filled |= {"peaks": peaks, "times": times, "service_class": service_class}
+    return ScenarioModel(cost=read.cost, rate=plain.rate or 0.0, **same, **filled)
 
 
 def _times(value: Any, where: str) -> tuple[float, ...]:

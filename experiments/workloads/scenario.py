@@ -98,6 +98,7 @@ class ScenarioModel:
     ``times``          arrivals as they were recorded, instead of a process (s, ascending).
     ``service_class``  one of ``CLASSES``.
     ``bytes``          of weights on a device; 0: not known, nothing to hold.
+    ``peaks``          bytes that its passes work with besides, one after another; the last holds on.
     ``preprocess``     seconds on the processor before a pass of each request, ``postprocess`` after it.
     ``after``          the model whose answers ask this one (a stage of a query), ``share`` times each.
     """
@@ -111,6 +112,7 @@ class ScenarioModel:
     times: tuple[float, ...] | None = None
     service_class: str = REAL_TIME
     bytes: float = 0.0
+    peaks: tuple[float, ...] = ()
     preprocess: float = 0.0
     postprocess: float = 0.0
     after: str = ""

@@ -83,7 +83,7 @@ def device_of(hardware: Hardware) -> SharedDevice:
 def models_of(scenario: Scenario) -> tuple[SharedModel, ...]:
     """Return the scenario's models by layers or kernels; ``BadInput`` for one after another, or by batch."""
     return tuple(
-        SharedModel(model.name, model.service_class, _operators(model, scenario.name))
+        SharedModel(model.name, model.service_class, _operators(model, scenario.name), model.peaks)
         for model in scenario.models
     )
 
@@ -106,10 +106,13 @@ def _operators(model: ScenarioModel, where: str) -> tuple[Operator, ...]:
 def _refuse_too_large(models: Sequence[SharedModel], device: SharedDevice, policy: SharingPolicy) -> None:
     """What is on the device together must fit: all that is there before the run, and each model by itself."""
     resident = sum(model.bytes for model in models if policy.starts_resident(model))
-    needed = max([resident, *(model.bytes for model in models)])
+    peaks = any(model.peaks for model in models) and not policy.spills
+    together = sum(model.most for model in models) if peaks else resident
+    needed = max([together, *(model.most for model in models)])
     if needed > device.memory:
         missing = needed - device.memory
-        what = f"weights of {human(needed, 'bytes')} at once, {human(missing, 'bytes')} more than there are"
+        what = f"weights{' and passes' if peaks else ''} of {human(needed, 'bytes')} at once"
+        what += f", {human(missing, 'bytes')} more than there are"
         raise Infeasible(what, "scenario", missing)
 
 

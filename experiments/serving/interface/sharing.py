@@ -38,11 +38,25 @@ class Operator(NamedTuple):
 
 @dataclass(frozen=True)
 class SharedModel:
-    """A model on the shared device; ``operators`` in the order of a pass."""
+    """A model on the shared device; ``operators`` in the order of a pass.
+
+    ``peaks`` are the bytes that its passes work with besides the weights, one after another; the last is that
+    of all after it. Empty: nobody tells them.
+    """
 
     name: str
     service_class: str
     operators: tuple[Operator, ...]
+    peaks: tuple[float, ...] = ()
+
+    def need(self, passes: int) -> float:
+        """Bytes that it takes in the pass after so many."""
+        return self.bytes + (self.peaks[min(passes, len(self.peaks) - 1)] if self.peaks else 0.0)
+
+    @property
+    def most(self) -> float:
+        """Bytes that it ever takes."""
+        return self.bytes + max(self.peaks, default=0.0)
 
     @property
     def is_real_time(self) -> bool:
@@ -111,7 +125,19 @@ class Hold(NamedTuple):
     seconds: float
 
 
-Action = Launch | Copy | Kill | Evict | Hold
+class Move(NamedTuple):
+    """Copy ``bytes`` that the model works with to host memory, or back where they are below 0.
+
+    In no ``seconds`` they are allocated there. What leaves is free when it has left, what comes back takes
+    its place at once.
+    """
+
+    model: int
+    bytes: float
+    seconds: float
+
+
+Action = Launch | Copy | Kill | Evict | Hold | Move
 
 
 @dataclass
@@ -124,6 +150,8 @@ class SharingView:
                   their way.
     ``running``   what each model runs now.
     ``passes``    whole passes that each model has made.
+    ``need``      bytes that each takes since its last pass began, ``on_host`` those of them in host memory;
+                  ``moving`` counts the moves under way.
     """
 
     position: list[int]
@@ -135,6 +163,9 @@ class SharingView:
     now: float = 0.0
     waiting: list[int] = field(default_factory=list)
     running: dict[int, Launch] = field(default_factory=dict)
+    need: list[float] = field(default_factory=list)
+    on_host: list[float] = field(default_factory=list)
+    moving: int = 0
 
 
 class HostCosts(NamedTuple):
@@ -165,6 +196,8 @@ class SharingPolicy(Policy):
     mechanism: ClassVar[str] = "share a device"
     workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {"simulated": ("requests",)}
 
+    #: Whether what does not fit the device may lie in host memory.
+    spills: ClassVar[bool] = False
     #: What is asked for runs in a process of its own, which is started when it is asked.
     starts_processes: ClassVar[bool] = False
 

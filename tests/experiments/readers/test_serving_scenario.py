@@ -136,6 +136,8 @@ def test_a_scenario_and_the_files_that_it_names_come_as_one_archive(tmp_path: Pa
         ([row(latency=-1)], "models[0].latency", "-1"),
         ([row(latency="fast")], "models[0].latency", "'fast'"),
         ([row(slo=-0.1)], "models[0].slo", "-0.1"),
+        ([row(peaks=[1e9, -1])], "models[0].peaks[1]", "-1"),
+        ([row(arrivals="closed")], "models[0].rate", "several say its load"),
         ([row(rate=True)], "models[0].rate", "True"),
         ([row(speed=1)], "models[0]", "unknown field 'speed'"),
         ([row(), row()], "models[0].name", "appears twice"),

@@ -14,6 +14,7 @@ from experiments.serving.interface.sharing import (
     Hold,
     Kill,
     Launch,
+    Move,
     SharedDevice,
     SharedModel,
     Sharer,
@@ -24,6 +25,8 @@ from experiments.serving.interface.sharing_plan import CopySpan, SharedRequest, 
 #: A policy that acts so often at one moment does not let time pass.
 MOST_ACTIONS = 100_000
 REPORT_EVERY = 4096
+#: Share of the memory by which sums of bytes may be over.
+ROUNDING = 1e-9
 
 
 class ImpossibleAction(Exception):
@@ -64,6 +67,8 @@ class _Executor:
         there = [len(one.operators) if has else 0 for one, has in zip(models, resident, strict=True)]
         zeros = [0] * len(models)
         self.view = SharingView([*zeros], [*zeros], there, [*there], [*zeros], device.units)
+        self.view.need, self.view.on_host = [model.bytes for model in models], [0.0] * len(models)
+        self.tells_peaks = any(model.peaks for model in models)
         self.order = itertools.count()
         self.events: list[tuple[float, int, object]] = []
         self._at(0.0, None)
@@ -118,6 +123,9 @@ class _Executor:
                 self._end(model, killed=False)
             case Copy(model, last, _) if last <= self.view.copied[model]:
                 self.view.resident[model] = max(self.view.resident[model], last)
+            case Move(model, size, _):
+                self.view.moving -= 1
+                self.view.on_host[model] += max(0.0, size)
 
     def _arrive(self, request: SharedRequest) -> None:
         request.found_idle = not any(not self.models[one].is_real_time for one in self.view.running)
@@ -157,6 +165,10 @@ class _Executor:
             case Hold(seconds):
                 self.held = view.now + seconds
                 self._at(self.held, None)
+            case Move():
+                self._move(action)
+        if self.tells_peaks:
+            self._check_peaks()
 
     def _launch(self, launch: Launch) -> None:
         view, name = self.view, self.models[launch.model].name
@@ -168,11 +180,40 @@ class _Executor:
             raise ImpossibleAction(f"{name} wants operators {launch.first} to {launch.last} out of turn")
         if launch.last <= launch.first or not launch.seconds >= 0:
             raise ImpossibleAction(f"{name} is to run nothing")
+        if launch.first == 0 and self.tells_peaks:
+            self._begin_pass(launch.model)
         view.running[launch.model] = launch
         view.free_units -= launch.units
         self.starts[launch.model] = view.now
         self._at(view.now + launch.seconds, (launch.model, self.epoch[launch.model]))
         self._note_start(launch.model)
+
+    def _begin_pass(self, model: int) -> None:
+        """What a pass needs less than the one before was on the host first."""
+        view = self.view
+        need = self.models[model].need(view.passes[model])
+        view.on_host[model] = max(0.0, view.on_host[model] - max(0.0, view.need[model] - need))
+        view.need[model] = need
+
+    def _move(self, move: Move) -> None:
+        view = self.view
+        there = view.need[move.model] - view.on_host[move.model]
+        if move.bytes < -view.on_host[move.model] or (move.seconds > 0 and move.bytes > there):
+            raise ImpossibleAction(f"{self.models[move.model].name} moves {move.bytes:g} bytes that it lacks")
+        if move.seconds <= 0:
+            view.on_host[move.model] += move.bytes
+            return
+        view.on_host[move.model] += min(0.0, move.bytes)
+        start = max(view.now, self.channel_free)
+        self.channel_free = start + move.seconds
+        self.copies.append(CopySpan(move.model, start, self.channel_free, abs(move.bytes)))
+        view.moving += 1
+        self._at(self.channel_free, move)
+
+    def _check_peaks(self) -> None:
+        held = sum(self.view.need) - sum(self.view.on_host)
+        if held > self.device.memory * (1 + ROUNDING):
+            raise ImpossibleAction(f"{held:g} bytes of weights and passes in {self.device.memory:g}")
 
     def _note_start(self, model: int) -> None:
         front = next((one for one in self.waiting if one.model == model), None)

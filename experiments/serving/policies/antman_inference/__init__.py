@@ -6,7 +6,8 @@ counted from the last), so that nobody waits for it. Where a request has waited 
 ``tolerance`` of the guaranteed pass, the next release is delayed: twice as long each time, and less by
 ``ease`` after every request that did not wait (the law of the feedback is not published).
 
-Not here: caps of memory by step, since a scenario's models have one size; what does not fit is refused.
+Where models tell the memory of their passes (``peaks``), each has a cap of it, step by step, and what is over
+lies in host memory (``memory``).
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from experiments.core.knobs import knob
 from experiments.serving.interface.sharing import (
     Action,
     Launch,
+    Move,
     SharedDevice,
     SharedModel,
     Sharer,
     SharingPolicy,
     SharingView,
 )
+from experiments.serving.policies.antman_inference.memory import Caps
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class AntManInference(SharingPolicy):
     """Releases opportunistic operators only where they end before the guaranteed job goes on."""
 
     name: ClassVar[str] = "antman_inference"
+    spills: ClassVar[bool] = True
 
     gate: bool = knob(True, "release operators only into gaps that they fit")
     tolerance: float = knob(0.02, "wait of a request that is no interference, of its pass", low=0.0, high=1.0)
@@ -48,6 +52,7 @@ class _Gaps:
     def __init__(self, policy: AntManInference, device: SharedDevice, models: Sequence[SharedModel]) -> None:
         self.policy, self.device, self.models = policy, device, models
         self.opportunistic = [place for place, model in enumerate(models) if not model.is_real_time]
+        self.caps = Caps(device, models)
         self.arrivals: list[float] = []
         self.waiting = 0
         self.delay = 0.0
@@ -56,6 +61,8 @@ class _Gaps:
     def act(self, view: SharingView) -> Sequence[Action]:
         self._note_arrivals(view)
         self.waiting = len(view.waiting)
+        if moves := list(self.caps.balance(view)):
+            return moves
         if view.running:
             return ()
         if view.waiting:
@@ -78,17 +85,26 @@ class _Gaps:
         else:
             self.delay = max(0.0, self.delay - self.policy.ease)
         count = len(self.models[model].operators)
-        return (Launch(model, 0, count, self.device.units, pass_time),)
+        return self._begin(Launch(model, 0, count, self.device.units, pass_time), view)
 
     def _release(self, view: SharingView) -> Sequence[Action]:
         if not self.opportunistic:
             return ()
         model = min(self.opportunistic, key=lambda place: (view.passes[place], place))
         at = view.position[model]
-        seconds = self.models[model].operators[at].seconds
+        operator = self.models[model].operators[at]
+        seconds = self.caps.longer(model, operator.seconds, view, begins=at == 0)
         if self.policy.gate and view.now + self.delay + seconds > self._next_request(view) + 1e-12:
             return ()
-        return (Launch(model, at, at + 1, self.device.units, seconds),)
+        return self._begin(Launch(model, at, at + 1, self.device.units, operator.seconds), view)
+
+    def _begin(self, launch: Launch, view: SharingView) -> Sequence[Action]:
+        """What a pass lacks of memory is allocated on the host, from which it is then read."""
+        begins = launch.first == 0
+        short = self.caps.short(launch.model, view) if begins else 0.0
+        longer = self.caps.longer(launch.model, launch.seconds, view, begins)
+        moves = (Move(launch.model, short, 0.0),) if short else ()
+        return (*moves, launch._replace(seconds=longer))
 
     def _next_request(self, view: SharingView) -> float:
         """When the next request is predicted; one that is overdue may come at any moment."""

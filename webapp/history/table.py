@@ -15,6 +15,7 @@ from experiments.core.metrics import METRICS, known_or_plain
 from webapp.accounts.models import Project
 from webapp.compare.export_table import Column, Table
 from webapp.compare.statistics import difference, is_better
+from webapp.history import archive
 from webapp.history.search import Query
 from webapp.history.search.rows import groups, order_runs, runs_behind, search
 from webapp.history.search.tree import And, Between, Compare, Condition, Field, Missing, Not, OneOf, Or
@@ -57,7 +58,8 @@ class Row:
 class Found:
     """``count`` runs in ``seconds``, more where ``is_more``; ``metrics`` are the columns of figures.
 
-    ``is_first``: it is the first page; ``next`` is the run behind which the next one begins.
+    ``is_first``: it is the first page; ``next`` is the run behind which the next one begins. So many that are
+    ``archived`` would be found as well and are left out; ``shows_archived``: the search asks for them.
     """
 
     count: int
@@ -70,6 +72,8 @@ class Found:
     is_first: bool
     next: UUID | None
     baseline: Run | None
+    archived: int = 0
+    shows_archived: bool = False
 
     @property
     def orders(self) -> dict[str, str]:
@@ -81,6 +85,19 @@ def runs_of(project: Project) -> QuerySet[Run]:
     return Run.objects.filter(project=project, kind__in=Run.RECORDED)
 
 
+def matching(project: Project, query: Query) -> QuerySet[Run]:
+    """What the table has of a project: archived runs only where the search asks for them."""
+    found = search(runs_of(project), query)
+    leaves_out = not archive.is_asked_for(query) and archive.has_any(project)
+    return archive.without(found) if leaves_out else found
+
+
+def _count_archived(project: Project, query: Query) -> int:
+    if archive.is_asked_for(query) or not archive.has_any(project):
+        return 0
+    return archive.only(search(runs_of(project), query)).order_by()[:MOST_COUNTED].count()
+
+
 def find(
     project: Project,
     query: Query,
@@ -90,10 +107,10 @@ def find(
 ) -> Found:
     """The page of what ``query`` finds behind the run ``after``; the first one without it."""
     began = time.perf_counter()
-    matching = search(runs_of(project), query)
-    count = matching.order_by()[: MOST_COUNTED + 1].count()
-    grouped = tuple(groups(matching, query, MOST_GROUPS)) if query.group else ()
-    ordered = order_runs(matching, query)
+    found = matching(project, query)
+    count = found.order_by()[: MOST_COUNTED + 1].count()
+    grouped = tuple(groups(found, query, MOST_GROUPS)) if query.group else ()
+    ordered = order_runs(found, query)
     ordered = runs_behind(ordered, query, after) if after else ordered
     wanted = ordered.select_related("artifact", "host", "experiment")
     wanted = wanted.prefetch_related("metrics", "tags").defer("log_tail", "spec")
@@ -116,12 +133,14 @@ def find(
         after is None,
         following,
         baseline,
+        _count_archived(project, query),
+        archive.is_asked_for(query),
     )
 
 
 def export_of(project: Project, query: Query, chosen: Sequence[str], most: int = MOST_EXPORTED) -> Table:
     """What the search finds as a table, its figures in SI units; it says where there is more."""
-    found = order_runs(search(runs_of(project), query), query).select_related("artifact")
+    found = order_runs(matching(project, query), query).select_related("artifact")
     runs = list(found.prefetch_related("metrics", "tags").defer("log_tail", "spec")[: most + 1])
     shown = runs[:most]
     metrics = _columns(query, chosen, shown, _list_metrics(shown[:PER_PAGE]))
@@ -143,7 +162,7 @@ def groups_of(project: Project, query: Query, most: int = MOST_GROUPS) -> Table:
         Column(str(one), known_or_plain(one.field.name).unit if one.field else "", is_figure=True)
         for one in query.aggregates
     ]
-    found = groups(search(runs_of(project), query), query, most)
+    found = groups(matching(project, query), query, most)
     rows = tuple(
         (*(_text(row[name]) for name in names), *(row[figure.label] for figure in figures)) for row in found
     )

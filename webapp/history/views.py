@@ -18,13 +18,13 @@ from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare.export import download
 from webapp.compare.filters import named_runs
 from webapp.history import discussion, services, table
+from webapp.history.archive import ARCHIVED
 from webapp.history.boards import boards_of
 from webapp.history.forms import CommentForm, NoteForm, TagForm, ViewForm
 from webapp.history.leaderboard import leaderboard_of, ranking_plot, record_plot, table_of
 from webapp.history.models import SavedView
 from webapp.history.search import Query, SearchError, parse
 from webapp.history.search.completion import complete
-from webapp.history.search.rows import search
 from webapp.history.search.words import say
 from webapp.navigation import project_url
 from webapp.runs.models import Run, TrashedRuns
@@ -159,7 +159,8 @@ def _chosen(request: ProjectRequest) -> QuerySet[Run]:
         query = parse(QueryDict(request.POST.get("back", "")[:4000]).get("q", "").strip())
     except SearchError:
         return runs.none()
-    return runs.filter(pk__in=search(runs, query).order_by().values("pk")[: table.MOST_COUNTED])
+    found = table.matching(request.project, query)
+    return runs.filter(pk__in=found.order_by().values("pk")[: table.MOST_COUNTED])
 
 
 @require_POST
@@ -187,13 +188,19 @@ def tag(request: ProjectRequest) -> HttpResponse:
     form, runs = TagForm(request.POST), _chosen(request)
     if not form.is_valid():
         messages.error(request, f"No tag: {'; '.join(str(one) for one in form.errors.get('name', ()))}.")
-    elif request.POST.get("take") == "off":
-        count = services.untag(runs, form.cleaned_data["name"])
-        messages.success(request, f"{form.cleaned_data['name']} was taken off {count} runs.")
-    else:
-        count = services.tag(runs, form.cleaned_data["name"], request.user)
-        messages.success(request, f"{count} runs are tagged {form.cleaned_data['name']}.")
+        return _back(request)
+    name, is_off = form.cleaned_data["name"], request.POST.get("take") == "off"
+    count = services.untag(runs, name) if is_off else services.tag(runs, name, request.user)
+    messages.success(request, _tagged(count, name, is_off))
     return _back(request)
+
+
+def _tagged(count: int, name: str, is_off: bool) -> str:
+    runs = "1 run is" if count == 1 else f"{count} runs are"
+    if name == ARCHIVED:
+        where = "in the list again" if is_off else "archived: out of this list, everywhere else as before"
+        return f"{runs} {where}."
+    return f"{name} was taken off {count} runs." if is_off else f"{runs} tagged {name}."
 
 
 @require_POST

@@ -215,3 +215,32 @@ def test_typing_completes_sorting_sorts_and_the_chosen_are_compared(
         assert serious(page) == []
         if folder := os.environ.get("LAB_SHOTS"):
             page.screenshot(path=f"{folder}/trash-{width}.png", full_page=True)
+
+
+def test_archived_runs_are_out_of_the_list_until_somebody_asks_for_them(ada: Place, client: Client) -> None:
+    """Here and in exports and groups; an experiment still has them."""
+    url, tag = ada.url("all-runs/"), ada.url("all-runs/tag")
+    first = Run.objects.filter(policy="vdnn").first()
+    assert first is not None
+    told = shown(client.post(tag, {"name": "archived", "run": str(first.pk)}, follow=True))
+    assert "1 run is archived" in told
+    page = shown(client.get(url))
+    assert "2 runs" in page and "1 archived left out" in page
+    assert len(client.get(url, {"export": "csv"}).content.splitlines()) == 3
+    assert "1 archived" not in shown(client.get(url, {"q": "policy = capuchin"}))
+    asked = client.get(url, {"q": "tag = archived"})
+    assert "1 run" in shown(asked) and "Back to the list" in shown(asked)
+    everything = shown(client.get(url, {"q": "tag = archived or policy = vdnn"}))
+    assert "2 runs" in everything
+    assert first.experiment is not None and first.experiment.runs.count() == 3
+    back = {"name": "archived", "take": "off", "run": str(first.pk)}
+    assert "1 run is in the list again" in shown(client.post(tag, back, follow=True))
+    assert "3 runs" in shown(client.get(url))
+
+
+def test_what_a_search_finds_is_archived_whole_without_what_already_is(ada: Place, client: Client) -> None:
+    tag = ada.url("all-runs/tag")
+    for policy in ("vdnn", "capuchin"):
+        client.post(tag, {"name": "archived", "whole": "1", "back": f"q=policy+%3D+{policy}"})
+    assert RunTag.objects.filter(name="archived").count() == 3
+    assert "No run is so" not in client.get(ada.url("all-runs/"), {"q": "tag = archived"}).content.decode()

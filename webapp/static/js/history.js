@@ -85,7 +85,7 @@ function addHidden(form, name, value) {
   form.append(hidden);
 }
 
-for (const name of ["tag-form", "trash-form"]) {
+for (const name of ["tag-form", "archive-form", "trash-form"]) {
   document.getElementById(name)?.addEventListener("submit", (event) => {
     for (const old of event.target.querySelectorAll("[data-chosen]")) old.remove();
     if (document.querySelector("[data-whole]")?.checked) addHidden(event.target, "whole", "1");

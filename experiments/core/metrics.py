@@ -181,6 +181,7 @@ preempted_requests               requests   lower   requests that lost their KV 
 preemptions                      count      lower   times that a request lost its KV memory
 recomputed_tokens                tokens     lower   tokens computed again after that
 swapped_bytes                    bytes      lower   KV bytes copied to and from the host
+kv_saved_fraction                fraction   higher  KV memory that sequences of a request share
 prefix_hit_fraction              fraction   higher  tokens of prompts found in KV memory
 tokens_per_verification          tokens     higher  tokens out of a pass that verifies drafts
 extrapolated_steps               count      -       passes priced beyond what was measured

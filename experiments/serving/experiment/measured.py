@@ -90,6 +90,10 @@ def serve_here(spec: RunSpec, policy: PagedPolicy | ServingPolicy, progress: Pro
     whole, loaded = requests_of(spec.workload, spec.seed)
     if policy.wanted_attainment is not None:
         raise BadInput("a search over rates is not measured", WHERE, "empty, or a simulated run")
+    if isinstance(policy, PagedPolicy) and policy.branches is not None:
+        raise BadInput(
+            "several answers to a prompt are not measured", "knobs.sequences", "1, or a simulated run"
+        )
     options = spec.workload.options
     device = live.default_device()
     dtype = options.dtype or ("float32" if device == "cpu" else "bfloat16")

@@ -15,6 +15,7 @@ from experiments.core.errors import ImpossiblePlan
 from experiments.core.knobs import knob
 from experiments.core.policy import Policy
 from experiments.serving.interface.blocks import BlockPool
+from experiments.serving.interface.branches import Branches
 from experiments.serving.interface.policy import (
     ONE_MODEL,
     cut_prompts,
@@ -59,6 +60,16 @@ class PagedView:
     drafted: dict[int, int] = field(default_factory=dict)
     on_host: dict[int, int] = field(default_factory=dict)
     lost: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def sequences(self) -> int:
+        """Sequences of each request that decode, each of which takes blocks of its own."""
+        return 1
+
+    @property
+    def repeats(self) -> bool:
+        """Whether steps may be made again without being filled anew."""
+        return True
 
     def begin(self, now: float) -> None:
         """Empties the step."""
@@ -330,6 +341,11 @@ class PagedPolicy(Policy):
     @classmethod
     def lacks(cls, told: Mapping[str, Any]) -> str:
         return ONE_MODEL if "models" in told else ""
+
+    @property
+    def branches(self) -> Branches | None:
+        """How many sequences each request has, for a policy of several."""
+        return None
 
     def prepared(self, price: StepPrice, prompts: Sequence[int]) -> Self:
         """The policy with what it decides before the first request.

@@ -38,7 +38,8 @@ class BlockLog:
     ``hits`` are tokens that a request found in the pool when it was first admitted, ``recomputed`` those that
     a preempted one had and did not find again; ``preempted`` requests were so ``preemptions`` times together.
     ``swapped_blocks`` were copied to or from the host. Of so many ``verifications`` of drafts came
-    ``verified_tokens``.
+    ``verified_tokens``. Sequences that share blocks held them for ``shared_seconds`` (block-seconds), and
+    would have for ``logical_seconds`` without.
     """
 
     total: int
@@ -52,6 +53,8 @@ class BlockLog:
     held_at_end: int
     verifications: int = 0
     verified_tokens: int = 0
+    shared_seconds: float = 0.0
+    logical_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class PromptsFirst:
     def _bring_back(self, view: PagedView, reserve: int) -> None:
         while view.swapped and len(view.running) < self.max_batch:
             request = view.swapped[0]
-            if view.on_host[request] + 1 + reserve > view.pool.free or not view.swap_in(request):
+            if view.on_host[request] + view.sequences + reserve > view.pool.free or not view.swap_in(request):
                 return
             view.extend(request, 1)
 

@@ -112,6 +112,8 @@ def _memory(plan: ServingPlan, trace: RequestTrace) -> dict[str, float]:
     drafts = {}
     if log.verifications:
         drafts["tokens_per_verification"] = log.verified_tokens / log.verifications
+    if log.logical_seconds:
+        drafts["kv_saved_fraction"] = 1 - log.shared_seconds / log.logical_seconds
     used = float(np.average([row.used for row in log.passes], weights=seconds))
     sizes, steps = zip(*((row.requests, row.steps) for row in plan.iterations), strict=True)
     return drafts | {

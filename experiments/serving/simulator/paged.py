@@ -15,6 +15,7 @@ from experiments.core.errors import ImpossiblePlan
 from experiments.core.progress import Progress, silent
 from experiments.serving.interface import Iteration, ServingPlan
 from experiments.serving.interface.blocks import BlockPool, keys_of
+from experiments.serving.interface.branched_view import BranchedView
 from experiments.serving.interface.executor import StepExecutor
 from experiments.serving.interface.ledger import RequestLedger
 from experiments.serving.interface.paged import PagedPolicy, PagedView
@@ -45,7 +46,7 @@ def simulate_paged(
     ``swap_seconds`` for each block that is copied to or from the host. ``seed`` draws which drafted tokens
     are right.
     """
-    executor = PricedSteps(price, swap_seconds, policy.speculation, longest, seed)
+    executor = PricedSteps(price, swap_seconds, policy.speculation, longest, seed, policy.branches)
     return PagedEngine(trace, policy, blocks, executor, context, progress).run()
 
 
@@ -95,12 +96,14 @@ class PagedEngine:
         self.passes: list[BlockPass] = []
         self.totals = dict.fromkeys(("passes", "hits", "recomputed", "preemptions", "swapped", "beyond"), 0)
         self.seconds_beyond = 0.0
+        #: Block-seconds that were held, and those that sequences would have held without sharing any.
+        self.shared = [0.0, 0.0]
         self.now, self.next = self.arrival[0] if prompt else 0.0, 0
 
     def run(self) -> ServingPlan:
         while self._arrive():
             self.view.begin(self.now)
-            steady = self.filler.fill(self.view)
+            steady = self.filler.fill(self.view) and self.view.repeats
             self._note()
             if self.view.entries:
                 self._step(steady)
@@ -206,6 +209,9 @@ class PagedEngine:
         beyond = self.executor.steps_beyond(load, steps)
         self.passes.append(BlockPass(load.prefill, load.decodes, used, pool.cached, len(view.waiting)))
         self.totals["passes"] += steps
+        if isinstance(view, BranchedView):
+            self.shared[0] += (end - self.now) * used
+            self.shared[1] += (end - self.now) * view.logical_blocks
         if beyond:
             self.totals["beyond"] += beyond
             self.seconds_beyond += end - (self.now if beyond == steps else float(ends[steps - beyond - 1]))
@@ -215,6 +221,8 @@ class PagedEngine:
         view, ledger, first, last = self.view, self.ledger, float(ends[0]), float(ends[-1])
         computed, known, total = view.computed, view.known, self.total
         emitting = [request for request, _, _ in entries if computed[request] == known[request]]
+        if view.sequences > 1:
+            emitting = list(dict.fromkeys(emitting))
         if view.drafted:
             self._emit_drafted(emitting, first)
         else:
@@ -251,4 +259,5 @@ class PagedEngine:
             totals["swapped"],
             pool.used,
             *self.verified,
+            *self.shared,
         )

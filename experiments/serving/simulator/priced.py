@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from experiments.serving.interface import Batch, Engine, ServingView
+from experiments.serving.interface.branched_view import BranchedView
+from experiments.serving.interface.branches import Branches
 from experiments.serving.interface.paged import PagedView
 from experiments.serving.interface.speculation import Speculation
 from experiments.serving.interface.step_load import Entry, StepLoad, StepPrice
@@ -80,7 +82,8 @@ class PricedBatches:
 class PricedSteps:
     """Steps over KV blocks, each ``swap_seconds`` longer for every block that is copied to or from the host.
 
-    Requests of over ``longest`` tokens are refused; ``seed`` draws which drafted tokens are right.
+    Requests of over ``longest`` tokens are refused; ``seed`` draws which drafted tokens are right, and which
+    beams go on of ``branches``.
     """
 
     def __init__(
@@ -90,13 +93,16 @@ class PricedSteps:
         speculation: Speculation | None = None,
         longest: int | None = None,
         seed: int = 0,
+        branches: Branches | None = None,
     ) -> None:
         self.price, self.swap_seconds = price, swap_seconds
-        self.speculation, self.longest = speculation, longest
+        self.speculation, self.longest, self.branches = speculation, longest, branches
         self.rng = np.random.default_rng(seed)
 
     def view(self, **fields: Any) -> PagedView:
-        return PagedView(**fields)
+        if self.branches is None:
+            return PagedView(**fields)
+        return BranchedView(**fields, branches=self.branches, rng=self.rng)
 
     def reach(self, time: float) -> float:
         return time

@@ -101,14 +101,14 @@ class Groups:
         return made
 
     def regroup(self, groups: Sequence[Group], now: float, is_free: bool) -> list[tuple[int, int, float]]:
-        """Exchange all groups; return what is copied: group, model and when it can be used.
+        """Exchange all groups; return what is on its way to them: group, model and when it can be used.
 
         A device's clock goes on: what it was given ends first. Weights stay where a group has the devices and
         degrees that one had before; others are there at once if the exchange ``is_free``, else they are
-        copied when the last pass before has left the group.
+        copied when the last pass before has left the group, and what was being copied to it has arrived.
         """
         old = {view.group.devices: place for place, view in enumerate(self.views)}
-        busy = self._device_clocks()
+        busy, arriving = self._device_clocks(), self._channel_clocks()
         before, begun, uses = list(self.views), self._begun, self._last_use
         kept = [self._kept(group, old.get(group.devices), before) for group in groups]
         for place, view in enumerate(before):
@@ -124,6 +124,7 @@ class Groups:
             view.free = [
                 max([now, *(busy.get(d, 0.0) for d in group.stage(s))]) for s in range(group.pipeline)
             ]
+            view.channel_free = max([now, *(arriving.get(device, 0.0) for device in group.devices)])
             copies += self._fill(place, kept[place], before, begun, uses, old, now, is_free)
         return copies
 
@@ -140,14 +141,14 @@ class Groups:
     ) -> list[tuple[int, int, float]]:
         """Weights of a new group: those that stay, then those that come."""
         view = self.views[place]
+        copies = [(place, model, ready) for model, ready in kept.items() if ready > now]
         for model in kept:
             was = old[view.group.devices]
             begin, ready, copied = begun[was][model]
             self.settle(place, model, begin, ready, copied)
             self._last_use[place][model] = uses[was].get(model, 0.0)
-        empty = max(now, *view.free)
+        empty = max(view.channel_free, *view.free)
         view.channel_free = empty
-        copies = []
         for model in view.group.models:
             if model in kept:
                 continue
@@ -180,6 +181,10 @@ class Groups:
                 for device in view.group.stage(stage):
                     clocks[device] = free
         return clocks
+
+    def _channel_clocks(self) -> dict[int, float]:
+        """When what is being copied to each device has arrived."""
+        return {device: view.channel_free for view in self.views for device in view.group.devices}
 
     def _end(self, place: int, model: int, end: float) -> None:
         begin, ready, copied = self._begun[place].pop(model)

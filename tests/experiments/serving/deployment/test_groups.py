@@ -26,7 +26,15 @@ from experiments.serving.planning.groups.shortest_queue import ShortestQueue
 from experiments.serving.simulator.deployment import simulate_deployment
 from experiments.workloads.encoders import ENCODERS
 from experiments.workloads.scenario import LayerCosts
-from tests.experiments.serving.deployment.by_hand import answered, ask, carry_out, met, model, on_devices
+from tests.experiments.serving.deployment.by_hand import (
+    answered,
+    ask,
+    carry_out,
+    met,
+    model,
+    on_devices,
+    serve,
+)
 
 
 def test_five_layers_make_stages_of_7_and_5() -> None:
@@ -144,3 +152,26 @@ def test_what_no_cluster_could_do_is_refused(actions: tuple[Run | Load, ...], re
     placement = Placement((Group((0,), models=(0,)), Group((1,))))
     with pytest.raises(ImpossiblePlan, match=reason):
         simulate_deployment(deployment, placement, Plays(*actions), ask((0, 0), (1, 0)))
+
+
+def test_what_is_being_copied_when_groups_change_arrives_before_others_are_copied() -> None:
+    """3 GB: a and d are on their way until 4 and 5 s; at 4 s only b is wanted, whose 3 GB fit from 5 s on."""
+    deployment = on_devices(
+        model("a", 0.0625, slo=0.3, gigabytes=2),
+        model("b", 1.0, gigabytes=3),
+        model("c", 1.0, slo=0.3),
+        model("d", 0.125, slo=1.0),
+        gigabytes=3,
+    )
+    plan = serve(deployment, "nexus", ask((0.0, 0), (3.0, 1)), epoch=2.0)
+    last = [stay for stay in plan.residences if stay.model == 1][-1]
+    assert (last.begin, last.ready) == (5.0, 8.0)
+
+
+def test_weights_that_are_on_their_way_when_groups_change_are_told_of_when_they_arrive() -> None:
+    """d is copied from 2 to 5 s; groups are made anew at 4 s, and the request of 3 s is looked at at 5 s."""
+    names = {"a": 0.3, "b": 0.3, "c": 3.0, "d": 1.0}
+    models = [model(name, 1.0, slo=slo, gigabytes=3 if name == "d" else 1) for name, slo in names.items()]
+    plan = serve(on_devices(*models, gigabytes=3), "nexus", ask((0.0, 0), (3.0, 3)), epoch=2.0)
+    assert [bool(answer.rejected) for answer in plan.answers] == [True, True]
+    assert "dropped" in plan.answers[1].rejected

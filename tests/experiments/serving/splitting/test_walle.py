@@ -78,7 +78,7 @@ def make() -> SplittingPolicy:
 @st.composite
 def tasks(draw: st.DrawFn) -> SplitTask:
     """Up to six operators of any graph."""
-    seconds, sizes = st.floats(0, 10), st.floats(0, 10)
+    seconds = sizes = st.floats(0, 10).map(lambda value: round(value, 3))
     operators = []
     for place in range(draw(st.integers(1, 6))):
         sources = tuple(sorted(draw(st.sets(st.integers(-1, place - 1), min_size=1, max_size=3))))

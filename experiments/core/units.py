@@ -53,9 +53,7 @@ def _format_scaled(value: float, steps: tuple[tuple[float, str], ...], unit: str
     for size, label in steps:
         if abs(value) >= size:
             return f"{significant(value / size)} {label}{unit}"
-    return (
-        f"{significant(value)} {unit.removesuffix('s') if value == 1 and unit in COUNTED else unit}".rstrip()
-    )
+    return f"{significant(value)} {unit}".rstrip()
 
 
 def common_scale(values: Iterable[float], unit: str) -> tuple[float, str]:

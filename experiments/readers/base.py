@@ -151,7 +151,7 @@ def _without_documents(members: Sequence[Member]) -> Sequence[Member]:
     return [member for member in members if member.stem.upper() not in DOCUMENTS] or members
 
 
-def _bundled(
+def _find_bundle(
     members: Sequence[Member], format: str
 ) -> tuple[Reader, Callable[[WorkloadOptions], Reading]] | None:
     """The reader of the one file of an archive that may name others, and what reads it with them."""
@@ -176,8 +176,8 @@ def _read_members(
     left out.
     """
     members = _without_documents(members) if len(members) > 1 else members
-    if len(members) > 1 and (bundled := _bundled(members, format)):
-        return bundled[0], bundled[1](options)
+    if len(members) > 1 and (bundle := _find_bundle(members, format)):
+        return bundle[0], bundle[1](options)
     found = [reader_for(member.data[:HEAD], member.name, format) for member in members]
     reader = found[0]
     if len(members) == 1:

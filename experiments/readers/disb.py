@@ -9,16 +9,16 @@ names of the models.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
-from experiments.readers.archive import Member
 from experiments.readers.base import Reader, Reading
-from experiments.readers.scenario_costs import LONGEST, is_number, numbers, read_cost
-from experiments.readers.scenario_files import SideFiles, side_folder
+from experiments.readers.scenario_costs import LONGEST, as_object, is_number, numbers, read_cost
+from experiments.readers.scenario_files import SideFiles, read_alone, read_bundle, side_folder
+from experiments.readers.serving_scenario import apply_options, refuse_too_many
 from experiments.workloads.scenario import BEST_EFFORT, CLOSED, REAL_TIME, Scenario, ScenarioModel
 
 MOST_TASKS, HIGHEST_RATE = 1000, 1e7
@@ -38,16 +38,8 @@ def _recognizes(head: bytes, name: str) -> bool:
     return head.lstrip().startswith(b"{") and b'"tasks"' in head and b'"load"' in head and b'"client"' in head
 
 
-def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
-    return _read_with(SideFiles(options.extra), data, name, options)
-
-
-def _read_bundle(main: Member, others: Sequence[Member], options: WorkloadOptions) -> Reading:
-    return _read_with(SideFiles(options.extra, others), main.data, main.name, options)
-
-
-def _read_with(files: SideFiles, data: bytes, name: str, options: WorkloadOptions) -> Reading:
-    document = _object(jsonio.loads(data, name), name)
+def _read(files: SideFiles, data: bytes, name: str, options: WorkloadOptions) -> Reading:
+    document = as_object(jsonio.loads(data, name), name)
     duration, tasks = document.get("time"), document.get("tasks")
     if not is_number(duration, 1e-9, LONGEST):
         raise BadInput(f"{duration!r:.60}", f"{name}: time", f"seconds, above 0 to {LONGEST:g}")
@@ -59,14 +51,18 @@ def _read_with(files: SideFiles, data: bytes, name: str, options: WorkloadOption
     if twice is not None:
         what = f"{names[twice]!r:.60} appears twice"
         raise BadInput(what, f"{name}: tasks[{twice}].id", "a name of its own")
-    scenario = Scenario(name, float(duration), models, options.limit, {"files": files.digests})
+    scenario = apply_options(Scenario(name, float(duration), models, facts={"files": files.digests}), options)
+    refuse_too_many(scenario)
     used = sorted({one.cost.name for one in models})  # type: ignore[union-attr]
     return Reading(scenario, (f"kernels by the names of models, from {', '.join(used)}: weights of no size",))
 
 
 def _model(row: Any, where: str, files: SideFiles) -> ScenarioModel:
-    task = _object(row, where)
-    load, client = _object(task.get("load"), f"{where}.load"), _object(task.get("client"), f"{where}.client")
+    task = as_object(row, where)
+    load, client = (
+        as_object(task.get("load"), f"{where}.load"),
+        as_object(task.get("client"), f"{where}.client"),
+    )
     if client.get("batch_size", 1) != 1:
         raise BadInput(
             f"{client['batch_size']!r:.60}", f"{where}.client.batch_size", "1, as kernels are told"
@@ -97,19 +93,13 @@ def _load(load: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:
     return {"rate": float(rate), "arrivals": "constant" if kind == "periodic" else "poisson"}
 
 
-def _object(value: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise BadInput(f"{value!r:.60} is no object", where, "a JSON object")
-    return value
-
-
 READER = Reader(
     "disb",
     "requests",
     "workloads of the DL inference serving benchmark (JSON: time, tasks with load and client); options.extra "
     "has the kernels of the models as REEF profiles them, unless they are next to it",
     _recognizes,
-    _read,
-    bundle=_read_bundle,
+    read_alone(_read),
+    bundle=read_bundle(_read),
     side_file=side_folder,
 )

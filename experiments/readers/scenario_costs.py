@@ -43,6 +43,13 @@ def read_cost(row: Mapping[str, Any], where: str, files: SideFiles) -> ReadCost:
     return COSTS[named[0]](row, f"{where}.{named[0]}", files)
 
 
+def as_object(value: Any, where: str) -> Mapping[str, Any]:
+    """Return a value of JSON that is an object; ``BadInput`` for any other."""
+    if not isinstance(value, dict):
+        raise BadInput(f"{value!r:.60} is no object", where, "a JSON object")
+    return value
+
+
 def is_number(value: Any, low: float, high: float) -> TypeGuard[float]:
     """Whether a value of JSON is a number from ``low`` to ``high``."""
     return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high

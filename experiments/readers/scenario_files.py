@@ -5,12 +5,17 @@ file of ``options.extra``.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
 from experiments.core.errors import BadInput
+from experiments.core.options import WorkloadOptions
 from experiments.readers import archive
 from experiments.readers.archive import Member
+from experiments.readers.base import Reading
+
+#: Reads a file with those that it names.
+ReadWithFiles = Callable[["SideFiles", bytes, str, WorkloadOptions], Reading]
 
 
 def side_folder(path: Path) -> Path | None:
@@ -24,9 +29,9 @@ def side_folder(path: Path) -> Path | None:
 class SideFiles:
     """What is found under the names that a scenario has, with the SHA-256 of each that was read."""
 
-    def __init__(self, extra: str | None, beside: Sequence[Member] = ()) -> None:
+    def __init__(self, extra: str | None, members: Sequence[Member] = ()) -> None:
         self._place = Path(extra) if extra else None
-        self._beside = by_bare_names(beside)
+        self._in_archive = by_bare_names(members)
         self._packed: dict[str, bytes] | None = None
         self.digests: dict[str, str] = {}
 
@@ -45,8 +50,9 @@ class SideFiles:
 
     def find(self, name: str) -> bytes | None:
         """Return the file's bytes, or ``None`` where there is none."""
-        if self._place is None:
-            return self._beside.get(PurePosixPath(name).name)
+        found = self._in_archive.get(PurePosixPath(name).name)
+        if found is not None or self._place is None:
+            return found
         if self._place.is_dir():
             return _bytes_of(self._place / name)
         members = self._members(self._place)
@@ -60,6 +66,16 @@ class SideFiles:
                 raise BadInput("is no readable file", place.name, "the files that the scenario names")
             self._packed = by_bare_names(archive.members(raw, place.name))
         return self._packed
+
+
+def read_alone(read: ReadWithFiles) -> Callable[[bytes, str, WorkloadOptions], Reading]:
+    """Return ``Reader.read`` of a format whose files name others."""
+    return lambda data, name, options: read(SideFiles(options.extra), data, name, options)
+
+
+def read_bundle(read: ReadWithFiles) -> Callable[[Member, Sequence[Member], WorkloadOptions], Reading]:
+    """Return ``Reader.bundle`` of such a format."""
+    return lambda main, others, options: read(SideFiles(options.extra, others), main.data, main.name, options)
 
 
 def by_bare_names(members: Sequence[Member]) -> dict[str, bytes]:

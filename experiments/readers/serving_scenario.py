@@ -19,10 +19,17 @@ from experiments.core import jsonio, knobs
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 from experiments.core.options import WorkloadOptions
-from experiments.readers.archive import Member
 from experiments.readers.base import Reader, Reading
-from experiments.readers.scenario_costs import COSTS, LARGEST, LONGEST, is_number, numbers, read_cost
-from experiments.readers.scenario_files import SideFiles, side_folder
+from experiments.readers.scenario_costs import (
+    COSTS,
+    LARGEST,
+    LONGEST,
+    as_object,
+    is_number,
+    numbers,
+    read_cost,
+)
+from experiments.readers.scenario_files import SideFiles, read_alone, read_bundle, side_folder
 from experiments.workloads.arrival_processes import PROCESSES, SWITCHED
 from experiments.workloads.scenario import CLASSES, CLOSED, REAL_TIME, Scenario, ScenarioModel
 
@@ -56,15 +63,7 @@ def _recognizes(head: bytes, name: str) -> bool:
     return head.lstrip().startswith(b"{") and b'"models"' in head and has_load
 
 
-def _read(data: bytes, name: str, options: WorkloadOptions) -> Reading:
-    return _read_with(SideFiles(options.extra), data, name, options)
-
-
-def _read_bundle(main: Member, others: Sequence[Member], options: WorkloadOptions) -> Reading:
-    return _read_with(SideFiles(options.extra, others), main.data, main.name, options)
-
-
-def _read_with(files: SideFiles, data: bytes, name: str, options: WorkloadOptions) -> Reading:
+def _read(files: SideFiles, data: bytes, name: str, options: WorkloadOptions) -> Reading:
     document = _object(jsonio.loads(data, name), name, {"duration", "models"})
     duration, rows = document.get("duration"), document.get("models")
     if not is_number(duration, 1e-9, LONGEST):
@@ -74,7 +73,7 @@ def _read_with(files: SideFiles, data: bytes, name: str, options: WorkloadOption
     models = tuple(_model(row, f"{name}: models[{place}]", files) for place, row in enumerate(rows))
     _refuse_broken_queries(models, name)
     scenario = apply_options(Scenario(name, float(duration), models, facts={"files": files.digests}), options)
-    _refuse_too_many(scenario)
+    refuse_too_many(scenario)
     return Reading(scenario, _list_assumptions(models))
 
 
@@ -101,7 +100,8 @@ def _load_times(model: ScenarioModel, ratio: float) -> ScenarioModel:
     return replace(model, rate=model.rate * ratio, times=times)
 
 
-def _refuse_too_many(scenario: Scenario) -> None:
+def refuse_too_many(scenario: Scenario) -> None:
+    """``BadInput`` for a load of more requests than anybody would simulate."""
     expected = sum(scenario.rate(model.name) for model in scenario.models) * scenario.duration
     if expected > MOST_REQUESTS:
         raise BadInput(f"{expected:.3g} requests", scenario.name, f"at most {MOST_REQUESTS} in its duration")
@@ -172,12 +172,11 @@ def _refuse_broken_queries(models: Sequence[ScenarioModel], name: str) -> None:
 
 
 def _object(value: Any, where: str, allowed: Collection[str]) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise BadInput(f"{value!r:.60} is no object", where, "a JSON object")
-    for key in value:
+    found = as_object(value, where)
+    for key in found:
         if key not in allowed:
             raise BadInput(f"unknown field {key!r:.60}", where, ", ".join(sorted(allowed)))
-    return value
+    return found
 
 
 READER = Reader(
@@ -186,7 +185,7 @@ READER = Reader(
     "models that are served together: load, objective and cost of each (JSON); options.extra has the files "
     "that it names, unless they are next to it",
     _recognizes,
-    _read,
-    bundle=_read_bundle,
+    read_alone(_read),
+    bundle=read_bundle(_read),
     side_file=side_folder,
 )

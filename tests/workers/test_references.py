@@ -133,7 +133,7 @@ def test_the_labs_own_side_file_reaches_the_trial_by_its_name(cast: Cast) -> Non
 
 
 def test_a_scenario_comes_as_one_upload_with_the_files_that_it_names(cast: Cast) -> None:
-    """A browser has no folder beside an upload: the archive has both."""
+    """A browser has no folder next to an upload: the archive has both."""
     rows = "batch,latency(us),std(us),memory(B)\n1,6000,20,1000\n4,12000,20,2500\n"
     overheads = "Preprocess latency\nmean(us),std(us)\n500,10\nPostprocess latency\nmean(us),std(us)\n40,10\n"
     model = {"name": "a", "slo": 0.1, "rate": 20, "profile_file": "tiny.txt"}

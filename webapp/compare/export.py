@@ -16,7 +16,7 @@ from django.http import Http404, HttpResponse
 from django.utils.text import slugify
 
 from experiments.core.units import common_scale, significant
-from webapp.compare.export_table import Cell, Table, headed, heading_of
+from webapp.compare.export_table import Cell, Table, heading_of, label_with_unit
 from webapp.compare.parquet import to_parquet
 
 # CSV
@@ -86,7 +86,8 @@ def _texts(table: Table, escape: Escape, nothing: str) -> list[list[str]]:
     """Heading and rows as escaped text."""
     scales = _scales(table)
     heading = [
-        escape(headed(column.label, unit)) for column, (_, unit) in zip(table.columns, scales, strict=True)
+        escape(label_with_unit(column.label, unit))
+        for column, (_, unit) in zip(table.columns, scales, strict=True)
     ]
     rows = [[_text(c, s[0], escape, nothing) for c, s in zip(row, scales, strict=True)] for row in table.rows]
     return [heading, *rows]

@@ -40,9 +40,9 @@ class Table:
 
 def heading_of(column: Column) -> str:
     """What a file calls the column whose figures are in its SI unit."""
-    return headed(column.label, column.unit)
+    return label_with_unit(column.label, column.unit)
 
 
-def headed(label: str, unit: str) -> str:
+def label_with_unit(label: str, unit: str) -> str:
     """``Step time (s)``."""
     return f"{label} ({unit})" if unit else label

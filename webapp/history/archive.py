@@ -37,14 +37,10 @@ def _names_them(condition: Condition) -> bool:
     return False
 
 
-def has_any(project: Project) -> bool:
-    return RunTag.objects.filter(name=ARCHIVED, run__project=project).exists()
-
-
-def without(runs: QuerySet[Run]) -> QuerySet[Run]:
-    """Those of the runs that are not archived."""
-    return runs.filter(~Exists(RunTag.objects.filter(run=OuterRef("pk"), name=ARCHIVED)))
-
-
-def only(runs: QuerySet[Run]) -> QuerySet[Run]:
-    return runs.filter(Exists(RunTag.objects.filter(run=OuterRef("pk"), name=ARCHIVED)))
+def divide(found: QuerySet[Run], project: Project, query: Query) -> tuple[QuerySet[Run], QuerySet[Run]]:
+    """What a search found, less archived runs where it does not ask for them, and those."""
+    marks = RunTag.objects.filter(name=ARCHIVED)
+    if is_asked_for(query) or not marks.filter(run__project=project).exists():
+        return found, found.none()
+    is_archived = Exists(marks.filter(run=OuterRef("pk")))
+    return found.filter(~is_archived), found.filter(is_archived)

@@ -85,17 +85,9 @@ def runs_of(project: Project) -> QuerySet[Run]:
     return Run.objects.filter(project=project, kind__in=Run.RECORDED)
 
 
-def matching(project: Project, query: Query) -> QuerySet[Run]:
+def search_listed(project: Project, query: Query) -> QuerySet[Run]:
     """What the table has of a project: archived runs only where the search asks for them."""
-    found = search(runs_of(project), query)
-    leaves_out = not archive.is_asked_for(query) and archive.has_any(project)
-    return archive.without(found) if leaves_out else found
-
-
-def _count_archived(project: Project, query: Query) -> int:
-    if archive.is_asked_for(query) or not archive.has_any(project):
-        return 0
-    return archive.only(search(runs_of(project), query)).order_by()[:MOST_COUNTED].count()
+    return archive.divide(search(runs_of(project), query), project, query)[0]
 
 
 def find(
@@ -107,7 +99,7 @@ def find(
 ) -> Found:
     """The page of what ``query`` finds behind the run ``after``; the first one without it."""
     began = time.perf_counter()
-    found = matching(project, query)
+    found, archived = archive.divide(search(runs_of(project), query), project, query)
     count = found.order_by()[: MOST_COUNTED + 1].count()
     grouped = tuple(groups(found, query, MOST_GROUPS)) if query.group else ()
     ordered = order_runs(found, query)
@@ -133,14 +125,14 @@ def find(
         after is None,
         following,
         baseline,
-        _count_archived(project, query),
+        archived.order_by()[:MOST_COUNTED].count(),
         archive.is_asked_for(query),
     )
 
 
 def export_of(project: Project, query: Query, chosen: Sequence[str], most: int = MOST_EXPORTED) -> Table:
     """What the search finds as a table, its figures in SI units; it says where there is more."""
-    found = order_runs(matching(project, query), query).select_related("artifact")
+    found = order_runs(search_listed(project, query), query).select_related("artifact")
     runs = list(found.prefetch_related("metrics", "tags").defer("log_tail", "spec")[: most + 1])
     shown = runs[:most]
     metrics = _columns(query, chosen, shown, _list_metrics(shown[:PER_PAGE]))
@@ -162,7 +154,7 @@ def groups_of(project: Project, query: Query, most: int = MOST_GROUPS) -> Table:
         Column(str(one), known_or_plain(one.field.name).unit if one.field else "", is_figure=True)
         for one in query.aggregates
     ]
-    found = groups(matching(project, query), query, most)
+    found = groups(search_listed(project, query), query, most)
     rows = tuple(
         (*(_text(row[name]) for name in names), *(row[figure.label] for figure in figures)) for row in found
     )

@@ -159,7 +159,7 @@ def _chosen(request: ProjectRequest) -> QuerySet[Run]:
         query = parse(QueryDict(request.POST.get("back", "")[:4000]).get("q", "").strip())
     except SearchError:
         return runs.none()
-    found = table.matching(request.project, query)
+    found = table.search_listed(request.project, query)
     return runs.filter(pk__in=found.order_by().values("pk")[: table.MOST_COUNTED])
 
 
@@ -191,11 +191,11 @@ def tag(request: ProjectRequest) -> HttpResponse:
         return _back(request)
     name, is_off = form.cleaned_data["name"], request.POST.get("take") == "off"
     count = services.untag(runs, name) if is_off else services.tag(runs, name, request.user)
-    messages.success(request, _tagged(count, name, is_off))
+    messages.success(request, _say_tagged(count, name, is_off))
     return _back(request)
 
 
-def _tagged(count: int, name: str, is_off: bool) -> str:
+def _say_tagged(count: int, name: str, is_off: bool) -> str:
     runs = "1 run is" if count == 1 else f"{count} runs are"
     if name == ARCHIVED:
         where = "in the list again" if is_off else "archived: out of this list, everywhere else as before"

@@ -22,7 +22,7 @@ from experiments.hardware import Hardware, resolve
 from experiments.models.served import ServedModel, served_model
 from experiments.serving.experiment.batching import kv_slots, plan_json
 from experiments.serving.experiment.context import fit_to_context
-from experiments.serving.experiment.paged import decided
+from experiments.serving.experiment.paged import list_settled
 from experiments.serving.experiment.rates import WHERE, objective_of
 from experiments.serving.interface import Engine, ServingPlan, ServingPolicy, violations
 from experiments.serving.interface.executor import StepExecutor
@@ -159,12 +159,12 @@ class _Paged:
 
     def __init__(self, host: LiveHost, trace: RequestTrace, policy: PagedPolicy) -> None:
         self.host, self.trace = host, trace
-        self.policy = policy.prepared(host.price, trace.prompt.tolist())
+        self.policy = policy.settle(host.price, trace.prompt.tolist())
         size = policy.block_size
         wanted = int(np.sum(-(-(trace.prompt + trace.output) // size)))
         self.blocks = policy.blocks or max(1, min(wanted, host.slots // size))
         self.slots = self.blocks * size
-        self.told = {"blocks": self.blocks, "block_size": size, **decided(policy, self.policy)}
+        self.told = {"blocks": self.blocks, "block_size": size, **list_settled(policy, self.policy)}
 
     def predict(self, seed: int) -> ServingPlan:
         longest = self.host.model.positions

@@ -44,7 +44,7 @@ def serve_paged(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Resul
     )
     blocks = _blocks(policy, model, hardware, dtype)
     copy = _swap_seconds(policy, model, hardware, dtype)
-    wanted, policy = policy, policy.prepared(price, trace.prompt.tolist())
+    wanted, policy = policy, policy.settle(price, trace.prompt.tolist())
 
     def serve(requests: RequestTrace, progress: Progress = silent) -> ServingPlan:
         return simulate_paged(requests, policy, blocks, price, model.context, copy, progress, spec.seed)
@@ -69,7 +69,7 @@ def serve_paged(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Resul
                 "blocks": blocks,
                 "block_size": policy.block_size,
                 "prefixes": _prefixes(trace, policy),
-                **decided(wanted, policy),
+                **list_settled(wanted, policy),
                 **told,
             },
             "trace": {
@@ -82,12 +82,10 @@ def serve_paged(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Resul
     )
 
 
-def decided(wanted: PagedPolicy, prepared: PagedPolicy) -> dict[str, Any]:
+def list_settled(wanted: PagedPolicy, settled: PagedPolicy) -> dict[str, Any]:
     """The knobs that a policy chose by itself before the first request."""
     names = [field.name for field in dataclasses.fields(wanted)]
-    return {
-        name: getattr(prepared, name) for name in names if getattr(prepared, name) != getattr(wanted, name)
-    }
+    return {name: getattr(settled, name) for name in names if getattr(settled, name) != getattr(wanted, name)}
 
 
 def _blocks(policy: PagedPolicy, model: ServedModel, hardware: Hardware, dtype: str) -> int:

@@ -40,7 +40,11 @@ def share_device(spec: RunSpec, policy: SharingPolicy, progress: Progress) -> Re
         for time, model in zip(requests.arrival.tolist(), requests.model.tolist(), strict=True)
         if models[model].is_real_time
     ]
-    closed = {place for place, model in enumerate(scenario.models) if model.arrivals == CLOSED}
+    closed = {
+        place
+        for place, model in enumerate(scenario.models)
+        if model.arrivals == CLOSED and models[place].is_real_time
+    }
     asked = Asked(arrivals, closed, scenario.duration)
     plan = _run(device, models, policy, asked, part(progress, 0.0, 0.7))
     found = sharing_json(plan, models)
@@ -106,8 +110,8 @@ def _operators(model: ScenarioModel, where: str) -> tuple[Operator, ...]:
 def _refuse_too_large(models: Sequence[SharedModel], device: SharedDevice, policy: SharingPolicy) -> None:
     """What is on the device together must fit: all that is there before the run, and each model by itself."""
     resident = sum(model.bytes for model in models if policy.starts_resident(model))
-    peaks = any(model.peaks for model in models) and not policy.spills
-    together = sum(model.most for model in models) if peaks else resident
+    peaks = any(model.peaks for model in models)
+    together = sum(model.most for model in models) if peaks and not policy.spills else resident
     needed = max([together, *(model.most for model in models)])
     if needed > device.memory:
         missing = needed - device.memory

@@ -67,8 +67,13 @@ class PagedView:
         return 1
 
     @property
+    def logical_blocks(self) -> int:
+        """Blocks that requests would hold if sequences shared none."""
+        return self.pool.used
+
+    @property
     def repeats(self) -> bool:
-        """Whether steps may be made again without being filled anew."""
+        """Whether a filled step may be repeated without asking the policy."""
         return True
 
     def begin(self, now: float) -> None:
@@ -347,8 +352,8 @@ class PagedPolicy(Policy):
         """How many sequences each request has, for a policy of several."""
         return None
 
-    def prepared(self, price: StepPrice, prompts: Sequence[int]) -> Self:
-        """The policy with what it decides before the first request.
+    def settle(self, price: StepPrice, prompts: Sequence[int]) -> Self:
+        """Return the policy with the knobs set that it chooses before the first request.
 
         It may know what a step costs, and how long prompts are.
         """

@@ -49,7 +49,7 @@ class SharedModel:
     operators: tuple[Operator, ...]
     peaks: tuple[float, ...] = ()
 
-    def need(self, passes: int) -> float:
+    def bytes_in(self, passes: int) -> float:
         """Bytes that it takes in the pass after so many."""
         return self.bytes + (self.peaks[min(passes, len(self.peaks) - 1)] if self.peaks else 0.0)
 
@@ -151,7 +151,7 @@ class SharingView:
     ``running``   what each model runs now.
     ``passes``    whole passes that each model has made.
     ``need``      bytes that each takes since its last pass began, ``on_host`` those of them in host memory;
-                  ``moving`` counts the moves under way.
+                  ``moving`` counts the moves in flight.
     """
 
     position: list[int]

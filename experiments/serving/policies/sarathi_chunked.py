@@ -51,7 +51,7 @@ class SarathiChunked(PagedPolicy):
         unit="tokens",
     )
 
-    def prepared(self, price: StepPrice, prompts: Sequence[int]) -> SarathiChunked:
+    def settle(self, price: StepPrice, prompts: Sequence[int]) -> SarathiChunked:
         if self.slo_tbt is None:
             return self
         context = self.context or int(np.percentile(prompts, 99, method="higher"))

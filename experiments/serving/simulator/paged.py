@@ -15,7 +15,6 @@ from experiments.core.errors import ImpossiblePlan
 from experiments.core.progress import Progress, silent
 from experiments.serving.interface import Iteration, ServingPlan
 from experiments.serving.interface.blocks import BlockPool, keys_of
-from experiments.serving.interface.branched_view import BranchedView
 from experiments.serving.interface.executor import StepExecutor
 from experiments.serving.interface.ledger import RequestLedger
 from experiments.serving.interface.paged import PagedPolicy, PagedView
@@ -209,7 +208,7 @@ class PagedEngine:
         beyond = self.executor.steps_beyond(load, steps)
         self.passes.append(BlockPass(load.prefill, load.decodes, used, pool.cached, len(view.waiting)))
         self.totals["passes"] += steps
-        if isinstance(view, BranchedView):
+        if view.sequences > 1:
             self.shared[0] += (end - self.now) * used
             self.shared[1] += (end - self.now) * view.logical_blocks
         if beyond:

@@ -68,6 +68,11 @@ def test_what_is_wrong_is_named(tmp_path: Path, broken: dict[str, Any], where: s
         read(tmp_path, broken)
 
 
+def test_a_load_that_nobody_would_simulate_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="at most 5000000 in its duration"):
+        read(tmp_path, task("a", {"type": "periodic", "frequency": 1e6}), time=1e6)
+
+
 def test_a_name_is_one_tasks(tmp_path: Path) -> None:
     one = task("a", {"type": "continuous"})
     with pytest.raises(BadInput, match=r"tasks\[1\].id"):
@@ -75,7 +80,7 @@ def test_a_name_is_one_tasks(tmp_path: Path) -> None:
 
 
 def test_a_workload_and_its_kernels_come_as_one_archive(tmp_path: Path) -> None:
-    """As an upload does, which lies under its hash and has nothing beside it."""
+    """As an upload does, which is stored under its hash with nothing next to it."""
     file = tmp_path / "0f3a"
     with zipfile.ZipFile(file, "w") as packed:
         packed.writestr(

@@ -99,7 +99,7 @@ def test_an_objective_chooses_the_largest_budget_that_keeps_it() -> None:
     assert ends(plan) == [14, 28, 41, 53]
     policy = registry.create("serving", "sarathi_chunked", {"slo_tbt": 0.4})
     assert isinstance(policy, SarathiChunked)
-    assert policy.prepared(ToyPrice(), [4, 2, 3]).token_budget == 384
+    assert policy.settle(ToyPrice(), [4, 2, 3]).token_budget == 384
     with pytest.raises(Infeasible, match="one token behind 4 takes 11 ms, over 10 ms"):
         serve_paged(THREE, "sarathi_chunked", slo_tbt=0.010)
 
@@ -130,7 +130,7 @@ def test_no_step_is_longer_than_the_objective_of_its_budget(
     assert isinstance(made, SarathiChunked)
     trace = requests(*rows)
     longest = int((trace.prompt + trace.output).max())
-    plan = simulate_paged(trace, replace(made, context=longest).prepared(price, [1]), 10**4, price)
+    plan = simulate_paged(trace, replace(made, context=longest).settle(price, [1]), 10**4, price)
     assert max(row.end - row.start for row in plan.iterations if row.steps == 1) <= objective + 1e-9
     assert max(plan.gaps, default=0) <= objective + 1e-9
 

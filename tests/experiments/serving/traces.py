@@ -60,7 +60,7 @@ def serve_paged(trace: RequestTrace, name: str, blocks: int = 10**4, **knobs: ob
     """By a policy over KV blocks of 4 tokens unless told."""
     made = registry.create("serving", name, {"block_size": 4, **knobs})
     assert isinstance(made, PagedPolicy)
-    return simulate_paged(trace, made.prepared(ToyPrice(), trace.prompt.tolist()), blocks, ToyPrice())
+    return simulate_paged(trace, made.settle(ToyPrice(), trace.prompt.tolist()), blocks, ToyPrice())
 
 
 def policy(name: str, **knobs: object) -> ServingPolicy:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Set
 from experiments.cluster.interface import Allocation, ClusterView, Gang
 
 
-def grown(view: ClusterView) -> list[int]:
+def list_grown(view: ClusterView) -> list[int]:
     """Return the running jobs that have been lent devices."""
     return [job for job, gang in view.running.items() if gang.size > view.jobs.gpus[job]]
 
@@ -23,7 +23,7 @@ def lend(decision: Allocation, view: ClusterView, staying: Iterable[int], busy: 
     """
     after = {job: gang for job, gang in view.running.items() if job not in decision.suspend}
     after |= {gang.job: gang for gang in decision.start}
-    idle = set(range(view.pool.machines.devices)) - busy - _used(after)
+    idle = set(range(view.pool.machines.devices)) - busy - _devices_of(after)
     idle = {device for device in idle if view.pool.capacity[view.pool.machines.node_of[device]]}
     lent: dict[int, Gang] = {}
     for job in sorted(staying, key=lambda job: (after[job].size, job)):
@@ -34,7 +34,7 @@ def lend(decision: Allocation, view: ClusterView, staying: Iterable[int], busy: 
     return Allocation((*kept, *changed), suspend=decision.suspend)
 
 
-def _used(gangs: Mapping[int, Gang]) -> set[int]:
+def _devices_of(gangs: Mapping[int, Gang]) -> set[int]:
     return {device for gang in gangs.values() for device in gang.devices}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
 from experiments.cluster.interface import Allocation, ClusterView, Devices, Gang, Pool
-from experiments.cluster.policies.gandiva.growth import grown, lend
+from experiments.cluster.policies.gandiva.growth import lend, list_grown
 from experiments.cluster.policies.gandiva.homes import Homes
 from experiments.cluster.policies.gandiva.packing import Packing
 from experiments.cluster.policies.gandiva.search import is_searched, losers
@@ -149,7 +149,7 @@ class Turns:
     def _between(self, view: ClusterView, homes: Homes, lost: dict[int, str]) -> Allocation:
         """Within a slice: those whose turn it is start, free devices are filled, and jobs move to them."""
         pool = view.pool.copy()
-        back = [job for job in grown(view) if job in homes.of and job not in lost]
+        back = [job for job in list_grown(view) if job in homes.of and job not in lost]
         for job in back:
             pool.give_back(view.running[job])
             pool.take(self._gang(job, view))
@@ -210,7 +210,11 @@ class Turns:
             job for job, gang in view.running.items() if len(by_node(gang.devices)) > 1 and job in homes.of
         ]
         for job in sorted(scattered, key=lambda one: (-view.jobs.gpus[one], one)):
-            if len(self.packing.unit(job)) > 1 or not view.running[job].is_alone or job in grown(view):
+            if (
+                len(self.packing.unit(job)) > 1
+                or not view.running[job].is_alone
+                or view.running[job].size > view.jobs.gpus[job]
+            ):
                 continue
             before = homes.of[job]
             homes.leave(job)

@@ -21,7 +21,6 @@ from experiments.core.knobs import knob
 from experiments.serving.interface.sharing import (
     Action,
     Launch,
-    Move,
     SharedDevice,
     SharedModel,
     Sharer,
@@ -85,26 +84,19 @@ class _Gaps:
         else:
             self.delay = max(0.0, self.delay - self.policy.ease)
         count = len(self.models[model].operators)
-        return self._begin(Launch(model, 0, count, self.device.units, pass_time), view)
+        launch = self.caps.lengthen(Launch(model, 0, count, self.device.units, pass_time), view)
+        return (*self.caps.spill(launch, view), launch)
 
     def _release(self, view: SharingView) -> Sequence[Action]:
         if not self.opportunistic:
             return ()
         model = min(self.opportunistic, key=lambda place: (view.passes[place], place))
         at = view.position[model]
-        operator = self.models[model].operators[at]
-        seconds = self.caps.longer(model, operator.seconds, view, begins=at == 0)
-        if self.policy.gate and view.now + self.delay + seconds > self._next_request(view) + 1e-12:
+        seconds = self.models[model].operators[at].seconds
+        launch = self.caps.lengthen(Launch(model, at, at + 1, self.device.units, seconds), view)
+        if self.policy.gate and view.now + self.delay + launch.seconds > self._next_request(view) + 1e-12:
             return ()
-        return self._begin(Launch(model, at, at + 1, self.device.units, operator.seconds), view)
-
-    def _begin(self, launch: Launch, view: SharingView) -> Sequence[Action]:
-        """What a pass lacks of memory is allocated on the host, from which it is then read."""
-        begins = launch.first == 0
-        short = self.caps.short(launch.model, view) if begins else 0.0
-        longer = self.caps.longer(launch.model, launch.seconds, view, begins)
-        moves = (Move(launch.model, short, 0.0),) if short else ()
-        return (*moves, launch._replace(seconds=longer))
+        return (*self.caps.spill(launch, view), launch)
 
     def _next_request(self, view: SharingView) -> float:
         """When the next request is predicted; one that is overdue may come at any moment."""

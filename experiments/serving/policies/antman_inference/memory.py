@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from experiments.serving.interface.sharing import Action, Move, SharedDevice, SharedModel, SharingView
+from experiments.serving.interface.sharing import Action, Launch, Move, SharedDevice, SharedModel, SharingView
 
 #: Bytes that are not worth a copy: rounding.
 NOTHING = 1.0
@@ -25,12 +25,33 @@ class Caps:
         self.others = [place for place, model in enumerate(models) if not model.is_real_time]
         self.is_told = any(model.peaks for model in models)
 
-    def short(self, model: int, view: SharingView) -> float:
-        """Bytes of the next pass of a model beyond what is free, which are allocated on the host."""
+    def spill(self, launch: Launch, view: SharingView) -> Iterator[Action]:
+        """What a pass that begins lacks of memory is allocated on the host."""
+        if (lacking := self._lacking(launch, view)) > 0:
+            yield Move(launch.model, lacking, 0.0)
+
+    def lengthen(self, launch: Launch, view: SharingView) -> Launch:
+        """Return the launch with its part of reading from the host what lies there in its pass."""
         if not self.is_told:
-            return 0.0
-        grown = self.models[model].need(view.passes[model]) - view.need[model]
-        return max(0.0, grown - self._free(view))
+            return launch
+        away = max(0.0, view.on_host[launch.model] + min(0.0, self._growth(launch, view)))
+        away += self._lacking(launch, view)
+        whole = self.models[launch.model].seconds
+        part = launch.seconds / whole if whole else 0.0
+        return launch._replace(seconds=launch.seconds + part * away / self.device.bandwidth)
+
+    def _growth(self, launch: Launch, view: SharingView) -> float:
+        """Bytes that the model needs more from this launch on: another pass may need others."""
+        begins = launch.first == 0
+        return (
+            self.models[launch.model].bytes_in(view.passes[launch.model]) - view.need[launch.model]
+            if begins
+            else 0.0
+        )
+
+    def _lacking(self, launch: Launch, view: SharingView) -> float:
+        """Bytes of that beyond what is free."""
+        return max(0.0, self._growth(launch, view) - self._free(view)) if self.is_told else 0.0
 
     def balance(self, view: SharingView) -> Iterator[Action]:
         """One copy at a time: others make room, guaranteed jobs come back, then the others do."""
@@ -47,15 +68,6 @@ class Caps:
         back = next((one for one in (*self.guaranteed, *self.others) if view.on_host[one] > NOTHING), None)
         if back is not None and free > NOTHING:
             yield self._move(back, -min(free, view.on_host[back]))
-
-    def longer(self, model: int, seconds: float, view: SharingView, begins: bool) -> float:
-        """Seconds of operators of a model, with their part of reading from the host in a pass."""
-        away = view.on_host[model]
-        if begins and self.is_told:
-            grown = self.models[model].need(view.passes[model]) - view.need[model]
-            away = max(0.0, away + min(0.0, grown) + self.short(model, view))
-        whole = self.models[model].seconds
-        return seconds + (seconds / whole if whole else 0.0) * away / self.device.bandwidth
 
     def _free(self, view: SharingView) -> float:
         return self.device.memory - sum(view.need) + sum(view.on_host)

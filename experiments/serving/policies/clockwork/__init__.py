@@ -46,7 +46,7 @@ class Clockwork(DeploymentPolicy):
     def place(self, deployment: Deployment, sample: ScenarioRequests) -> Placement:
         """Where models are at first: those of the first window; under the controller all are on the host."""
         if self.control == "controller":
-            return Placement(empty_devices(deployment), too_large(deployment))
+            return Placement(empty_devices(deployment), list_too_large(deployment))
         return Placement(self._windows(deployment, sample)[0], plan={"window": self.window})
 
     def dispatch(self, deployment: Deployment, placement: Placement, sample: ScenarioRequests) -> Dispatcher:
@@ -65,7 +65,7 @@ def empty_devices(deployment: Deployment) -> tuple[Group, ...]:
     return tuple(Group((device,)) for device in range(deployment.cluster.devices))
 
 
-def too_large(deployment: Deployment) -> dict[int, str]:
+def list_too_large(deployment: Deployment) -> dict[int, str]:
     """Return the models that no single device can hold, each with the reason."""
     memory = deployment.cluster.memory
     return {

@@ -72,7 +72,7 @@ class Epochs(Turns):
         self._note(packing)
         self.infeasible = packing.infeasible
         waiting = [(model, queue) for queues in self.queues for model, queue in queues.items()]
-        self.turn_over(self._assigned(packing.gpus[: self.devices], view))
+        self.turn_over(self._assign(packing.gpus[: self.devices], view))
         groups = tuple(
             Group((device,), models=tuple(turn.session.place for turn in gpu.turns))
             for device, gpu in enumerate(self.gpus)
@@ -86,7 +86,7 @@ class Epochs(Turns):
                 actions.append(Reject(request, self.infeasible.get(model, NOWHERE)))
         return actions
 
-    def _assigned(self, gpus: Sequence[Gpu], view: DeploymentView) -> list[Gpu]:
+    def _assign(self, gpus: Sequence[Gpu], view: DeploymentView) -> list[Gpu]:
         """The packed devices in the places where most bytes of their weights are; others stay empty."""
         from scipy.optimize import linear_sum_assignment  # scipy takes a while to load
 

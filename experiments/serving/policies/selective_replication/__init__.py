@@ -3,8 +3,8 @@
 Every device is a group of its own; which models it holds is searched on a sample of the load. ``greedy``
 gives the model with the most unserved requests a replica on the least loaded device; ``beam`` tries every
 replica and keeps the three best placements; ``program`` serves as many requests a second as an integer
-program over mean rates can (``most_served``), without simulating any; ``uniform`` puts models i, i + 1, ...
-on device i, as many as fit. Requests go to the device that is free first, and are rejected at arrival where
+program over mean rates can (``choose_replicas``), without simulating any; ``uniform`` puts models i, i + 1,
+... on device i, as many as fit. Requests go to the device that is free first, and are rejected at arrival where
 they would be late. The sample is another draw of the same load, unless ``sample`` says that it is the trace
 itself.
 """
@@ -27,7 +27,7 @@ from experiments.serving.interface.deployment import (
 from experiments.serving.planning.groups.evaluator import Evaluator
 from experiments.serving.planning.groups.replicas import ReplicaSearch, list_unplaced, with_model
 from experiments.serving.planning.groups.shortest_queue import ShortestQueue
-from experiments.serving.policies.selective_replication.program import most_served
+from experiments.serving.policies.selective_replication.program import choose_replicas
 from experiments.workloads.scenario import ScenarioRequests
 
 
@@ -53,7 +53,7 @@ class SelectiveReplication(DeploymentPolicy):
         if self.search == "uniform":
             groups = _round_robin(search, groups)
         elif self.search == "program":
-            groups = _filled(search, groups, most_served(deployment))
+            groups = _fill_devices(search, groups, choose_replicas(deployment))
         else:
             groups = (search.beam if self.search == "beam" else search.fast_greedy)(groups).groups
         return Placement(groups, list_unplaced(deployment, groups))
@@ -62,7 +62,7 @@ class SelectiveReplication(DeploymentPolicy):
         return ShortestQueue(placement)
 
 
-def _filled(
+def _fill_devices(
     search: ReplicaSearch, groups: Sequence[Group], models: Sequence[Sequence[int]]
 ) -> tuple[Group, ...]:
     """Give each device its models; what is over its memory by a solver's tolerance is left out."""

@@ -25,7 +25,7 @@ SPARE = 1e-3
 MOST_NODES, GAP = 2000, 1e-3
 
 
-def most_served(deployment: Deployment) -> list[tuple[int, ...]]:
+def choose_replicas(deployment: Deployment) -> list[tuple[int, ...]]:
     """Return the models of each device.
 
     The search is bounded by its nodes; where it ends there, its best so far counts.

@@ -191,7 +191,7 @@ class _Executor:
     def _begin_pass(self, model: int) -> None:
         """What a pass needs less than the one before was on the host first."""
         view = self.view
-        need = self.models[model].need(view.passes[model])
+        need = self.models[model].bytes_in(view.passes[model])
         view.on_host[model] = max(0.0, view.on_host[model] - max(0.0, view.need[model] - need))
         view.need[model] = need
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from experiments.serving.policies.clockwork.controller import HOPELESS
@@ -102,3 +103,21 @@ def test_a_model_larger_than_a_device_is_refused_with_its_reason() -> None:
     deployment = on_devices(model("a", gigabytes=3), gigabytes=2)
     plan = serve(deployment, "clockwork", ask((0.0, 0)), control="controller")
     assert "larger than a device's" in plan.answers[0].rejected
+
+
+def test_many_more_models_than_fit_are_in_time_where_copies_are_short() -> None:
+    """300 models of 10 MB, 10 ms each to copy, on two devices that hold 100 each: 60 requests a second."""
+    by_batch = {1: 0.002, 2: 0.003, 4: 0.004, 8: 0.006}
+    models = [model(str(place), by_batch, slo=0.1, gigabytes=0.01) for place in range(300)]
+    rng = np.random.default_rng(0)
+    asked = ask(
+        *zip(
+            np.cumsum(rng.exponential(1 / 60, 1200)).tolist(),
+            rng.integers(0, 300, 1200).tolist(),
+            strict=True,
+        )
+    )
+    deployment = on_devices(*models, devices=2, gigabytes=1)
+    assert met(serve(deployment, "clockwork", asked, control="controller"), deployment, asked) == 1
+    fixed = serve(deployment, "selective_replication", asked, search="uniform")
+    assert met(fixed, deployment, asked) < 0.7

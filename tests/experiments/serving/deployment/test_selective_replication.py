@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from experiments.serving.interface.deployment import DeployedModel
-from experiments.serving.policies.selective_replication.program import most_served
+from experiments.serving.policies.selective_replication.program import choose_replicas
 from tests.experiments.serving.deployment.by_hand import ask, met, model, on_devices, policy, serve
 
 BURST = ask(*[(0.0, 0)] * 4, (0.0, 1))
@@ -44,7 +44,7 @@ def test_a_model_larger_than_a_device_is_nowhere_and_says_why() -> None:
     assert met(serve(deployment, "selective_replication", BURST), deployment, BURST) == pytest.approx(0.2)
 
 
-def served(models: list[DeployedModel], held: tuple[tuple[int, ...], ...]) -> float:
+def rate_served(models: list[DeployedModel], held: tuple[tuple[int, ...], ...]) -> float:
     """The most requests a second that devices with these models can answer."""
     pairs = [(one, device) for device, chosen in enumerate(held) for one in chosen]
     if not pairs:
@@ -78,10 +78,10 @@ def test_no_choice_of_replicas_serves_more_than_the_programs(data: st.DataObject
         for chosen in itertools.combinations(range(len(models)), count)
         if sum(models[one].bytes for one in chosen) <= room * 1e9
     ]
-    best = max(served(models, held) for held in itertools.product(fitting, repeat=2))
-    ours = tuple(most_served(on_devices(*models, devices=2, gigabytes=room)))
+    best = max(rate_served(models, held) for held in itertools.product(fitting, repeat=2))
+    ours = tuple(choose_replicas(on_devices(*models, devices=2, gigabytes=room)))
     assert all(one in fitting for one in ours)
-    assert served(models, ours) >= best * (1 - 2e-3) - 1e-6
+    assert rate_served(models, ours) >= best * (1 - 2e-3) - 1e-6
 
 
 def test_the_program_fills_memory_that_is_left() -> None:

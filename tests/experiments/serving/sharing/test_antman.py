@@ -108,7 +108,7 @@ def test_no_event_lacks_memory(guaranteed: list[float], rest: list[float], gaps:
 def test_a_scenario_tells_peaks_and_others_refuse_what_does_not_fit(tmp_path: Path) -> None:
     layers = [{"seconds": 0.01, "bytes": 1e9}]
     asked = {"name": "a", "slo": 1, "rate": 5, "layers": layers, "peaks": [8e9, 12e9]}
-    rest = {"name": "b", "class": "best_effort", "layers": layers, "peaks": [6e9]}
+    rest = {"name": "b", "class": "best_effort", "arrivals": "closed", "layers": layers, "peaks": [6e9]}
     file = tmp_path / "scenario.json"
     file.write_text(json.dumps({"duration": 2, "models": [asked, rest]}))
     found = {}

@@ -116,7 +116,7 @@ def test_nine_models_meet_the_papers_bounds(name: str) -> None:
     assert figures["best_effort_throughput"] > 0
 
 
-def served(workload: str, tmp_path: Path, policy: str, **knobs: object) -> dict[str, float]:
+def figures_of(workload: str, tmp_path: Path, policy: str, **knobs: object) -> dict[str, float]:
     """Two seconds of a workload of the authors' benchmark, on their kernels."""
     told = json.loads((DISB / f"{workload}.json").read_text())
     file = tmp_path / f"{workload}.json"
@@ -131,11 +131,11 @@ def served(workload: str, tmp_path: Path, policy: str, **knobs: object) -> dict[
 @needs_disb
 def test_the_authors_workloads_leave_real_time_passes_alone_and_fill_the_rest(tmp_path: Path) -> None:
     """DISB A: passes at regular times next to one best-effort model; B: without a pause between them."""
-    ours = served("A", tmp_path, "reef")
+    ours = figures_of("A", tmp_path, "reef")
     assert ours["realtime_overhead"] <= 0.02
     assert ours["preemption_latency_p99"] <= 40 * US * (1 + 1e-9)
     assert ours["best_effort_throughput"] > 40
-    padded, bare = served("B", tmp_path, "reef"), served("B", tmp_path, "reef", padding=False)
+    padded, bare = figures_of("B", tmp_path, "reef"), figures_of("B", tmp_path, "reef", padding=False)
     assert padded["realtime_overhead"] <= 0.02 and padded["best_effort_throughput"] > 20
     assert bare["best_effort_throughput"] == 0, "without a pause padding alone finds room"
 
@@ -144,7 +144,7 @@ def test_the_authors_workloads_leave_real_time_passes_alone_and_fill_the_rest(tm
 @pytest.mark.parametrize("workload", ["C", "D", "E", "REAL"])
 def test_five_real_time_models_among_five_others_are_hardly_later(workload: str, tmp_path: Path) -> None:
     """A pass takes up to 2 % longer, as of the nine models; who waits for others waits that for each."""
-    ours = served(workload, tmp_path, "reef")
+    ours = figures_of(workload, tmp_path, "reef")
     assert ours["realtime_overhead"] <= 0.03
     assert ours["best_effort_throughput"] > 20
 
@@ -155,8 +155,8 @@ def test_streams_share_as_recorded_servers_do(tmp_path: Path) -> None:
     later, since kernels of one request leave units free; in D, with ten models at once, each is late by more
     than its own time, and DenseNet does not keep up.
     """
-    assert 0 < served("A", tmp_path, "multi_stream")["realtime_overhead"] < 0.2
-    crowded = served("D", tmp_path, "multi_stream")
+    assert 0 < figures_of("A", tmp_path, "multi_stream")["realtime_overhead"] < 0.2
+    crowded = figures_of("D", tmp_path, "multi_stream")
     assert crowded["realtime_overhead"] > 1
     recorded = {
         (system, workload): {

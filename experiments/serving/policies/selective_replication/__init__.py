@@ -4,9 +4,9 @@ Every device is a group of its own; which models it holds is searched on a sampl
 gives the model with the most unserved requests a replica on the least loaded device; ``beam`` tries every
 replica and keeps the three best placements; ``program`` serves as many requests a second as an integer
 program over mean rates can (``choose_replicas``), without simulating any; ``uniform`` puts models i, i + 1,
-... on device i, as many as fit. Requests go to the device that is free first, and are rejected at arrival where
-they would be late. The sample is another draw of the same load, unless ``sample`` says that it is the trace
-itself.
+... on device i, as many as fit. Requests go to the device that is free first, and are rejected at arrival
+where they would be late. The sample is another draw of the same load, unless ``sample`` says that it is the
+trace itself.
 """
 
 from __future__ import annotations

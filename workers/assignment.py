@@ -18,6 +18,7 @@ from experiments.core.errors import BadInput
 from experiments.core.reading import what_is_read
 from experiments.core.spec import Outcome, load_outcome
 from experiments.models.catalog import ZOO, zoo_model
+from experiments.summaries.composed_law import with_updates
 from experiments.workloads.transformer import has_closed_form
 from webapp.advice.services import keep_answer
 from webapp.artifacts.laws import lacks_law
@@ -122,7 +123,7 @@ def _inspect(run: Run, work: Path, limits: Limits) -> Assignment:
         next = beside.readings_again(artifact) if found["looks_beside"] and not again else ()
         artifact.kind, artifact.summary = found["kind"], found["summary"]
         if settings.CAPTURE_AT_ONCE and derivation.is_worth_a_capture(artifact):
-            next = (*next, *derivation.first_captures(artifact, torch_version()))
+            next = (*next, derivation.first_capture(artifact, torch_version()))
         return Ending(Run.State.SUCCEEDED, artifact=ready, next=next)
 
     return Assignment(("inspect", source, "--json", *PROGRESS), inputs, limits, collect, told)
@@ -131,7 +132,8 @@ def _inspect(run: Run, work: Path, limits: Limits) -> Assignment:
 def _step(run: Run, work: Path, limits: Limits) -> Assignment:
     """A capture, or a profile on the device kind that the run needs.
 
-    The step comes first, since runs wait for it; the law of its memory in a run after it.
+    The step comes first, since runs wait for it; the law of its memory with it where nobody waits yet, else
+    in a run after it; then what other optimizers and forms of training need.
     """
     model = _about(run)
     source, inputs = source_of(model)
@@ -141,28 +143,41 @@ def _step(run: Run, work: Path, limits: Limits) -> Assignment:
     host = run.host.name if run.host and device else ""
     timed_on = f"{run.needs}@{host}" if device else ""
     key = run.spec.get("derive_key") or derivation.derive_key(run.kind, options, torch_version(), timed_on)
-    is_told = run.kind == Run.Kind.CAPTURE and (
-        lacks_law(model, options) or derivation.ready_step(model, key)
-    )
-    known = derivation.ready_step(model, key) if is_told else None
+    is_captured = run.kind == Run.Kind.CAPTURE
+    known = derivation.ready_step(model, key) if is_captured else None
+    is_told = is_captured and (turns.LAW in run.spec or (known is not None and turns.FORMS not in run.spec))
     asked: tuple[str, ...] = ("--out", str(made))
     if known is not None:
         path, files_of_step = source_of(known)
-        inputs, asked = (*inputs, *files_of_step), ("--law", "--step", path)
+        inputs, asked = (*inputs, *files_of_step), ("--step", path)
+    asked += (*(("--law",) if is_told else ()), *(("--forms",) if turns.FORMS in run.spec else ()))
 
     def collect(ended: Ended) -> Ending:
         facts = _read(told, INSPECTION_BYTES)
-        told_law = {"law": facts.pop("law")} if "law" in facts else {}
+        law = facts.pop("law", None) or (known.summary.get("law") if known else None)
+        if law and "updates" in facts:
+            law = with_updates(law, facts.pop("updates"))
+        told_law = {"law": law} if law else {}
         summary = {**facts.pop("summary"), **told_law, "facts": facts, "options": options}
         if known is not None:
             derivation.store_step(run, {"key": key, "summary": summary}, known.blob)
-            return Ending(Run.State.SUCCEEDED)
-        with results.open_result(made, limits.disk) as file:
-            derivation.store_step(run, {"key": key, "summary": summary}, store_bytes(file))
-        return Ending(Run.State.SUCCEEDED, next=(derivation.capture_law(run),) if is_told else ())
+        else:
+            with results.open_result(made, limits.disk) as file:
+                derivation.store_step(run, {"key": key, "summary": summary}, store_bytes(file))
+        return Ending(Run.State.SUCCEEDED, next=_after_capture(run, is_told) if is_captured else ())
 
     words = (run.kind, source, "--options", jsonio.canonical(options), *asked, "--json")
     return Assignment((*words, *device, *PROGRESS), inputs, limits, collect, told)
+
+
+def _after_capture(run: Run, is_told: bool) -> tuple[Run, ...]:
+    """The next of: a step, the law of its memory, its other forms; and then the model's second step."""
+    if is_told:
+        return (derivation.measure_forms(run),)
+    if turns.FORMS in run.spec:
+        return derivation.second_capture(run, torch_version()) if settings.CAPTURE_AT_ONCE else ()
+    model, options = run.artifact, run.spec["workload"]["options"]
+    return (derivation.capture_law(run),) if model and lacks_law(model, options) else ()
 
 
 def _advise(run: Run, work: Path, limits: Limits) -> Assignment:

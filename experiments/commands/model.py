@@ -14,7 +14,7 @@ from experiments.commands.run import read_text
 from experiments.core import jsonio, knobs
 from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
-from experiments.core.progress import Progress, part
+from experiments.core.progress import Progress, part, silent
 from experiments.core.spec import Workload
 from experiments.core.units import human
 from experiments.sources import model_of
@@ -47,8 +47,10 @@ def add(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         json_option(parser)
         progress_option(parser)
         parser.set_defaults(call=call)
-    law = "with --json: the memory of training at any batch and sequence, and of adapters, too"
+    law = "with --json: the memory of training at any batch and sequence, too"
+    forms = "with --json: the memory with any optimizer, and of training adapters, too"
     capture.add_argument("--law", action="store_true", help=law)
+    capture.add_argument("--forms", action="store_true", help=forms)
     capture.add_argument("--step", type=Path, help="the step as it was captured before")
 
 
@@ -66,21 +68,27 @@ def _model(arguments: argparse.Namespace) -> ModelSource:
 
 def call_capture(arguments: argparse.Namespace) -> None:
     profiling = importlib.import_module("experiments.profiling.cache")
-    progress, share = progress_of(arguments), 0.4 if arguments.law else 1.0
+    progress, share = progress_of(arguments), 0.4 if arguments.law or arguments.forms else 1.0
     model = _model(arguments)
     known = storage.load(arguments.step) if arguments.step else None
     step = known or profiling.capture_cached(model, part(progress, 0.0, share))
-    _deliver(step, arguments, _law(model, step, part(progress, share, 1.0)) if arguments.law else {})
+    rest = part(progress, share, 1.0)
+    law = _law(model, step, rest) if arguments.law else {}
+    _deliver(step, arguments, {**law, **(_updates(model, step) if arguments.forms else {})}, rest)
 
 
 def _law(model: ModelSource, step: Step, progress: Progress) -> dict[str, Any]:
     """The law of its memory, or the reason why it has none."""
     profiling = importlib.import_module("experiments.profiling.memory_law")
     try:
-        laws = profiling.capture_laws(model, step, progress)
-        return {"law": {**laws.whole.to_json(), **profiling.compose(model, step, laws)}}
+        return {"law": profiling.tell_law(model, step, progress)}
     except BadInput as error:
         return {"law": {"reason": str(error)}}
+
+
+def _updates(model: ModelSource, step: Step) -> dict[str, Any]:
+    profiling = importlib.import_module("experiments.profiling.memory_law")
+    return {"updates": profiling.tell_updates(model, step)}
 
 
 def call_profile(arguments: argparse.Namespace) -> None:
@@ -105,12 +113,17 @@ def _profile_serving(arguments: argparse.Namespace) -> None:
     print(f"{arguments.model}: layers up to {longest} tokens, in {arguments.out}/tp1")
 
 
-def _deliver(step: Step, arguments: argparse.Namespace, more: Mapping[str, Any] = NOTHING) -> None:
+def _deliver(
+    step: Step,
+    arguments: argparse.Namespace,
+    more: Mapping[str, Any] = NOTHING,
+    progress: Progress = silent,
+) -> None:
     if arguments.out:
         storage.save(step, arguments.out)
     if arguments.json:
         facts = {"name": step.name, "timing": step.timing, "timed_on": step.timed_on, **step.facts}
-        found, bars = summary(step), _bars(step, arguments)
+        found, bars = summary(step), _bars(step, arguments, progress)
         return write_json({**facts, **more, "summary": {**found, "plots": [*bars, *found["plots"]]}})
     print(
         f"{step.name}: {len(step.ops)} ops, {len(step.tensors)} tensors, live peak "
@@ -121,9 +134,9 @@ def _deliver(step: Step, arguments: argparse.Namespace, more: Mapping[str, Any] 
     return None
 
 
-def _bars(step: Step, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+def _bars(step: Step, arguments: argparse.Namespace, progress: Progress) -> list[dict[str, Any]]:
     """The memory of every form of training: captures of their own, which a capture makes where asked to."""
-    if not getattr(arguments, "law", True):
+    if not getattr(arguments, "forms", True):
         return []
     forms = importlib.import_module("experiments.profiling.training_forms")
-    return peak_bars(forms.capture_forms(_model(arguments), step, progress_of(arguments)))
+    return peak_bars(forms.capture_forms(_model(arguments), step, progress))

@@ -11,10 +11,13 @@ from experiments.core.progress import Progress, part
 from experiments.models.step_options import defaults_of, spell_out
 from experiments.profiling.capture import capture
 from experiments.profiling.update_memory import measure_updates
-from experiments.summaries.composed_law import ComposedLaw
+from experiments.summaries.composed_law import COMPOSED, ComposedLaw, updates_to_json
 from experiments.summaries.memory_law import StepLaws, laws_of
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
+
+#: Options with which gradients or update have another form than ``single``.
+OTHER_FORMS = {"update", "accumulate", "autocast"}
 
 
 def capture_laws(source: ModelSource, step: Step, progress: Progress) -> StepLaws:
@@ -40,13 +43,18 @@ def capture_laws(source: ModelSource, step: Step, progress: Progress) -> StepLaw
     return laws_of(whole, step, half)
 
 
-def compose(source: ModelSource, step: Step, laws: StepLaws) -> dict[str, Any]:
-    """Return what other optimizers and precisions need beside the passes of ``laws``, as JSON under its name.
+def tell_law(source: ModelSource, step: Step, progress: Progress) -> dict[str, Any]:
+    """Return the law of ``step``'s memory as JSON, and of its passes where updates go with them."""
+    laws = capture_laws(source, step, progress)
+    passes = {COMPOSED: ComposedLaw(laws.passes, laws.always, {}).to_json()}
+    return {**laws.whole.to_json(), **(passes if _is_composable(source, step) else {})}
 
-    Nothing for a step whose gradients or update are not those of the form ``single``.
-    """
-    changes = source.options.changes
-    if step.facts["precision"] in WITH_FP32_GRADS or {"update", "accumulate", "autocast"} & set(changes):
-        return {}
-    updates = measure_updates(source, step)
-    return {"composed": ComposedLaw(laws.passes, laws.always, updates).to_json()}
+
+def tell_updates(source: ModelSource, step: Step) -> dict[str, Any]:
+    """Return the memory of the updates that ``step`` may have, as JSON by precision and optimizer."""
+    return updates_to_json(measure_updates(source, step)) if _is_composable(source, step) else {}
+
+
+def _is_composable(source: ModelSource, step: Step) -> bool:
+    """Whether gradients and update of ``step`` are those of the form ``single``."""
+    return step.facts["precision"] not in WITH_FP32_GRADS and not OTHER_FORMS & set(source.options.changes)

@@ -18,6 +18,8 @@ from experiments.summaries.memory_law import TERMS, MemoryLaw
 from experiments.summaries.training_memory import PARTS
 from experiments.workloads.ragged import Ints
 
+#: Under which the law of a step holds its passes.
+COMPOSED = "composed"
 STATE, GRADIENTS, REST = (PARTS.index(part) for part in ("optimizer state", "gradients", PARTS[-1]))
 
 
@@ -43,13 +45,30 @@ class UpdateMemory:
         return cls(**{name: int(data[name]) for name in cls.__annotations__})
 
 
+#: By precision and optimizer.
+Updates = Mapping[str, Mapping[str, UpdateMemory]]
+
+
+def updates_to_json(updates: Updates) -> dict[str, Any]:
+    return {
+        precision: {name: asdict(update) for name, update in found.items()}
+        for precision, found in updates.items()
+    }
+
+
+def with_updates(law: Mapping[str, Any], updates: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON of a step's ``law``, its passes with ``updates`` measured after it."""
+    passes = {COMPOSED: {**law[COMPOSED], "updates": dict(updates)}} if COMPOSED in law else {}
+    return {**law, **passes}
+
+
 @dataclass(frozen=True)
 class ComposedLaw:
-    """Passes of a captured step, and the ``updates`` that it may have by precision and optimizer."""
+    """Passes of a captured step, and the ``updates`` that it may have: none until those are measured."""
 
     passes: MemoryLaw
     always: Ints
-    updates: Mapping[str, Mapping[str, UpdateMemory]]
+    updates: Updates
 
     def law(self, precision: str, optimizer: str) -> MemoryLaw | None:
         """Return the memory of the step so trained; ``None`` for a precision of another type."""
@@ -73,10 +92,7 @@ class ComposedLaw:
         return {
             "passes": self.passes.to_json(),
             "always": self.always.tolist(),
-            "updates": {
-                precision: {name: asdict(update) for name, update in found.items()}
-                for precision, found in self.updates.items()
-            },
+            "updates": updates_to_json(self.updates),
         }
 
     @classmethod

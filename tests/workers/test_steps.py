@@ -71,6 +71,11 @@ def test_a_step_is_captured_once_and_found_under_its_key(cast: Cast) -> None:
     [law] = Run.objects.filter(kind=Run.Kind.CAPTURE, state=Run.State.QUEUED)
     assert law.priority < asked.priority
     carry_out(law)
+    with_sgd = {"batch": 8, "optimizer": "sgd"}
+    [forms] = Run.objects.filter(state=Run.State.QUEUED)
+    assert forms.priority < law.priority
+    assert not law_for(model, with_sgd).is_awaited  # whoever needs it now asks for it
+    carry_out(forms)
     assert not Run.objects.filter(state=Run.State.QUEUED).exists()
     [step] = model.derived.all()
     assert step.blob_id == captured
@@ -86,8 +91,12 @@ def test_a_model_is_captured_as_soon_as_it_was_read(cast: Cast, settings: Any) -
     settings.CAPTURE_AT_ONCE = True
     model = add_zoo(cast.project, cast.max, "mlp")
     host = register(1, [CPU])
-    done = Supervisor(host, [CPU], sandbox.best_tier(), 2**32, threads=1).drain()
-    assert done == 1 + 2 + 2  # its reading, two steps, and the law of each
+    slot = Supervisor(host, [CPU], sandbox.best_tier(), 2**32, threads=1)
+    assert slot.carry_out_one()
+    [first] = Run.objects.filter(kind=Run.Kind.CAPTURE)
+    key = first.spec["derive_key"]
+    assert derivation.capture_of(model, first.spec["workload"]["options"], key) == first
+    assert slot.drain() == 2 + 2  # two steps with their laws, and other forms of each
     model.refresh_from_db()
     assert sum(one["parameters"] for one in model.summary["parameters"]) == 669_706
     options = derivation.step_options(spell_out_options(model, {}))
@@ -96,6 +105,7 @@ def test_a_model_is_captured_as_soon_as_it_was_read(cast: Cast, settings: Any) -
     for precision in ("fp32", "bf16-mixed"):
         of_step = derivation.step_options(spell_out_options(model, {"precision": precision}))
         assert not lacks_law(model, of_step)
+        assert law_for(model, {**of_step, "optimizer": "sgd"}).is_composed
 
 
 def test_a_step_is_profiled_on_the_device_that_the_run_needs(cast: Cast) -> None:

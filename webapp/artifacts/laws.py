@@ -6,12 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from django.db.models import QuerySet
+
 from experiments.core.errors import BadInput
 from experiments.core.options import NOT_OF_THE_STEP
 from experiments.summaries.composed_law import ComposedLaw
 from experiments.summaries.memory_law import MemoryLaw
 from webapp.artifacts.models import Artifact
+from webapp.runs.derivation import LIVING
 from webapp.runs.models import Run
+from webapp.runs.turns import FORMS, IDLE
 
 #: The options in which the memory of a step is known at every value.
 SCALED = ("batch", "sequence")
@@ -45,7 +49,20 @@ def law_for(model: Artifact, options: Mapping[str, Any]) -> Known:
     law = composed.law(str(options.get("precision")), str(options.get("optimizer"))) if composed else None
     if law is not None:
         return Known(law, is_composed=True)
+    if composed and not composed.updates and _measures_forms(model):
+        return Known(is_awaited=True)
     return Known(reason=str(own.get("reason", ""))) if own else _why_unknown(model, options)
+
+
+def _measures_forms(model: Artifact) -> bool:
+    """Whether the updates of a captured step are being measured."""
+    return _captures(model).filter(state__in=LIVING, spec__has_key=FORMS).exists()
+
+
+def _captures(model: Artifact) -> QuerySet[Run]:
+    """Those that were or will be made; idle ones that wait may wait for ever."""
+    captures = Run.objects.filter(artifact=model, kind=Run.Kind.CAPTURE)
+    return captures.exclude(state=Run.State.QUEUED, priority=IDLE)
 
 
 def lacks_law(model: Artifact, options: Mapping[str, Any]) -> bool:
@@ -82,11 +99,10 @@ def _read(kind: type[Law], told: Mapping[str, Any]) -> Law | None:
 
 def _why_unknown(model: Artifact, options: Mapping[str, Any]) -> Known:
     """By the newest capture that was asked for with these options at any size."""
-    captures = Run.objects.filter(artifact=model, kind=Run.Kind.CAPTURE).order_by("-queued_at")
     wanted = _without(options, SCALED)
-    for run in captures:
+    for run in _captures(model).order_by("-queued_at"):
         if _without(run.spec.get("workload", {}).get("options", {}), SCALED) == wanted:
-            if run.state in (Run.State.QUEUED, Run.State.RUNNING):
+            if run.state in LIVING:
                 return Known(is_awaited=True)
             return Known(reason=run.reason)
     return Known()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Q
 
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
@@ -81,7 +82,9 @@ def capture_of(model: Artifact, options: dict[str, Any], key: str = "", owner: U
     """
     Artifact.objects.select_for_update().get(pk=model.pk)
     spec = {"workload": {"options": options}, **({"derive_key": key} if key else {})}
-    living = Run.objects.filter(artifact=model, kind=Run.Kind.CAPTURE, spec=spec, state__in=LIVING).first()
+    first = Q(spec={**spec, turns.LAW: True}, priority=turns.PRIORITIES[Run.Kind.CAPTURE])
+    captures = Run.objects.filter(artifact=model, kind=Run.Kind.CAPTURE, state__in=LIVING)
+    living = captures.filter(Q(spec=spec) | first).first()
     if living is not None:
         return living
     asked = _capture(model, spec, owner.pk if owner else None)
@@ -117,27 +120,46 @@ def is_worth_a_capture(model: Artifact) -> bool:
     return model.kind == "model" and few and trains and not has_experts
 
 
-def first_captures(model: Artifact, torch: str) -> Iterator[Run]:
-    """The runs, not stored yet, that capture the step which the model has by default, and the same in a type
-    of the other width.
+def first_capture(model: Artifact, torch: str) -> Run:
+    """The run, not stored yet, that captures the step which the model has by default and tells its law."""
+    run = _capture_with_law(model, step_options(spell_out_options(model, {})), torch)
+    run.priority = turns.PRIORITIES[Run.Kind.CAPTURE]
+    return run
+
+
+def second_capture(run: Run, torch: str) -> tuple[Run, ...]:
+    """After the last ``run`` for the step that a model has by default: the same step in a type of the other
+    width, where the model has one. Not before, since the page waits for the first.
     """
+    model = run.artifact
+    assert model is not None
     usual = spell_out_options(model, {})
-    yield _first_capture(model, usual, torch)
-    if model.format not in OF_ONE_TYPE and usual.get("precision"):
-        other = MIXED if usual["precision"] == FULL else FULL
-        yield _first_capture(model, spell_out_options(model, {"precision": other}), torch)
+    is_usual = run.spec["workload"]["options"] == step_options(usual)
+    if not (is_usual and usual.get("precision") and is_worth_a_capture(model)):
+        return ()
+    other = MIXED if usual["precision"] == FULL else FULL
+    made = _capture_with_law(model, step_options(spell_out_options(model, {"precision": other})), torch)
+    made.priority = turns.IDLE
+    is_new = model.format not in OF_ONE_TYPE and ready_step(model, made.spec["derive_key"]) is None
+    return (made,) if is_new else ()
 
 
-def _first_capture(model: Artifact, given: Mapping[str, Any], torch: str) -> Run:
-    options = step_options(given)
-    spec = {"workload": {"options": options}, "derive_key": derive_key(Run.Kind.CAPTURE, options, torch)}
-    return _capture(model, spec)
+def _capture_with_law(model: Artifact, options: dict[str, Any], torch: str) -> Run:
+    key = derive_key(Run.Kind.CAPTURE, options, torch)
+    return _capture(model, {"workload": {"options": options}, "derive_key": key, turns.LAW: True})
 
 
 def capture_law(run: Run) -> Run:
     """The run, not stored yet, that tells the law of the memory of what ``run`` captured."""
     assert run.artifact is not None
     return _capture(run.artifact, {**run.spec, turns.LAW: True}, run.owner_id)
+
+
+def measure_forms(run: Run) -> Run:
+    """The run, not stored yet, that measures other updates and forms of training, after the law."""
+    assert run.artifact is not None
+    spec = {name: value for name, value in run.spec.items() if name != turns.LAW}
+    return _capture(run.artifact, {**spec, turns.FORMS: True}, run.owner_id)
 
 
 def reading_of(artifact: Artifact) -> Run | None:

@@ -20,8 +20,11 @@ from webapp.runs.models import Run
 
 #: What others wait for goes first: readings of files, questions that a page asks, then captures of steps.
 PRIORITIES = {Run.Kind.INSPECT: 10, Run.Kind.ADVISE: 8, Run.Kind.CAPTURE: 5}
-#: Of a capture's spec: nobody waits for the law of a step's memory, which so takes its turn among policies.
-LAW = "law"
+#: What nobody waits for, done when nothing else is to do.
+IDLE = -1
+#: Of a capture's spec: that it tells the law of the step's memory, which takes its turn among policies where
+#: there is the step; that it measures what other optimizers and forms of training need, which is idle work.
+LAW, FORMS = "law", "forms"
 #: Of a spec: the name of the one host that may carry the run out; any with the device where it says none.
 HOST = "host"
 #: What a run is charged by its policy's effort: about the seconds that it takes.
@@ -55,7 +58,9 @@ def give_turns(runs: Sequence[Run]) -> None:
     owned = told.values_list("owner", "effort").annotate(last=Max("turn"))
     last = {(owner, effort): turn for owner, effort, turn in owned}
     for run in runs:
-        if not run.spec.get(LAW):
+        if FORMS in run.spec:
+            run.priority = IDLE
+        elif LAW not in run.spec:
             run.priority = PRIORITIES.get(Run.Kind(run.kind), run.priority)
         run.effort = effort_of(run.family, run.policy)
         flow = (run.owner_id, run.effort)

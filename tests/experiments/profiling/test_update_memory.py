@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,11 @@ from experiments.core.options import OPTIMIZERS, WorkloadOptions
 from experiments.core.precision import FULL, MIXED, MIXED_FP32_GRADS, PRECISIONS, PURE
 from experiments.core.progress import silent
 from experiments.profiling.capture import capture
-from experiments.profiling.memory_law import capture_laws, compose
-from experiments.summaries.composed_law import ComposedLaw
+from experiments.profiling.memory_law import tell_law, tell_updates
+from experiments.summaries.composed_law import COMPOSED, ComposedLaw, with_updates
+from experiments.summaries.memory_law import MemoryLaw
 from experiments.workloads.model import ModelSource
+from experiments.workloads.step import Step
 
 pytestmark = pytest.mark.torch
 
@@ -38,6 +41,13 @@ def with_options(source: ModelSource, **options: object) -> ModelSource:
     return replace(source, options=WorkloadOptions(**options))  # type: ignore[arg-type]
 
 
+def law_with_updates(source: ModelSource, step: Step) -> dict[str, Any]:
+    """As a page has it: the law first, its passes' updates after it."""
+    law = tell_law(source, step, silent)
+    assert not law.get(COMPOSED, {}).get("updates")
+    return with_updates(law, tell_updates(source, step))
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_it_agrees_with_captures_within_three_percent(model: str) -> None:
     """At a size where the passes need most, and at one where the update does."""
@@ -45,8 +55,7 @@ def test_it_agrees_with_captures_within_three_percent(model: str) -> None:
     for precision in (FULL, MIXED)[model != "gpt2" :]:
         source = with_options(MODELS[model], batch=2, sequence=64, precision=precision)
         step = capture(source)
-        told = compose(source, step, capture_laws(source, step, silent))["composed"]
-        composed[precision == FULL] = ComposedLaw.from_json(told)
+        composed[precision == FULL] = ComposedLaw.from_json(law_with_updates(source, step)[COMPOSED])
     off = {}
     for case, (precision, optimizer) in enumerate(CASES[model]):
         law = composed[precision == FULL].law(precision, optimizer)
@@ -64,14 +73,15 @@ def test_it_agrees_with_captures_within_three_percent(model: str) -> None:
 def test_a_precision_of_another_type_is_not_told() -> None:
     source = with_options(MODELS["gpt2"], batch=2, sequence=16)
     step = capture(source)
-    laws = capture_laws(source, step, silent)
-    composed = ComposedLaw.from_json(compose(source, step, laws)["composed"])
+    law = law_with_updates(source, step)
+    composed = ComposedLaw.from_json(law[COMPOSED])
     assert composed.law(MIXED, "adamw") is None
     own = composed.law(FULL, str(step.facts["optimizer"]))
-    assert own is not None and own.parts(5, 40) == laws.whole.parts(5, 40)
+    assert own is not None and own.parts(5, 40) == MemoryLaw.from_json(law).parts(5, 40)
 
 
 def test_gradients_that_are_added_up_are_not_composed() -> None:
     source = with_options(MODELS["gpt2"], batch=2, sequence=16, accumulate=2)
     step = capture(source)
-    assert compose(source, step, capture_laws(source, step, silent)) == {}
+    assert COMPOSED not in law_with_updates(source, step)
+    assert tell_updates(source, step) == {}

@@ -94,7 +94,9 @@ class SizeClasses:
         """
         key = name, serves
         if key not in self._most_by_class:
-            by_class = by_group @ np.eye(len(self.bytes))[np.array(serves, np.int64)]
+            by_class = np.zeros((len(by_group), len(self.bytes)))
+            for group, kind in enumerate(serves):
+                by_class[:, kind] += by_group[:, group]
             self._most_by_class[key] = by_class.max(axis=0, initial=0).astype(np.int64)
         return self._most_by_class[key]
 

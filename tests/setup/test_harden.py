@@ -14,7 +14,9 @@ from labtools import harden, testing
 from labtools.layout import Layout
 from labtools.problems import Problem
 from tests import figures
+from tests.conftest import ROOT
 
+IMPORT = "from tests.variants import variants"
 STORAGE, WALLS = harden.CHECKS["storage"], harden.CHECKS["walls"]
 
 
@@ -79,5 +81,11 @@ def test_a_file_of_another_kind_is_not_written_over(
 def test_every_check_names_tests_that_are_there() -> None:
     assert all(Path(check.tests[0]).is_file() for check in harden.CHECKS.values())
     for check in harden.CHECKS.values():
-        text = "".join(path.read_text() for path in Path(check.tests[0]).parent.glob("*.py"))
+        folders = Path(check.tests[0]).parent, ROOT / "tests"
+        text = "".join(path.read_text() for folder in folders for path in folder.glob("*.py"))
         assert all(name in text for name in check.environment)
+
+
+def test_every_file_with_cases_that_the_suite_leaves_out_is_carried_out() -> None:
+    files = [path for path in (ROOT / "tests").rglob("test_*.py") if f"\n{IMPORT}" in path.read_text()]
+    assert sorted(str(path.relative_to(ROOT)) for path in files) == list(harden.VARIED)

@@ -39,6 +39,7 @@ from experiments.core.progress import silent  # noqa: E402
 from experiments.core.spec import load_spec  # noqa: E402
 from experiments.run import run  # noqa: E402
 from experiments.workloads.jobs import JobTrace  # noqa: E402
+from tests.variants import variants  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 STEPS = 120
@@ -98,11 +99,12 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_job_preempted_five_times_ends_as_if_nobody_had_touched_it(
-    tmp_path: Path, undisturbed: Path, gangs: list[GangProcess]
+@pytest.mark.parametrize("times", variants(2, 5))
+def test_a_job_that_is_preempted_ends_as_if_nobody_had_touched_it(
+    tmp_path: Path, undisturbed: Path, gangs: list[GangProcess], times: int
 ) -> None:
     reached = []
-    for number in range(5):
+    for number in range(times):
         gang = train(gangs, tmp_path, number=number)
         hear(gang, "begun")
         hear(gang, "step")
@@ -110,7 +112,7 @@ def test_a_job_preempted_five_times_ends_as_if_nobody_had_touched_it(
         reached.append(hear(gang, "stopped")["step"])
     assert sorted(set(reached)) == reached
     assert reached[-1] < STEPS
-    last = train(gangs, tmp_path, number=5)
+    last = train(gangs, tmp_path, number=times)
     assert hear(last, "begun")["step"] == reached[-1]
     assert hear(last, "done")["step"] == STEPS
     assert largest_difference(state(tmp_path), state(undisturbed)) == 0.0

@@ -42,6 +42,7 @@ from experiments.workloads.step import Step
 from tests.experiments.memory.steps import Row, machine, make_step, plan_of
 from tests.experiments.memory.test_microbatch import STEP as TWO_OPS
 from tests.experiments.memory.test_zero_offload import LAYERS, ROWS, SIZE, STEP, network
+from tests.variants import variants
 
 LLAMA_7B = {
     "model_type": "llama",
@@ -220,7 +221,7 @@ SINGLES = sorted(
 @pytest.mark.torch
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("source", "share"), [("zoo:mlp", 0.75), ("zoo:gpt2-tiny", 0.5), ("zoo:resnet18", 0.75)]
+    ("source", "share"), variants(("zoo:mlp", 0.75), ("zoo:resnet18", 0.75), ("zoo:gpt2-tiny", 0.5), kept=2)
 )
 def test_no_single_policy_is_faster(source: str, share: float) -> None:
     step, _ = small(source)

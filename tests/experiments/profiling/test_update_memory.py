@@ -18,6 +18,7 @@ from experiments.summaries.composed_law import COMPOSED, ComposedLaw, with_updat
 from experiments.summaries.memory_law import MemoryLaw
 from experiments.workloads.model import ModelSource
 from experiments.workloads.step import Step
+from tests.variants import variants
 
 pytestmark = pytest.mark.torch
 
@@ -48,7 +49,7 @@ def law_with_updates(source: ModelSource, step: Step) -> dict[str, Any]:
     return with_updates(law, tell_updates(source, step))
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", variants(*MODELS))
 def test_it_agrees_with_captures_within_three_percent(model: str) -> None:
     """At a size where the passes need most, and at one where the update does."""
     composed: dict[bool, ComposedLaw] = {}

@@ -14,6 +14,7 @@ from experiments.summaries import summary
 from experiments.summaries.arrivals import arrivals_of
 from experiments.summaries.demand import demand_of
 from tests.experiments.summaries.test_demand import jobs, requests
+from tests.variants import variants
 from tests.webapp.browser import browser_page, enter, ink, serious, serving
 from tests.webapp.cast import Cast, make_cast, ready, signed_in
 from webapp.artifacts.models import Artifact
@@ -107,7 +108,7 @@ def test_a_trace_without_durations_says_what_they_follow_from(cast: Cast) -> Non
 
 @pytest.mark.browser
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", variants(1280, 390))
 def test_a_browser_draws_a_trace_of_a_year_by_what_can_be_seen(
     settings: Any, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.variants import variants
 from tests.webapp.browser import browser_page, enter, ink, serious, serving
 from tests.webapp.cast import Cast, experiment, make_cast, run
 from webapp.runs.models import Experiment, RunDocument
@@ -33,7 +34,7 @@ def sweep(cast: Cast) -> Experiment:
 
 @pytest.mark.browser
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", variants(1280, 390))
 def test_every_figure_of_a_sweep_is_drawn(settings: Any, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     settings.WHITENOISE_USE_FINDERS = settings.WHITENOISE_AUTOREFRESH = True
     monkeypatch.setitem(os.environ, "DJANGO_ALLOW_ASYNC_UNSAFE", "true")

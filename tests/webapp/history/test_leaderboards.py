@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from tests.variants import variants
 from tests.webapp import cast
 from tests.webapp.browser import browser_page, enter, ink, serious, serving
 from tests.webapp.cast import Place
@@ -122,7 +123,7 @@ def test_nothing_answered_says_what_to_do(ada: Place) -> None:
 
 @pytest.mark.browser
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("width", variants(390, 1440))
 def test_the_ranking_and_the_records_are_drawn(
     settings: Any, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from tests.variants import variants
 from tests.webapp import cast
 from tests.webapp.browser import browser_page, enter, serious, serving
 from tests.webapp.cast import Place
@@ -173,7 +174,7 @@ def test_completion_answers_and_the_apis_list_takes_the_same_search(ada: Place, 
 
 @pytest.mark.browser
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("width", variants(390, 1440))
 def test_typing_completes_sorting_sorts_and_the_chosen_are_compared(
     settings: Any, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:

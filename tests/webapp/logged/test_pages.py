@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.variants import variants
 from tests.webapp import cast
 from tests.webapp.browser import browser_page, enter, serious, serving
 from tests.webapp.logged.logs import STARTED, beginning, log, log_lines
@@ -34,7 +35,7 @@ def training_points(steps: int, rate: float) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("width", variants(1440, 390))
 def test_figures_are_drawn_and_runs_compared(
     settings: Any, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:

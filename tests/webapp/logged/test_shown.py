@@ -16,6 +16,7 @@ from experiments.client import LabError
 from experiments.client.own_run import OwnRun
 from experiments.client.shown import picture_bytes, plain_table
 from experiments.core.errors import BadInput
+from tests.variants import variants
 from tests.webapp import cast
 from tests.webapp.browser import browser_page, enter, serious, serving
 from tests.webapp.cast import Place, place, signed_in
@@ -205,7 +206,7 @@ def test_too_many_are_refused_and_nothing_of_the_request_is_kept(ada: Place, mon
 
 @pytest.mark.browser
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("width", variants(1440, 390))
 def test_pictures_have_ink_and_tables_their_rows(settings: Any, monkeypatch: Any, width: int) -> None:
     settings.WHITENOISE_USE_FINDERS = settings.WHITENOISE_AUTOREFRESH = True
     monkeypatch.setitem(os.environ, "DJANGO_ALLOW_ASYNC_UNSAFE", "true")

@@ -11,6 +11,7 @@ import pytest
 from django.test import Client
 
 from experiments.core.errors import BadInput
+from tests.variants import variants
 from tests.webapp.cast import Place, place, ready
 from tests.webapp.nightly.repositories import commits
 from tests.webapp.nightly.test_alerts import SLOT, SUITE
@@ -29,18 +30,24 @@ def ada(db: None) -> Place:
     return place("ada", Role.ADMIN)
 
 
-@pytest.fixture
-def revisions(tmp_path: Path, settings: Any) -> Sequence[str]:
-    """Forty commits that change the package, with others between that do not."""
-    settings.CODE_ROOT = tmp_path / "checkout"
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Sequence[str]]:
+    """Forty commits that change the package, with others between that do not; and those that do."""
+    root = tmp_path_factory.mktemp("bisection") / "checkout"
 
     def change(number: int) -> None:
         for name in ("experiments", "docs"):
-            (settings.CODE_ROOT / name).mkdir(exist_ok=True)
+            (root / name).mkdir(exist_ok=True)
         part = "experiments" if number % 2 == 0 else "docs"
-        (settings.CODE_ROOT / part / "x.txt").write_text(str(number))
+        (root / part / "x.txt").write_text(str(number))
 
-    return commits(settings.CODE_ROOT, 2 * COUNT, change)[::2]
+    return root, commits(root, 2 * COUNT, change)[::2]
+
+
+@pytest.fixture
+def revisions(checkout: tuple[Path, Sequence[str]], settings: Any) -> Sequence[str]:
+    settings.CODE_ROOT, found = checkout
+    return found
 
 
 @pytest.fixture
@@ -79,7 +86,7 @@ def carry_out(search: Bisection, gives: Callable[[int], float | None], revisions
     raise AssertionError("it does not end")
 
 
-@pytest.mark.parametrize("first", [1, 2, 17, 38, 39])
+@pytest.mark.parametrize("first", variants(1, 39, 2, 17, 38, kept=2))
 def test_the_commit_is_found_in_as_many_halves_as_it_takes(
     ada: Place, nightly: Schedule, revisions: Sequence[str], first: int
 ) -> None:

@@ -17,6 +17,7 @@ from django.core.exceptions import ValidationError
 from django.test import Client
 
 from experiments.core.suites import load_suite
+from tests.variants import variants
 from tests.webapp.browser import browser_page, enter, ink, serious, serving
 from tests.webapp.cast import Place, place
 from tests.webapp.nightly.test_alerts import SLOT, SUITE, record
@@ -309,7 +310,7 @@ def test_the_feed_opens_without_signing_in_until_its_owner_leaves(
 
 @pytest.mark.browser
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("width", variants(1440, 390))
 def test_the_pages_of_changes_draw_and_can_be_read_by_everybody(
     settings: Any, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.variants import variants
 from tests.webapp import cast
 from tests.webapp.browser import browser_page, enter, serious, serving
 from tests.webapp.cast import Cast, make_cast, signed_in
@@ -65,7 +66,7 @@ def test_a_stranger_is_told_nothing(lab: Cast) -> None:
 
 @pytest.mark.browser
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("width", variants(390, 1440))
 def test_a_policy_is_gone_to_by_keys_alone(
     settings: Any, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:

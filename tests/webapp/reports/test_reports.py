@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.variants import variants
 from tests.webapp import cast
 from tests.webapp.browser import browser_page, enter, ink, serious, serving
 from tests.webapp.cast import Cast, make_cast, signed_in
@@ -216,7 +217,7 @@ def test_what_a_report_asks_of_the_database_does_not_grow_with_its_rows(lab: Cas
 
 @pytest.mark.browser
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("width", variants(1440, 390))
 def test_a_report_is_written_and_read_in_a_browser(
     settings: Any, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:

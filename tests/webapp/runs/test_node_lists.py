@@ -16,6 +16,7 @@ from experiments.commands.inspect import inspection
 from experiments.core.errors import BadInput
 from experiments.core.spec import Workload, load_spec
 from experiments.run import run as carry_out
+from tests.variants import variants
 from tests.webapp.browser import browser_page, enter, serious, serving
 from tests.webapp.cast import Cast, make_cast, ready, signed_in
 from webapp.artifacts.models import Artifact
@@ -139,7 +140,7 @@ def test_the_api_takes_a_list_of_the_project_alone(cast: Cast, tmp_path: Path) -
 
 @pytest.mark.browser
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", variants("light", "dark"))
 def test_a_list_is_chosen_by_keyboard(
     settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, theme: str
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from experiments.core.spec import load_spec
 from experiments.run import run
+from tests.variants import variants
 from tests.webapp.browser import browser_page, enter, ink, serious, serving
 from tests.webapp.cast import finished_run, make_cast
 from webapp.runs.lives import MOST_LIVES
@@ -94,7 +95,7 @@ def test_what_is_no_serving_run_has_no_such_figures() -> None:
 
 @pytest.mark.browser
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("width", variants(1440, 390))
 def test_the_page_draws_them_and_one_click_shows_a_requests_life(
     settings: Any, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:

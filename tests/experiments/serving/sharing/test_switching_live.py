@@ -22,6 +22,7 @@ torch = pytest.importorskip("torch")
 live = pytest.importorskip("experiments.serving.live.switching")
 from experiments.serving.live.switching.passes import GatedPasses  # noqa: E402
 from experiments.serving.live.switching.trainer import Trainer  # noqa: E402
+from tests.variants import variants  # noqa: E402
 
 pytestmark = pytest.mark.torch
 MODEL = "zoo:resnet18"
@@ -110,7 +111,9 @@ def test_training_stops_at_a_layer_and_learns_when_it_goes_on(trainer: Trainer) 
 
 @pytest.mark.parametrize(
     "knobs",
-    [{}, {"transmission": "per layer"}, {"transmission": "ready"}, {"workers": "one process"}],
+    variants(
+        {}, {"workers": "one process"}, {"transmission": "per layer"}, {"transmission": "ready"}, kept=2
+    ),
     ids=str,
 )
 def test_every_variant_answers_each_request_after_stopping_training(

@@ -2,10 +2,10 @@
 
 python -m benchmarks.paged_serving [DATA]
 
-``DATA`` defaults to the folder of data next to the checkout. The Azure conversation trace on Llama-2-70B
-over four H100, priced by the sheet, and a recorded run of vLLM priced by its layer profile. Two open
-simulators need the CPU second for 515 and 454 requests of the conversation trace (measured apart from
-this command)."""
+``DATA`` defaults to the folder of data next to the checkout. The Azure conversation trace over four H100:
+Llama-2-70B priced by the sheet, Llama-3.1-70B by its layer profile; and a recorded run of vLLM priced by its
+own. Two open simulators need the CPU second for 515 and 454 requests of the conversation trace (measured
+apart from this command)."""
 
 from __future__ import annotations
 
@@ -29,6 +29,13 @@ def conversation(data: Path, policy: str) -> dict[str, Any]:
     return {"policy": policy, "knobs": {"max_batch": 128}, "workload": workload, "hardware": FOUR}
 
 
+def profiled(data: Path, policy: str) -> dict[str, Any]:
+    folder = data / "serving/llmservingsim/v0_H100_llama31_70b_tp4"
+    spec = conversation(data, policy)
+    options = {"model": "llama31-70b", "extra": str(folder)}
+    return {**spec, "workload": {**spec["workload"], "options": options}}
+
+
 def recorded(data: Path) -> dict[str, Any]:
     folder = data / "serving/llmservingsim"
     profile = folder / "perf/RTX4090/meta-llama/Llama-3.1-8B/tp1"
@@ -42,9 +49,11 @@ def main() -> int:
     if not data.is_dir():
         print(f"no folder {data}: name the one with the traces", file=sys.stderr)
         return 2
-    print(f"{'what':34} {'requests':>8} {'steps':>8} {'CPU s':>6} {'requests/CPU s':>14}")
+    print(f"{'what':40} {'requests':>8} {'steps':>8} {'CPU s':>6} {'requests/CPU s':>14}")
     for policy in POLICIES:
         print_row(f"conversation, {policy}", conversation(data, policy))
+    for policy in POLICIES:
+        print_row(f"conversation by profile, {policy}", profiled(data, policy))
     print_row("recorded run, vllm_v1", recorded(data))
     print(f"goal: {GOAL} requests a CPU second; open simulators 515 and 454")
     most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
@@ -64,7 +73,7 @@ def print_row(label: str, spec: dict[str, Any]) -> None:
         found = {name: row["value"] for name, row in json.loads(out.read_text())["metrics"].items()}
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     count, steps = found["requests"], found["iterations"]
-    print(f"{label:34} {count:8.0f} {steps:8.0f} {spent:6.2f} {count / spent:14.0f}", flush=True)
+    print(f"{label:40} {count:8.0f} {steps:8.0f} {spent:6.2f} {count / spent:14.0f}", flush=True)
 
 
 if __name__ == "__main__":

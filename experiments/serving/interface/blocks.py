@@ -6,7 +6,7 @@ the free list and given back to its tail (vLLM's allocator; Kwon et al., SOSP 20
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Sequence
 
 from experiments.workloads.requests import RequestTrace
@@ -17,8 +17,14 @@ class BlockPool:
 
     def __init__(self, total: int, size: int) -> None:
         self.total, self.size = total, size
-        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(total))
+        #: Free blocks in order. Of a block that was found again while it was free ``_stale`` entries are left
+        #: over, the earliest ones, in all ``_left_over``.
+        self._free = deque(range(total))
+        self._stale = [0] * total
+        self._left_over = 0
         self._references = [0] * total
+        #: References beyond the first of each block.
+        self._shared = 0
         self._block_of: dict[int, int] = {}
         self._key_of: dict[int, int] = {}
         #: Free blocks whose content is still known.
@@ -26,11 +32,11 @@ class BlockPool:
 
     @property
     def free(self) -> int:
-        return len(self._free)
+        return len(self._free) - self._left_over
 
     @property
     def used(self) -> int:
-        return self.total - len(self._free)
+        return self.total - self.free
 
     def blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.size)
@@ -40,14 +46,30 @@ class BlockPool:
 
     def take(self, count: int) -> list[int]:
         """``count`` blocks from the head of the free list; what they held is forgotten."""
-        pop, references = self._free.popitem, self._references
-        taken = [pop(last=False)[0] for _ in range(count)]
+        references = self._references
+        pop = self._pop if self._left_over else self._free.popleft
+        taken = [pop() for _ in range(count)]
         for block in taken:
             references[block] = 1
         for block in taken if self._key_of else ():
             if block in self._key_of:
                 self._forget(block)
         return taken
+
+    def _pop(self) -> int:
+        """The first block that is free."""
+        while True:
+            block = self._free.popleft()
+            if not self._stale[block]:
+                return block
+            self._stale[block] -= 1
+            self._left_over -= 1
+
+    def _drop_stale(self) -> None:
+        kept = deque[int]()
+        while self.free:
+            kept.append(self._pop())
+        self._free, self._stale, self._left_over = kept, [0] * self.total, 0
 
     def _forget(self, block: int) -> None:
         del self._block_of[self._key_of.pop(block)]
@@ -56,10 +78,17 @@ class BlockPool:
     def release(self, blocks: Sequence[int]) -> None:
         """The last block first, so that the beginnings of prompts, which others share, stay longest."""
         references, free, known = self._references, self._free, self._key_of
+        if not self._shared and not known:  # nobody else has any of them, and none is found again
+            for block in blocks:
+                references[block] = 0
+            free.extend(reversed(blocks))
+            return
         for block in reversed(blocks):
             left = references[block] = references[block] - 1
-            if not left:
-                free[block] = None
+            if left:
+                self._shared -= 1
+            else:
+                free.append(block)
                 if block in known:
                     self.cached += 1
 
@@ -83,9 +112,14 @@ class BlockPool:
         """Hold ``blocks``, which ``find`` found, once more each."""
         for block in blocks:
             if self._references[block] == 0:
-                del self._free[block]
+                self._stale[block] += 1
+                self._left_over += 1
                 self.cached -= 1
+            else:
+                self._shared += 1
             self._references[block] += 1
+        if self._left_over > self.total:
+            self._drop_stale()
 
 
 def keys_of(trace: RequestTrace, block: int) -> Sequence[Sequence[int]]:

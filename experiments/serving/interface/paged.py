@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, ClassVar, Protocol, Self
 
 from experiments.core.errors import ImpossiblePlan
@@ -131,12 +132,14 @@ class PagedView:
         """
         size, computed, known, held = self.pool.size, self.computed, self.known, self.held
         chosen: list[int] = []
+        contexts: list[int] = []
         full: list[int] = []
         for request in self.running:
             there = computed[request]
             if known[request] - there == 1:
                 chosen.append(request)
-                if there == len(held[request]) * size:
+                contexts.append(there)
+                if not there % size and there == len(held[request]) * size:
                     full.append(request)
             elif not only_decodes:
                 return False
@@ -144,9 +147,9 @@ class PagedView:
             return False
         for request, block in zip(full, self.pool.take(len(full)), strict=True):
             held[request].append(block)
-        self.entries = [Entry(request, 1, computed[request]) for request in chosen]
-        for request in chosen:
-            computed[request] += 1
+        self.entries = list(map(Entry, chosen, repeat(1), contexts))
+        for request, there in zip(chosen, contexts, strict=True):
+            computed[request] = there + 1
         return True
 
     def repeat(self, more: int) -> None:

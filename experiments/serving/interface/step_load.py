@@ -38,8 +38,8 @@ class StepLoad(NamedTuple):
 
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> StepLoad:
-        contexts = [entry.context for entry in entries if entry.tokens == 1]
-        prompts = [entry for entry in entries if entry.tokens > 1]
+        contexts = [context for _, tokens, context in entries if tokens == 1]
+        prompts = [entry for entry in entries if entry[1] > 1] if len(contexts) < len(entries) else []
         pairs = sum(n * c + n * (n + 1) / 2 for _, n, c in prompts)
         return cls(
             sum(entry.tokens for entry in prompts),

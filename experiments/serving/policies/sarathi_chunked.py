@@ -87,8 +87,10 @@ class _StallFree:
 
     def fill(self, view: PagedView) -> bool:
         left = self._decode(view)
-        for request in list(view.running) if left < self.budget or not view.entries else ():
-            if left > 0 and view.lacking(request) > 1:
+        behind = len(view.entries) < len(view.running) and (left < self.budget or not view.entries)
+        known, computed = view.known, view.computed
+        for request in [one for one in view.running if known[one] - computed[one] > 1] if behind else ():
+            if left > 0:
                 left -= self._continue(view, request, left)
         if not view.preempted:
             left = self._begin(view, left)

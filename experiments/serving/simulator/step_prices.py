@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -40,10 +41,15 @@ class ProfilePrice:
     overhead: float = 0.0
     _dense: dict[int, float] = field(default_factory=dict, repr=False)
     _head: dict[int, float] = field(default_factory=dict, repr=False)
+    _exchange: dict[int, float] = field(default_factory=dict, repr=False)
 
     def seconds(self, load: StepLoad, steps: int = 1) -> Floats:
         fixed = self.overhead + self.dense(load.tokens) + self.head(load.sequences)
         fixed += self.communication(load.tokens)
+        if steps == 1 and self.times.unequal is None:  # without arrays, which cost more than the lookup
+            mean = float(load.decode_context // load.decodes) if load.decodes else 0.0
+            found = self.times.attention.at(load.prefill, load.prefill_context, load.decodes, mean)
+            return np.array([fixed + self.model.layers * found])
         return fixed + self.model.layers * self._attention(load, steps)
 
     def dense(self, tokens: int) -> float:
@@ -70,8 +76,12 @@ class ProfilePrice:
     def communication(self, tokens: int) -> float:
         if self.link is None or self.times.ranks == 1:
             return 0.0
-        size = tokens * self.model.hidden * ACTIVATION
-        return 2 * self.model.layers * ring_all_reduce(self.link, self.times.ranks, size)
+        found = self._exchange.get(tokens)
+        if found is None:
+            size = tokens * self.model.hidden * ACTIVATION
+            found = 2 * self.model.layers * ring_all_reduce(self.link, self.times.ranks, size)
+            self._exchange[tokens] = found
+        return found
 
     def _attention(self, load: StepLoad, steps: int) -> Floats:
         """Seconds in one layer."""
@@ -129,11 +139,11 @@ class ProfilePrice:
         asked = load.longest if self.times.unequal else load.decode_context // load.decodes
         return min(steps, max(0, int(asked + steps - 1 - decodes)))
 
-    @property
+    @cached_property
     def _most_tokens(self) -> float:
         return min(curve.points[-1] for curve in self.times.by_tokens.values())
 
-    @property
+    @cached_property
     def _most_sequences(self) -> float:
         return min(curve.points[-1] for curve in self.times.by_sequences.values())
 

@@ -30,7 +30,7 @@ class Curve:
 
     def at(self, place: float | Floats) -> float | Floats:
         if isinstance(place, float | int):
-            return max(0.0, sum(weight * self.seconds[index] for index, weight in blend(self.points, place)))
+            return max(0.0, blended(self.seconds, blend(self.points, place)))
         found = np.interp(place, self.points, self.seconds)
         beyond = np.asarray(place) > self.points[-1]
         if len(self.points) > 1 and beyond.any():
@@ -54,6 +54,16 @@ def blend(points: Sequence[float], place: float) -> tuple[Weighted, ...]:
     return ((right - 1, 1 - share), (right, share))
 
 
+def blended(values: Sequence[float], parts: tuple[Weighted, ...]) -> float:
+    """The weighted sum of one value or two."""
+    index, weight = parts[0]
+    found = weight * values[index]
+    if len(parts) > 1:
+        index, weight = parts[1]
+        found += weight * values[index]
+    return found
+
+
 @dataclass(frozen=True)
 class Steady:
     """Attention of one number of prompt tokens and of decodes, by the context of each.
@@ -65,8 +75,10 @@ class Steady:
     curves: tuple[Curve, ...]
 
     def at(self, prefill_context: float, decode_context: float | Floats) -> float | Floats:
-        rows = blend(self.contexts, prefill_context)
-        return sum(weight * self.curves[index].at(decode_context) for index, weight in rows)
+        found: float | Floats = 0.0
+        for index, weight in blend(self.contexts, prefill_context):
+            found = found + weight * self.curves[index].at(decode_context)
+        return found
 
 
 #: Groups around a pair that was asked for, with their weights.
@@ -103,7 +115,9 @@ class AttentionTimes:
         corners = self._corners.get((chunk, decodes))
         if corners is None:
             corners = self._corners[chunk, decodes] = tuple(self._find_corners(chunk, decodes))
-        found = sum(weight * group.at(prefill_context, decode_context) for weight, group in corners)
+        found: float | Floats = 0.0
+        for weight, group in corners:
+            found = found + weight * group.at(prefill_context, decode_context)
         return max(0.0, found) if isinstance(found, float | int) else np.maximum(found, 0.0)
 
     def _find_corners(self, chunk: int, decodes: int) -> list[tuple[float, Steady]]:

@@ -1,5 +1,7 @@
 """Layer profiles of a serving engine: ``dense.csv``, ``per_sequence.csv``, ``attention.csv``, and for unequal
 contexts ``skew_fit.csv`` with its edges in ``meta.yaml`` (the layout of LLMServingSim 2.0).
+
+Of an engine that attends to each prompt by itself ``meta.yaml`` says so: ``attention: {prompts: apart}``.
 """
 
 from __future__ import annotations
@@ -57,7 +59,10 @@ def _read(members: Sequence[Member], name: str) -> LayerTimes:
                     f"has no layer {layer}", f"{name}: {file}", f"a curve of it beside {', '.join(known)}"
                 )
     unequal = _unequal(files.get("skew_fit.csv"), meta, ranks, name)
-    return LayerTimes(name, ranks, dense, heads, _attention(files["attention.csv"]), unequal)
+    told = meta.get("attention")
+    is_apart = isinstance(told, dict) and told.get("prompts") == "apart"
+    attention = _attention(files["attention.csv"], is_apart)
+    return LayerTimes(name, ranks, dense, heads, attention, unequal)
 
 
 def _ranks(path: str, meta: Mapping[str, Any]) -> int:
@@ -99,7 +104,7 @@ def _curve(found: Mapping[float, float]) -> Curve:
     return Curve(points, tuple(found[point] for point in points))
 
 
-def _attention(member: Member) -> AttentionTimes:
+def _attention(member: Member, is_apart: bool) -> AttentionTimes:
     names = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode", "time_us")
     table = _table(member, names)
     columns = [table.numbers(name).tolist() for name in names]
@@ -107,7 +112,7 @@ def _attention(member: Member) -> AttentionTimes:
     for chunk, prompt, count, decode, time in zip(*columns, strict=True):
         rows = grid.setdefault((int(chunk), int(count)), {})
         rows.setdefault(prompt, {})[decode] = time * MICROSECOND
-    return AttentionTimes({pair: _steady(rows) for pair, rows in grid.items()})
+    return AttentionTimes({pair: _steady(rows) for pair, rows in grid.items()}, is_apart)
 
 
 def _steady(rows: Mapping[float, Mapping[float, float]]) -> Steady:

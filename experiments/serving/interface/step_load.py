@@ -24,7 +24,7 @@ class StepLoad(NamedTuple):
 
     ``prefill`` tokens of prompts after ``prefill_context`` (summed over entries), which make
     ``prefill_pairs`` of a token and one it attends to; ``decodes`` over ``decode_context`` tokens together,
-    the shortest and the longest of them apart.
+    the shortest and the longest of them apart. ``prompts``: tokens and context of each part of a prompt.
     """
 
     prefill: int
@@ -35,6 +35,7 @@ class StepLoad(NamedTuple):
     shortest: int
     longest: int
     sequences: int
+    prompts: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> StepLoad:
@@ -50,6 +51,7 @@ class StepLoad(NamedTuple):
             min(contexts, default=0),
             max(contexts, default=0),
             len(entries),
+            tuple([(tokens, context) for _, tokens, context in prompts]),
         )
 
     @property

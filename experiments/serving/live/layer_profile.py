@@ -57,6 +57,8 @@ def write_layers(times: LayerTimes, folder: Path) -> None:
     _write(target / "per_sequence.csv", ("layer", "sequences", "time_us"), _rows(times.by_sequences))
     names = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode", "time_us")
     _write(target / "attention.csv", names, _attention_rows(times.attention))
+    if times.attention.is_apart:
+        (target / "meta.yaml").write_text("attention:\n  prompts: apart\n")
 
 
 def _rows(curves: Mapping[str, Curve]) -> Iterable[tuple[object, ...]]:
@@ -165,7 +167,7 @@ class _Grid:
             return AttentionTimes(dict(self._together(layer)))
         prompts = {one: layer([self.row(0, *one)]) for one in self._prompts()}
         decodes = {(n, c): layer(self._decodes(n, c)) for n in DECODES for c in self._contexts()}
-        return AttentionTimes(dict(_combined(prompts, decodes)))
+        return AttentionTimes(dict(_combined(prompts, decodes)), is_apart=True)
 
     def _prompts(self) -> list[tuple[int, int]]:
         """Tokens of a prompt and its context."""

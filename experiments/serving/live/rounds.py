@@ -34,7 +34,7 @@ def combine(rounds: Sequence[LayerTimes]) -> LayerTimes:
         first,
         by_tokens=_curves([one.by_tokens for one in rounds]),
         by_sequences=_curves([one.by_sequences for one in rounds]),
-        attention=AttentionTimes(groups),
+        attention=AttentionTimes(groups, first.attention.is_apart),
     )
 
 

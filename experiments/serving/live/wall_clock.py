@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 
 Clock = Callable[[], float]
+#: Seconds before a moment from which on the processor stays awake, so that it starts at its speed.
+AWAKE = 0.005
 
 
 class WallClock:
@@ -25,6 +27,8 @@ class WallClock:
         if self._began is None:
             self._began = self._clock() - moment
         left = moment - self.now
-        if left > 0:
-            self._wait(left)
+        if left > AWAKE:
+            self._wait(left - AWAKE)
+        while self.now < moment:
+            pass
         return max(moment, self.now)

@@ -48,8 +48,7 @@ class ProfilePrice:
         fixed += self.communication(load.tokens)
         if steps == 1 and self.times.unequal is None:  # without arrays, which cost more than the lookup
             mean = float(load.decode_context // load.decodes) if load.decodes else 0.0
-            found = self.times.attention.at(load.prefill, load.prefill_context, load.decodes, mean)
-            return np.array([fixed + self.model.layers * found])
+            return np.array([fixed + self.model.layers * self._look_up(load, mean)])
         return fixed + self.model.layers * self._attention(load, steps)
 
     def dense(self, tokens: int) -> float:
@@ -104,8 +103,16 @@ class ProfilePrice:
             at: float | Floats = float(context[0])
         else:
             at = context
-        found = self.times.attention.at(load.prefill, load.prefill_context, load.decodes, at)
-        return np.atleast_1d(np.asarray(found, np.float64))
+        return np.atleast_1d(np.asarray(self._look_up(load, at), np.float64))
+
+    def _look_up(self, load: StepLoad, context: float | Floats) -> float | Floats:
+        attention = self.times.attention
+        if len(load.prompts) < 2 or not attention.is_apart:
+            return attention.at(load.prefill, load.prefill_context, load.decodes, context)
+        found: float | Floats = attention.at(0, 0, load.decodes, context) if load.decodes else 0.0
+        for tokens, before in load.prompts:
+            found = found + attention.at(tokens, before, 0, 0.0)
+        return found
 
     def _shares(self, load: StepLoad, rate: float, longest: Floats) -> Floats:
         unequal = self.times.unequal
@@ -127,7 +134,7 @@ class ProfilePrice:
         prompts, decodes = attention.longest
         if (
             load.tokens > self._most_tokens
-            or load.prefill > attention.chunks[-1]
+            or self._most_of_prompts(load) > attention.chunks[-1]
             or load.decodes > attention.counts[-1]
             or load.prefill_context > prompts
             or load.sequences > self._most_sequences
@@ -138,6 +145,11 @@ class ProfilePrice:
         # Of unequal contexts the longest is looked up too.
         asked = load.longest if self.times.unequal else load.decode_context // load.decodes
         return min(steps, max(0, int(asked + steps - 1 - decodes)))
+
+    def _most_of_prompts(self, load: StepLoad) -> int:
+        """Tokens of prompts that are looked up together."""
+        parts = load.prompts if self.times.attention.is_apart else ()
+        return max([tokens for tokens, _ in parts], default=load.prefill)
 
     @cached_property
     def _most_tokens(self) -> float:

@@ -87,9 +87,13 @@ Corners = tuple[tuple[float, Steady], ...]
 
 @dataclass(frozen=True)
 class AttentionTimes:
-    """By prompt tokens in the step and number of decodes, each with their contexts (one joint lookup)."""
+    """By prompt tokens in the step and number of decodes, each with their contexts (one joint lookup).
+
+    ``is_apart``: every prompt's runs for itself, so that several take what each of them does.
+    """
 
     groups: Mapping[tuple[int, int], Steady]
+    is_apart: bool = False
     _corners: dict[tuple[int, int], tuple[tuple[float, Steady], ...]] = field(
         default_factory=dict, repr=False
     )
@@ -141,6 +145,8 @@ class ApartTimes:
 
     ``prompts`` has groups without decodes, ``decodes`` such without a prompt.
     """
+
+    is_apart: ClassVar[bool] = False
 
     prompts: AttentionTimes
     decodes: AttentionTimes

@@ -243,6 +243,7 @@ def test_a_profile_of_this_host_is_read_back(tmp_path: Path) -> None:
     assert found == pytest.approx(times.attention.at(16, 0, 4, 20))
     assert found >= 0, "what is left of a whole step: on a busy host nothing may be"
     assert again.by_tokens["qkv_proj"].at(16.0) > 0
+    assert again.attention.is_apart, "each row's attention runs for itself on a CPU"
 
 
 @pytest.mark.parametrize(("name", "knobs"), [("vllm_v1", {"blocks": 100}), ("orca", {})])

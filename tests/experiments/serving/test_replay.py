@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from experiments.serving.interface import Engine
 from experiments.serving.interface.step_load import Entry, StepLoad
 from experiments.serving.simulator import simulate
 from experiments.serving.simulator.step_prices import ProfilePrice, StepCost
+from experiments.workloads.profiles.layer_times import AttentionTimes, Curve, LayerTimes, Steady
 from tests.experiments.serving.traces import requests
 
 FOLDER = "serving/llmservingsim"
@@ -234,3 +236,25 @@ def test_the_record_of_vllm_itself_is_read_with_its_times(shared_data: Path) -> 
     outcome = run(load_spec(made)).to_json()
     assert outcome["provenance"]["trace"]["format"] == "vllm-bench"
     assert abs(outcome["metrics"]["latency_error"]["value"]) < 0.03
+
+
+def quadratic(*, is_apart: bool) -> ProfilePrice:
+    """Attention of n tokens of prompts takes n x n us in each of two layers, of n decodes n us."""
+    nothing = {"any": Curve((1.0, 4096.0), (0.0, 0.0))}
+    level = {
+        (chunk, count): Steady((0.0,), (Curve((0.0,), (1e-6 * (chunk * chunk + count),)),))
+        for chunk in (0, 10, 20, 30)
+        for count in (0, 2)
+    }
+    times = LayerTimes("quadratic", 1, nothing, nothing, AttentionTimes(level, is_apart))
+    return ProfilePrice(times, replace(served_model("llama31-8b"), layers=2))
+
+
+def test_prompts_of_one_step_are_attended_together_or_each_by_itself() -> None:
+    """Of 10 and of 20 tokens next to two decodes: 900 + 2 us in a layer, or 100 + 400 + 2."""
+    prompts = [Entry(0, 10, 0), Entry(1, 20, 0)]
+    load = StepLoad.of([*prompts, Entry(2, 1, 5), Entry(3, 1, 5)])
+    assert quadratic(is_apart=False).seconds(load)[0] == pytest.approx(2 * 902e-6)
+    assert quadratic(is_apart=True).seconds(load)[0] == pytest.approx(2 * 502e-6)
+    assert quadratic(is_apart=False).steps_beyond(StepLoad.of([*prompts, Entry(2, 20, 0)])) == 1
+    assert quadratic(is_apart=True).steps_beyond(StepLoad.of([*prompts, Entry(2, 20, 0)])) == 0

@@ -2,6 +2,7 @@
 contexts ``skew_fit.csv`` with its edges in ``meta.yaml`` (the layout of LLMServingSim 2.0).
 
 Of an engine that attends to each prompt by itself ``meta.yaml`` says so: ``attention: {prompts: apart}``.
+``wake.csv``, which our own engine's have too, tells how much longer a step takes after a pause.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def _read(members: Sequence[Member], name: str) -> LayerTimes:
     told = meta.get("attention")
     is_apart = isinstance(told, dict) and told.get("prompts") == "apart"
     attention = _attention(files["attention.csv"], is_apart)
-    return LayerTimes(name, ranks, dense, heads, attention, unequal)
+    wake = _wake(files["wake.csv"]) if "wake.csv" in files else None
+    return LayerTimes(name, ranks, dense, heads, attention, unequal, wake)
 
 
 def _ranks(path: str, meta: Mapping[str, Any]) -> int:
@@ -97,6 +99,14 @@ def _curves(member: Member, axis: str) -> dict[str, Curve]:
     for layer, place, time in zip(table.columns["layer"], places, times, strict=True):
         rows.setdefault(layer, {})[float(place)] = time * MICROSECOND
     return {layer: _curve(found) for layer, found in rows.items()}
+
+
+def _wake(member: Member) -> Curve:
+    table = _table(member, ("pause_us", "time_us"))
+    pauses, times = table.numbers("pause_us").tolist(), table.numbers("time_us").tolist()
+    return _curve(
+        {pause * MICROSECOND: time * MICROSECOND for pause, time in zip(pauses, times, strict=True)}
+    )
 
 
 def _curve(found: Mapping[float, float]) -> Curve:

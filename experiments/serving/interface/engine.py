@@ -69,6 +69,10 @@ class CostModel(Protocol):
         """Of one pass, or of each of ``steps`` decode passes in a row, contexts growing by one each."""
         ...
 
+    def wake_seconds(self, idle: float) -> float:
+        """How much longer a pass takes after ``idle`` seconds without any."""
+        ...
+
 
 class LoadCost:
     """A closed form of the sums of a batch, which holds everywhere."""
@@ -77,6 +81,9 @@ class LoadCost:
 
     def steps_beyond(self, tokens: Sequence[int], contexts: Sequence[int], steps: int) -> int:
         return 0
+
+    def wake_seconds(self, idle: float) -> float:
+        return 0.0
 
     def stage_time(self, load: Load) -> float | Floats:
         """Seconds of one pass through one stage; elementwise over a repeated load."""

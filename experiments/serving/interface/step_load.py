@@ -62,9 +62,12 @@ class StepLoad(NamedTuple):
 class StepPrice(Protocol):
     """``seconds`` of a step and of the ``steps - 1`` after it, each decode with one more token of context.
 
-    ``steps_beyond`` says how many of them, the last ones, lie outside what was measured.
+    ``steps_beyond`` says how many of them, the last ones, lie outside what was measured; ``wake_seconds`` how
+    much longer the first of them takes after ``idle`` seconds without any.
     """
 
     def seconds(self, load: StepLoad, steps: int = 1) -> Floats: ...
 
     def steps_beyond(self, load: StepLoad, steps: int = 1) -> int: ...
+
+    def wake_seconds(self, idle: float) -> float: ...

@@ -24,6 +24,7 @@ from experiments.models.gpt import Block
 from experiments.serving.live.bookkeeping import Serve, measure_bookkeeping
 from experiments.serving.live.model import PagedGpt, Row, choose
 from experiments.serving.live.rounds import combine
+from experiments.serving.live.wall_clock import WallClock
 from experiments.workloads.profiles.layer_times import AttentionTimes, Curve, LayerTimes, Steady
 
 #: Rounds, and calls before a timed one: more in the first.
@@ -35,6 +36,8 @@ CHUNKS = (2, 6, 16, 64, 256, 1024)
 PROMPT_CONTEXTS = (0, 256, 1024)
 DECODES = (1, 4, 16, 64)
 CONTEXTS = (16, 128, 512, 1024)
+#: Seconds of pauses, and tokens of the step after one.
+PAUSES, WOKEN = (0.0, 0.002, 0.01, 0.05), 64
 MICROSECOND = 1e-6
 
 
@@ -57,6 +60,10 @@ def write_layers(times: LayerTimes, folder: Path) -> None:
     _write(target / "per_sequence.csv", ("layer", "sequences", "time_us"), _rows(times.by_sequences))
     names = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode", "time_us")
     _write(target / "attention.csv", names, _attention_rows(times.attention))
+    if times.wake:
+        pauses = zip(times.wake.points, times.wake.seconds, strict=True)
+        rows = [(round(pause / MICROSECOND), seconds / MICROSECOND) for pause, seconds in pauses]
+        _write(target / "wake.csv", ("pause_us", "time_us"), rows)
     if times.attention.is_apart:
         (target / "meta.yaml").write_text("attention:\n  prompts: apart\n")
 
@@ -100,7 +107,24 @@ class _Grid:
         dense = self.by_tokens(heads["lm_head"], progress)
         progress(0.6, "timing attention")
         attention = self.attention(dense, heads["lm_head"])
-        return LayerTimes(f"this host, {self.model.layers} layers", 1, dense, heads, attention)
+        progress(0.9, "timing steps after a pause")
+        name = f"this host, {self.model.layers} layers"
+        return LayerTimes(name, 1, dense, heads, attention, wake=self.wake())
+
+    def wake(self) -> Curve:
+        """How much longer a step takes after a pause: the model has left the caches."""
+        clock = WallClock()
+        row = self.row(0, min(WOKEN, self.longest), 0)
+        warm = self._step([row])
+        later = [0.0]
+        for pause in PAUSES[1:]:
+            clock.reach(clock.reach(0.0) + pause)
+            began = time.perf_counter()
+            with torch.inference_mode():
+                self.model.run([row], self.memory)
+            self.model.finish()
+            later.append(time.perf_counter() - began - warm)
+        return Curve(PAUSES, tuple(later))
 
     def row(self, place: int, tokens: int, context: int) -> Row:
         own = range(place * self.blocks, (place + 1) * self.blocks)

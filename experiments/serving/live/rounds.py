@@ -35,6 +35,7 @@ def combine(rounds: Sequence[LayerTimes]) -> LayerTimes:
         by_tokens=_curves([one.by_tokens for one in rounds]),
         by_sequences=_curves([one.by_sequences for one in rounds]),
         attention=AttentionTimes(groups, first.attention.is_apart),
+        wake=_middle([one.wake for one in rounds if one.wake]) if first.wake else None,
     )
 
 

@@ -30,14 +30,18 @@ class PricedBatches:
 
     def ends(self, view: ServingView, batch: Batch, until: float) -> tuple[float, ...]:
         now, cost = view.now, self.engine.cost
+        idle = now - max(self.stage_free)
+        woken = cost.wake_seconds(idle) if idle > 0 else 0.0
         steps = self._steps_until_change(view, batch, until) if batch.repeat else batch.steps
         if steps == 1 and not batch.micro_batch:
-            seconds = float(cost.pass_seconds(batch.tokens, batch.contexts))
+            seconds = float(cost.pass_seconds(batch.tokens, batch.contexts)) + woken
             for stage, free in enumerate(self.stage_free):
                 now = self.stage_free[stage] = max(now, free) + seconds
             self._count_beyond(batch, view.now, (now,))
             return (now,)
-        ends = now + np.cumsum(self._pass_times(batch, steps))
+        times = self._pass_times(batch, steps)
+        times[0] += woken
+        ends = now + np.cumsum(times)
         if batch.repeat:
             ends = ends[: int(np.searchsorted(ends, until)) + 1]
         self.stage_free = [float(ends[-1])] * self.engine.stages
@@ -98,6 +102,7 @@ class PricedSteps:
         self.price, self.swap_seconds = price, swap_seconds
         self.speculation, self.longest, self.branches = speculation, longest, branches
         self.rng = np.random.default_rng(seed)
+        self._until = float("-inf")
 
     def view(self, **fields: Any) -> PagedView:
         if self.branches is None:
@@ -110,7 +115,10 @@ class PricedSteps:
     def carry_out(self, view: PagedView, load: StepLoad, now: float, most: int) -> Floats:
         times = self.price.seconds(load, most)
         times[0] += self.swap_seconds * view.swapped_blocks + self._draft_seconds(view)
+        if now > self._until:
+            times[0] += self.price.wake_seconds(now - self._until)
         ends: Floats = now + np.cumsum(times)
+        self._until = float(ends[-1])
         return ends
 
     def _draft_seconds(self, view: PagedView) -> float:

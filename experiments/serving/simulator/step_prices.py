@@ -146,6 +146,10 @@ class ProfilePrice:
         asked = load.longest if self.times.unequal else load.decode_context // load.decodes
         return min(steps, max(0, int(asked + steps - 1 - decodes)))
 
+    def wake_seconds(self, idle: float) -> float:
+        wake = self.times.wake
+        return float(wake.at(min(idle, wake.points[-1]))) if wake else 0.0
+
     def _most_of_prompts(self, load: StepLoad) -> int:
         """Tokens of prompts that are looked up together."""
         parts = load.prompts if self.times.attention.is_apart else ()
@@ -178,6 +182,9 @@ class SheetPrice:
     def steps_beyond(self, load: StepLoad, steps: int = 1) -> int:
         return 0
 
+    def wake_seconds(self, idle: float) -> float:
+        return 0.0
+
 
 @dataclass(frozen=True)
 class TablePrice:
@@ -197,6 +204,9 @@ class TablePrice:
         most = self.times.prompt.points[-1] if load.prefill else self.times.answer.points[-1]
         return steps if load.tokens > most else 0
 
+    def wake_seconds(self, idle: float) -> float:
+        return 0.0
+
 
 @dataclass(frozen=True)
 class StepCost:
@@ -213,6 +223,9 @@ class StepCost:
 
     def steps_beyond(self, tokens: Sequence[int], contexts: Sequence[int], steps: int) -> int:
         return self.price.steps_beyond(load_of(tokens, contexts), steps)
+
+    def wake_seconds(self, idle: float) -> float:
+        return self.price.wake_seconds(idle)
 
     def pass_seconds(self, tokens: Sequence[int], contexts: Sequence[int], steps: int = 1) -> float | Floats:
         load = load_of(tokens, contexts)

@@ -192,7 +192,11 @@ class UnequalContexts:
 
 @dataclass(frozen=True)
 class LayerTimes:
-    """``by_tokens`` of each layer and of what runs once a step, ``by_sequences`` of the head and sampling."""
+    """``by_tokens`` of each layer and of what runs once a step, ``by_sequences`` of the head and sampling.
+
+    ``wake``: how much longer a step takes after so many seconds in which nothing was computed, since others
+    have had the caches.
+    """
 
     speeds: ClassVar[str] = "layers"
 
@@ -202,3 +206,4 @@ class LayerTimes:
     by_sequences: Mapping[str, Curve]
     attention: AttentionTimes | ApartTimes
     unequal: UnequalContexts | None = None
+    wake: Curve | None = None

@@ -215,6 +215,9 @@ class Replayed:
     def steps_beyond(self, load: StepLoad, steps: int = 1) -> int:
         return 0
 
+    def wake_seconds(self, idle: float) -> float:
+        return 0.0
+
 
 @pytest.mark.parametrize("name", sorted(set(TIGHT) - {"speculative"}))
 def test_blocks_are_those_of_the_simulator_when_steps_take_what_they_took(name: str) -> None:
@@ -243,6 +246,8 @@ def test_a_profile_of_this_host_is_read_back(tmp_path: Path) -> None:
     assert found == pytest.approx(times.attention.at(16, 0, 4, 20))
     assert found >= 0, "what is left of a whole step: on a busy host nothing may be"
     assert again.by_tokens["qkv_proj"].at(16.0) > 0
+    assert again.wake is not None and again.wake.points == pytest.approx(times.wake.points)
+    assert again.wake.at(0.0) == 0.0
     assert again.attention.is_apart, "each row's attention runs for itself on a CPU"
 
 

@@ -18,12 +18,14 @@ from experiments.hardware.parts import Link
 from experiments.models.served import served_model
 from experiments.readers.job_profiles import open_profiles
 from experiments.run import run
-from experiments.serving.interface import Engine
+from experiments.serving.interface import Engine, ServingPolicy
+from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.interface.step_load import Entry, StepLoad
 from experiments.serving.simulator import simulate
+from experiments.serving.simulator.paged import simulate_paged
 from experiments.serving.simulator.step_prices import ProfilePrice, StepCost
 from experiments.workloads.profiles.layer_times import AttentionTimes, Curve, LayerTimes, Steady
-from tests.experiments.serving.traces import requests
+from tests.experiments.serving.traces import ToyPrice, requests
 
 FOLDER = "serving/llmservingsim"
 ON_4090 = f"{FOLDER}/perf/RTX4090/meta-llama/Llama-3.1-8B/tp1"
@@ -248,6 +250,33 @@ def quadratic(*, is_apart: bool) -> ProfilePrice:
     }
     times = LayerTimes("quadratic", 1, nothing, nothing, AttentionTimes(level, is_apart))
     return ProfilePrice(times, replace(served_model("llama31-8b"), layers=2))
+
+
+class Waking(ToyPrice):
+    """The toy's steps, a tenth of the pause before them longer, 20 ms at most."""
+
+    def wake_seconds(self, idle: float) -> float:
+        return min(0.1 * idle, 0.02)
+
+
+def test_a_step_after_a_pause_takes_longer() -> None:
+    """Steps of 20 ms for prompts of ten tokens; the first has had the longest pause, the second 50 ms."""
+    trace, toy = requests((0, 10, 1), (90, 10, 1), (2000, 10, 1)), Waking()
+    policies = {name: registry.create("serving", name, {}) for name in ("vllm_v1", "orca")}
+    assert isinstance(policies["vllm_v1"], PagedPolicy) and isinstance(policies["orca"], ServingPolicy)
+    for plan in (
+        simulate_paged(trace, policies["vllm_v1"], 100, toy),
+        simulate(trace, Engine(StepCost(toy), 100, 1), policies["orca"]),
+    ):
+        took = [row.end - row.start for row in plan.iterations]
+        assert took == pytest.approx([0.04, 0.025, 0.04])
+
+
+def test_a_profile_tells_the_longest_pause_that_it_knows() -> None:
+    wake = Curve((0.0, 0.01), (0.0, 0.002))
+    price = quadratic(is_apart=True)
+    price = replace(price, times=replace(price.times, wake=wake))
+    assert [price.wake_seconds(idle) for idle in (0.0, 0.005, 0.01, float("inf"))] == [0, 0.001, 0.002, 0.002]
 
 
 def test_prompts_of_one_step_are_attended_together_or_each_by_itself() -> None:

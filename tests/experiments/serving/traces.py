@@ -49,6 +49,9 @@ class ToyPrice:
     def steps_beyond(self, load: StepLoad, steps: int = 1) -> int:
         return 0
 
+    def wake_seconds(self, idle: float) -> float:
+        return 0.0
+
 
 def policies_of(kind: type[Policy]) -> list[str]:
     """The registered serving policies that are asked that question."""

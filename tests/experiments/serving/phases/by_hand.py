@@ -39,6 +39,9 @@ class Price:
     def steps_beyond(self, load: StepLoad, steps: int = 1) -> int:
         return 0
 
+    def wake_seconds(self, idle: float) -> float:
+        return 0.0
+
 
 def toy(load: StepLoad) -> float:
     """10 ms and 1 ms per token."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from playwright.sync_api import Dialog, FilePayload, Locator, Page
 
-from tests.webapp.browser import ink, serious
+from tests.webapp.browser import MOST_PICTURES, ink, serious
 from tests.webapp.walks.laboratory import Laboratory
 from webapp.accounts.models import Project
 from webapp.navigation import project_url
@@ -23,8 +23,8 @@ from webapp.navigation import project_url
 #: them stop at their first figure, and every page on the way is looked at.
 ASKED = os.environ.get("LAB_WALKS", "")
 WHOLE = bool(ASKED)
-#: The share of a drawn figure that is not ground.
-DRAWN = 0.01
+#: The share of a drawn figure that is not ground, and milliseconds between two looks at one.
+DRAWN, BETWEEN_PICTURES = 0.01, 300
 #: Of hands, not of scripts: a mouse button or a key that goes down.
 HANDS = """for (const kind of ["mousedown", "keydown"]) document.addEventListener(kind, (event) => {
     if (event.isTrusted) window.handMoved(kind);
@@ -123,11 +123,15 @@ class Walker:
             assert faults == [], (self.page.url, faults)
 
     def see(self, figure: str) -> None:
-        """Wait for the figure, which has ink."""
+        """Wait for the figure, which has ink: one that follows its runs is blank while it is drawn anew."""
         place = self.page.locator(figure).first
         place.wait_for()
         with self._apart():
-            assert ink(self.page, place) > DRAWN, f"{figure} of {self.page.url} is blank"
+            for _ in range(MOST_PICTURES):
+                if ink(self.page, place) > DRAWN:
+                    return
+                self.page.wait_for_timeout(BETWEEN_PICTURES)
+        raise AssertionError(f"{figure} of {self.page.url} is blank")
 
     def find_refused(self, address: str) -> None:
         """The page says that there is nothing for this reader, and where else to go."""

@@ -29,7 +29,7 @@ def conversation(data: Path, policy: str) -> dict[str, Any]:
     return {"policy": policy, "knobs": {"max_batch": 128}, "workload": workload, "hardware": FOUR}
 
 
-def profiled(data: Path, policy: str) -> dict[str, Any]:
+def conversation_by_profile(data: Path, policy: str) -> dict[str, Any]:
     folder = data / "serving/llmservingsim/v0_H100_llama31_70b_tp4"
     spec = conversation(data, policy)
     options = {"model": "llama31-70b", "extra": str(folder)}
@@ -53,7 +53,7 @@ def main() -> int:
     for policy in POLICIES:
         print_row(f"conversation, {policy}", conversation(data, policy))
     for policy in POLICIES:
-        print_row(f"conversation by profile, {policy}", profiled(data, policy))
+        print_row(f"conversation by profile, {policy}", conversation_by_profile(data, policy))
     print_row("recorded run, vllm_v1", recorded(data))
     print(f"goal: {GOAL} requests a CPU second; open simulators 515 and 454")
     most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024

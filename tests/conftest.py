@@ -12,10 +12,9 @@ import pytest
 from hypothesis import settings
 
 from experiments.core.garbage import collect_rarely
-from tests.variants import ALL
 
 #: How long an example takes says what else the machine does, not whether the code is right.
-settings.register_profile("lab", deadline=None, max_examples=300 if ALL else 60)
+settings.register_profile("lab", deadline=None)
 settings.load_profile("lab")
 
 collect_rarely()

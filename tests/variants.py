@@ -10,5 +10,5 @@ ALL = bool(os.environ.get("LAB_VARIANTS"))
 
 
 def variants(*cases: Case, kept: int = 1) -> list[Case]:
-    """The first ``kept`` of the cases, which go another way than one another; the others vary them."""
+    """Return the first ``kept`` of the cases, each of which goes a way of its own; the others vary them."""
     return list(cases if ALL else cases[:kept])

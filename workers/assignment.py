@@ -154,9 +154,9 @@ def _step(run: Run, work: Path, limits: Limits) -> Assignment:
 
     def collect(ended: Ended) -> Ending:
         facts = _read(told, INSPECTION_BYTES)
-        law = facts.pop("law", None) or (known.summary.get("law") if known else None)
-        if law and "updates" in facts:
-            law = with_updates(law, facts.pop("updates"))
+        law, updates = facts.pop("law", None), facts.pop("updates", {})
+        law = law or (known.summary.get("law") if known else None)
+        law = with_updates(law, updates) if law and updates else law
         told_law = {"law": law} if law else {}
         summary = {**facts.pop("summary"), **told_law, "facts": facts, "options": options}
         if known is not None:

@@ -56,5 +56,7 @@ def tell_updates(source: ModelSource, step: Step) -> dict[str, Any]:
 
 
 def _is_composable(source: ModelSource, step: Step) -> bool:
-    """Whether gradients and update of ``step`` are those of the form ``single``."""
+    """Whether ``step`` trains, and its gradients and update are those of the form ``single``."""
+    if not step.facts["training"]:
+        return False
     return step.facts["precision"] not in WITH_FP32_GRADS and not OTHER_FORMS & set(source.options.changes)

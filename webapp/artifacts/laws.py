@@ -6,16 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from django.db.models import QuerySet
-
 from experiments.core.errors import BadInput
 from experiments.core.options import NOT_OF_THE_STEP
 from experiments.summaries.composed_law import ComposedLaw
 from experiments.summaries.memory_law import MemoryLaw
 from webapp.artifacts.models import Artifact
-from webapp.runs.derivation import LIVING
-from webapp.runs.models import Run
-from webapp.runs.turns import FORMS, IDLE
+from webapp.runs.derivation import LIVING, captures_of
+from webapp.runs.turns import FORMS
 
 #: The options in which the memory of a step is known at every value.
 SCALED = ("batch", "sequence")
@@ -56,13 +53,7 @@ def law_for(model: Artifact, options: Mapping[str, Any]) -> Known:
 
 def _measures_forms(model: Artifact) -> bool:
     """Whether the updates of a captured step are being measured."""
-    return _captures(model).filter(state__in=LIVING, spec__has_key=FORMS).exists()
-
-
-def _captures(model: Artifact) -> QuerySet[Run]:
-    """Those that were or will be made; idle ones that wait may wait for ever."""
-    captures = Run.objects.filter(artifact=model, kind=Run.Kind.CAPTURE)
-    return captures.exclude(state=Run.State.QUEUED, priority=IDLE)
+    return captures_of(model).filter(state__in=LIVING, spec__has_key=FORMS).exists()
 
 
 def lacks_law(model: Artifact, options: Mapping[str, Any]) -> bool:
@@ -100,7 +91,7 @@ def _read(kind: type[Law], told: Mapping[str, Any]) -> Law | None:
 def _why_unknown(model: Artifact, options: Mapping[str, Any]) -> Known:
     """By the newest capture that was asked for with these options at any size."""
     wanted = _without(options, SCALED)
-    for run in _captures(model).order_by("-queued_at"):
+    for run in captures_of(model).order_by("-queued_at"):
         if _without(run.spec.get("workload", {}).get("options", {}), SCALED) == wanted:
             if run.state in LIVING:
                 return Known(is_awaited=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
@@ -82,9 +82,8 @@ def capture_of(model: Artifact, options: dict[str, Any], key: str = "", owner: U
     """
     Artifact.objects.select_for_update().get(pk=model.pk)
     spec = {"workload": {"options": options}, **({"derive_key": key} if key else {})}
-    first = Q(spec={**spec, turns.LAW: True}, priority=turns.PRIORITIES[Run.Kind.CAPTURE])
-    captures = Run.objects.filter(artifact=model, kind=Run.Kind.CAPTURE, state__in=LIVING)
-    living = captures.filter(Q(spec=spec) | first).first()
+    asked_for = Q(spec=spec) | Q(spec={**spec, turns.LAW: True})
+    living = captures_of(model).filter(asked_for, state__in=LIVING).first()
     if living is not None:
         return living
     asked = _capture(model, spec, owner.pk if owner else None)
@@ -92,13 +91,20 @@ def capture_of(model: Artifact, options: dict[str, Any], key: str = "", owner: U
     return asked
 
 
-def _capture(model: Artifact, spec: dict[str, Any], owner: int | None = None) -> Run:
+def captures_of(model: Artifact) -> QuerySet[Run]:
+    """Those that were made or will be soon: not idle ones that wait, since nobody knows for how long."""
+    captures = Run.objects.filter(artifact=model, kind=Run.Kind.CAPTURE)
+    return captures.exclude(state=Run.State.QUEUED, priority=turns.IDLE)
+
+
+def _capture(model: Artifact, spec: dict[str, Any], owner: int | None = None, priority: int = 0) -> Run:
     return Run(
         project=model.project,
         artifact=model,
         owner_id=owner or model.created_by_id,
         kind=Run.Kind.CAPTURE,
         spec=spec,
+        priority=priority,
     )
 
 
@@ -122,9 +128,7 @@ def is_worth_a_capture(model: Artifact) -> bool:
 
 def first_capture(model: Artifact, torch: str) -> Run:
     """The run, not stored yet, that captures the step which the model has by default and tells its law."""
-    run = _capture_with_law(model, step_options(spell_out_options(model, {})), torch)
-    run.priority = turns.PRIORITIES[Run.Kind.CAPTURE]
-    return run
+    return _capture_with_law(model, {}, torch, turns.PRIORITIES[Run.Kind.CAPTURE])
 
 
 def second_capture(run: Run, torch: str) -> tuple[Run, ...]:
@@ -138,15 +142,16 @@ def second_capture(run: Run, torch: str) -> tuple[Run, ...]:
     if not (is_usual and usual.get("precision") and is_worth_a_capture(model)):
         return ()
     other = MIXED if usual["precision"] == FULL else FULL
-    made = _capture_with_law(model, step_options(spell_out_options(model, {"precision": other})), torch)
-    made.priority = turns.IDLE
+    made = _capture_with_law(model, {"precision": other}, torch, turns.IDLE)
     is_new = model.format not in OF_ONE_TYPE and ready_step(model, made.spec["derive_key"]) is None
     return (made,) if is_new else ()
 
 
-def _capture_with_law(model: Artifact, options: dict[str, Any], torch: str) -> Run:
+def _capture_with_law(model: Artifact, given: Mapping[str, Any], torch: str, priority: int) -> Run:
+    options = step_options(spell_out_options(model, given))
     key = derive_key(Run.Kind.CAPTURE, options, torch)
-    return _capture(model, {"workload": {"options": options}, "derive_key": key, turns.LAW: True})
+    spec = {"workload": {"options": options}, "derive_key": key, turns.LAW: True}
+    return _capture(model, spec, priority=priority)
 
 
 def capture_law(run: Run) -> Run:
@@ -159,7 +164,7 @@ def measure_forms(run: Run) -> Run:
     """The run, not stored yet, that measures other updates and forms of training, after the law."""
     assert run.artifact is not None
     spec = {name: value for name, value in run.spec.items() if name != turns.LAW}
-    return _capture(run.artifact, {**spec, turns.FORMS: True}, run.owner_id)
+    return _capture(run.artifact, {**spec, turns.FORMS: True}, run.owner_id, turns.IDLE)
 
 
 def reading_of(artifact: Artifact) -> Run | None:

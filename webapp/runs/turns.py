@@ -22,8 +22,8 @@ from webapp.runs.models import Run
 PRIORITIES = {Run.Kind.INSPECT: 10, Run.Kind.ADVISE: 8, Run.Kind.CAPTURE: 5}
 #: What nobody waits for, done when nothing else is to do.
 IDLE = -1
-#: Of a capture's spec: that it tells the law of the step's memory, which takes its turn among policies where
-#: there is the step; that it measures what other optimizers and forms of training need, which is idle work.
+#: Of a capture's spec: that it tells the law of the step's memory; that it measures what other optimizers and
+#: forms of training need. Whoever makes such a run (``derivation``) says how soon it is wanted.
 LAW, FORMS = "law", "forms"
 #: Of a spec: the name of the one host that may carry the run out; any with the device where it says none.
 HOST = "host"
@@ -58,9 +58,7 @@ def give_turns(runs: Sequence[Run]) -> None:
     owned = told.values_list("owner", "effort").annotate(last=Max("turn"))
     last = {(owner, effort): turn for owner, effort, turn in owned}
     for run in runs:
-        if FORMS in run.spec:
-            run.priority = IDLE
-        elif LAW not in run.spec:
+        if not {LAW, FORMS} & run.spec.keys():
             run.priority = PRIORITIES.get(Run.Kind(run.kind), run.priority)
         run.effort = effort_of(run.family, run.policy)
         flow = (run.owner_id, run.effort)

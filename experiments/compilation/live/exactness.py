@@ -51,13 +51,14 @@ def exact_places(
     there.
     """
     stayed = {node.name for node in before.nodes if _alike(node, after.by_name.get(node.name))}
+    unfixed = stayed - _fixed(before) - _fixed(after)
     compared = 0
     for reader, old, new in accompany(places(before, after, stayed), progress, 1):
         sides = (before, old), (after, new)
         try:
             agree = any(
                 _agree(sides, drawn, _Draws(before, device, seed, constants or {}))
-                for drawn in (stayed, _independent(sides, stayed))
+                for drawn in (stayed, _independent(sides, unfixed))
             )
         except _Rounds:
             continue
@@ -76,23 +77,32 @@ def _agree(sides: Sides, drawn: Set[str], draws: _Draws) -> bool:
     return theirs.shape == ours.shape and torch.equal(torch.nan_to_num(theirs), torch.nan_to_num(ours))
 
 
-def _independent(sides: Sides, stayed: Set[str]) -> Set[str]:
-    """Return ``stayed`` without what can be computed from others of them, or from nothing.
+def _independent(sides: Sides, unfixed: Set[str]) -> Set[str]:
+    """Return ``unfixed`` without what can be computed from others of them.
 
     Where a duplicate gives way to a node that stayed, the two are equal because of what both are made of.
     Random nodes are never computed again.
     """
-    drawn = {name for name in stayed if not any(_is_fixed(graph, name) for graph, _ in sides)}
+    drawn = unfixed
     while True:
         border = {name for graph, ref in sides for name in _border(graph, ref.node, drawn)}
         tied = {name for graph, _ in sides for name in border if _depends(graph, name, border)}
         if not tied:
             return drawn
-        drawn -= tied
+        drawn = drawn - tied
+
+
+def _fixed(graph: Graph) -> set[str]:
+    """Return the ops that give the same whatever the inputs are: ones, and what is made of them alone."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        if node.kind == OP and not node.anchored and found.issuperset(node.inputs):
+            found.add(node.name)
+    return found
 
 
 def _is_fixed(graph: Graph, name: str) -> bool:
-    """Whether an op gives the same whatever the inputs are: ones, say."""
+    """Whether an op without inputs gives the same each time: ones, say."""
     node = graph.by_name[name]
     return node.kind == OP and not node.inputs and not node.anchored
 

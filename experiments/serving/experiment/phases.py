@@ -31,7 +31,7 @@ from experiments.serving.interface.phases import (
     instance_fault,
     phase_violations,
 )
-from experiments.serving.interface.step_load import StepLoad
+from experiments.serving.interface.step_load import Entry, StepLoad
 from experiments.serving.simulator import LatencyObjective
 from experiments.serving.simulator.phases import (
     Fabric,
@@ -243,19 +243,18 @@ class _Trials:
 
     def _prompts_of(self, instance: Instance, prompt: int) -> float:
         count = max(1, BATCH_TOKENS // prompt)
-        load = StepLoad(count * prompt, 0, count * prompt * (prompt + 1) / 2, 0, 0, 0, 0, count)
-        return count / self._seconds(instance.shape, load)
+        return count / self._seconds(instance.shape, [Entry(place, prompt, 0) for place in range(count)])
 
     def _answers_of(self, instance: Instance, prompt: int, output: float) -> float:
         policy, shape = self.cluster.policy, instance.shape
         context = prompt + int(output / 2)
         fit = int(self.cluster.engine(shape).blocks * policy.block_size / (prompt + output / 2))
         count = max(1, min(policy.max_batch, fit) // shape.pipeline)
-        load = StepLoad(0, 0, 0.0, count, count * context, context, context, count)
-        return count / self._seconds(shape, load) / max(1.0, output - 1)
+        entries = [Entry(place, 1, context) for place in range(count)]
+        return count / self._seconds(shape, entries) / max(1.0, output - 1)
 
-    def _seconds(self, shape: InstanceShape, load: StepLoad) -> float:
-        return float(self.cluster.engine(shape).price.seconds(load)[0])
+    def _seconds(self, shape: InstanceShape, entries: Sequence[Entry]) -> float:
+        return float(self.cluster.engine(shape).price.seconds(StepLoad.of(entries))[0])
 
     @property
     def objective(self) -> LatencyObjective:
@@ -267,12 +266,8 @@ class _Trials:
         """On the least devices that hold the model."""
         mean = int(self.trace.prompt.mean())
         shape = min(self.cluster.shapes(0), key=lambda shape: (shape.devices, shape.pipeline))
-        entry = (
-            (mean, 0, mean * (mean + 1) / 2, 0, 0, 0, 0, 1)
-            if is_prompt
-            else (0, 0, 0, 1, mean, mean, mean, 1)
-        )
-        return SLO_SCALE * shape.pipeline * self._seconds(shape, StepLoad(*entry))
+        entry = Entry(0, mean, 0) if is_prompt else Entry(0, 1, mean)
+        return SLO_SCALE * shape.pipeline * self._seconds(shape, [entry])
 
     def to_json(self) -> dict[str, Any]:
         if not self.count:

@@ -103,13 +103,11 @@ class TorchSteps:
     def _draft(self, request: int, count: int) -> list[int]:
         """What followed the last token where it stood before: a bigram model of the request's own tokens."""
         ids = self.tokens[request]
-        *before, last = ids
-        before.reverse()
-        if last not in before:
-            return [last] * count
-        place = len(before) - before.index(last)
-        found = ids[place : place + count]
-        return found + [last] * (count - len(found))
+        for place in range(len(ids) - 2, -1, -1):
+            if ids[place] == ids[-1]:
+                found = ids[place + 1 : place + 1 + count]
+                return found + [ids[-1]] * (count - len(found))
+        return [ids[-1]] * count
 
     def right_drafts(self, view: PagedView, request: int) -> int:
         drafts, tokens = self._drafts[request], self._chosen[request]

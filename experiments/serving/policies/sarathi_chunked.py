@@ -87,11 +87,11 @@ class _StallFree:
 
     def fill(self, view: PagedView) -> bool:
         left = self._decode(view)
-        behind = len(view.entries) < len(view.running) and (left < self.budget or not view.entries)
         known, computed = view.known, view.computed
-        for request in [one for one in view.running if known[one] - computed[one] > 1] if behind else ():
-            if left > 0:
-                left -= self._continue(view, request, left)
+        if len(view.entries) < len(view.running):
+            for request in [one for one in view.running if known[one] - computed[one] > 1]:
+                if left > 0:
+                    left -= self._continue(view, request, left)
         if not view.preempted:
             left = self._begin(view, left)
         return not view.admitted and len(view.entries) == len(view.running) == self.budget - left

@@ -3,7 +3,8 @@
 A profile's rows count once for each layer, its layer norm twice (both share the row), embedding and final
 norm once a step, head and sampling once for the sequences of the step. Attention is one joint lookup of
 prompt tokens with their summed context and of decodes with their mean context (its floor); unequal
-contexts move it towards that of the longest. On several devices each layer adds two all-reduces of tokens
+contexts move it towards that of the longest. Of an engine that attends to prompts one by one they are looked
+up one by one. On several devices each layer adds two all-reduces of tokens
 x hidden x 2 bytes."""
 
 from __future__ import annotations
@@ -106,13 +107,17 @@ class ProfilePrice:
         return np.atleast_1d(np.asarray(self._look_up(load, at), np.float64))
 
     def _look_up(self, load: StepLoad, context: float | Floats) -> float | Floats:
-        attention = self.times.attention
-        if len(load.prompts) < 2 or not attention.is_apart:
-            return attention.at(load.prefill, load.prefill_context, load.decodes, context)
-        found: float | Floats = attention.at(0, 0, load.decodes, context) if load.decodes else 0.0
-        for tokens, before in load.prompts:
+        attention, (first, *others) = self.times.attention, self._prompts(load)
+        found = attention.at(*first, load.decodes, context)
+        for tokens, before in others:
             found = found + attention.at(tokens, before, 0, 0.0)
         return found
+
+    def _prompts(self, load: StepLoad) -> tuple[tuple[int, int], ...]:
+        """Tokens and contexts of prompts that are looked up one by one, the first next to the decodes."""
+        if load.prompts and self.times.attention.is_apart:
+            return load.prompts
+        return ((load.prefill, load.prefill_context),)
 
     def _shares(self, load: StepLoad, rate: float, longest: Floats) -> Floats:
         unequal = self.times.unequal
@@ -131,12 +136,11 @@ class ProfilePrice:
 
     def steps_beyond(self, load: StepLoad, steps: int = 1) -> int:
         attention = self.times.attention
-        prompts, decodes = attention.longest
+        chunk, (context, decodes) = attention.chunks[-1], attention.longest
         if (
             load.tokens > self._most_tokens
-            or self._most_of_prompts(load) > attention.chunks[-1]
+            or any(tokens > chunk or before > context for tokens, before in self._prompts(load))
             or load.decodes > attention.counts[-1]
-            or load.prefill_context > prompts
             or load.sequences > self._most_sequences
         ):
             return steps
@@ -149,11 +153,6 @@ class ProfilePrice:
     def wake_seconds(self, idle: float) -> float:
         wake = self.times.wake
         return float(wake.at(min(idle, wake.points[-1]))) if wake else 0.0
-
-    def _most_of_prompts(self, load: StepLoad) -> int:
-        """Tokens of prompts that are looked up together."""
-        parts = load.prompts if self.times.attention.is_apart else ()
-        return max([tokens for tokens, _ in parts], default=load.prefill)
 
     @cached_property
     def _most_tokens(self) -> float:

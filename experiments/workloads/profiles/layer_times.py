@@ -30,7 +30,7 @@ class Curve:
 
     def at(self, place: float | Floats) -> float | Floats:
         if isinstance(place, float | int):
-            return max(0.0, blended(self.seconds, blend(self.points, place)))
+            return max(0.0, interpolate(self.seconds, blend(self.points, place)))
         found = np.interp(place, self.points, self.seconds)
         beyond = np.asarray(place) > self.points[-1]
         if len(self.points) > 1 and beyond.any():
@@ -54,7 +54,7 @@ def blend(points: Sequence[float], place: float) -> tuple[Weighted, ...]:
     return ((right - 1, 1 - share), (right, share))
 
 
-def blended(values: Sequence[float], parts: tuple[Weighted, ...]) -> float:
+def interpolate(values: Sequence[float], parts: tuple[Weighted, ...]) -> float:
     """The weighted sum of one value or two."""
     index, weight = parts[0]
     found = weight * values[index]

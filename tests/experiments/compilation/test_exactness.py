@@ -51,6 +51,21 @@ class TwiceWithOnes(torch.nn.Module):
         return torch.ones(4) + self.inner(x), torch.ones(4) + self.inner(x)
 
 
+class OnesTwice(torch.nn.Module):
+    """A product of two sums that are made of the same ones, and of nothing else."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        ones = torch.ones(4)
+        return x * ((ones * 2 + 1) * (ones * 2 + 1))
+
+
+def test_what_is_made_of_ones_alone_is_computed_where_a_duplicate_gives_way() -> None:
+    graph = records(export(OnesTwice().eval(), (torch.randn(2, 4),)))
+    once = Cse().rewrite(graph, Bench(Inference(), MeasuredPrices("cpu"))).graph
+    assert len(once.nodes) == len(graph.nodes) - 2
+    assert exact_places(graph, once, "cpu", 0) == (1, "")
+
+
 def test_ones_are_ones_where_a_duplicate_gives_way() -> None:
     """The duplicate's ones are computed, and those of the sum that stayed may not be other numbers."""
     graph = records(export(TwiceWithOnes().eval(), (torch.randn(2, 4),)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from experiments.serving.interface.blocks import BlockPool
@@ -46,7 +46,12 @@ class Plain:
         return found
 
 
+#: A block that is found and released so often that what is left over of it is cleared away.
+FOUND_AGAIN = [("take", 4), ("release", 0), *[("find", 1), ("release", 0)] * (TOTAL + 2)]
+
+
 @given(st.lists(ACTIONS, max_size=60), st.booleans())
+@example(FOUND_AGAIN, True)
 def test_blocks_are_taken_kept_and_found_as_from_a_list(actions: list[tuple[str, int]], keyed: bool) -> None:
     """``keyed``: the first block that is taken holds the first key, and so on."""
     pool, plain, holders = BlockPool(TOTAL, 4), Plain(), list[list[int]]()

@@ -123,7 +123,7 @@ def test_a_step_that_is_not_known_is_captured_once_for_whoever_may(cast: Cast) -
         assert "is being captured" in page and 'hx-post="' in page
         for _ in range(2):
             answer = member.post(f"{url}capture?{asked}").content.decode()
-            assert "hx-post" not in answer and "delay:500ms" in answer
+            assert "hx-post" not in answer and "delay:1s" in answer
     first, second = [run.spec["workload"]["options"] for run in Run.objects.order_by("queued_at", "id")]
     assert (first["precision"], first["dtype"]) == ("fp32", "float32")
     assert (second["adapter"], second["base"], second["dtype"]) == ("lora", "nf4", "bfloat16")

@@ -94,6 +94,7 @@ class SizeClasses:
         """
         key = name, serves
         if key not in self._most_by_class:
+            # No product: a search makes hundreds, and threads of BLAS wait busily for the next.
             by_class = np.zeros((len(by_group), len(self.bytes)))
             for group, kind in enumerate(serves):
                 by_class[:, kind] += by_group[:, group]

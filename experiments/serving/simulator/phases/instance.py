@@ -36,7 +36,7 @@ class InstanceRun:
 
     def __init__(self, view: InstanceView, price: StepPrice) -> None:
         self.view, self.price = view, price
-        self.leaves = [0.0] * view.instance.shape.pipeline
+        self.leaves = [float("-inf")] * view.instance.shape.pipeline
         self.open: Flight | None = None
 
     @property
@@ -48,6 +48,8 @@ class InstanceRun:
         """Begin the filled pass, or up to ``most`` alike one after another."""
         load = StepLoad.of(self.view.entries)
         times = self.price.seconds(load, most)
+        idle = now - max(self.leaves)
+        times[0] += self.price.wake_seconds(idle) if idle > 0 else 0.0
         if len(self.leaves) > 1:
             ends = np.array([self._enter(float(times[0]), now)])
         else:

@@ -29,9 +29,10 @@ Seconds = Callable[[StepLoad], float]
 
 @dataclass(frozen=True)
 class Price:
-    """``stage`` s of a pass through one stage."""
+    """``stage`` s of a pass through one stage, up to ``woken`` s more after a pause ten times as long."""
 
     stage: Seconds
+    woken: float = 0.0
 
     def seconds(self, load: StepLoad, steps: int = 1) -> npt.NDArray[np.float64]:
         return np.full(steps, self.stage(load))
@@ -40,7 +41,7 @@ class Price:
         return 0
 
     def wake_seconds(self, idle: float) -> float:
-        return 0.0
+        return min(0.1 * idle, self.woken)
 
 
 def toy(load: StepLoad) -> float:
@@ -78,6 +79,7 @@ def serve(
     blocks: int = 10**4,
     joined: Fabric | None = None,
     answers_only: bool = False,
+    woken: float = 0.0,
     **knobs: object,
 ) -> PhasePlan:
     """By a policy whose plan the checker finds nothing about."""
@@ -86,7 +88,7 @@ def serve(
         trace,
         instances,
         made.begin(instances),
-        [InstanceEngine(Price(stage), blocks)] * len(instances),
+        [InstanceEngine(Price(stage, woken), blocks)] * len(instances),
         joined or fabric(),
         block_size=made.block_size,
         max_batch=made.max_batch,

@@ -69,6 +69,18 @@ def test_queues_of_prompts_are_those_of_the_closed_form(
     assert mean == pytest.approx(float(np.mean(found)))
 
 
+@pytest.mark.parametrize("pipeline", [1, 2])
+def test_a_pass_after_a_pause_takes_longer(pipeline: int) -> None:
+    """Stages of 20 ms; the second prompt has had 90 ms less what the first took."""
+    trace = requests((0, 10, 1), (90, 10, 1), (2000, 10, 1))
+    plan = serve(trace, "distserve", pairs(1, 1, pipeline), woken=0.02)
+    took = [
+        one.first_token - float(came) for one, came in zip(plan.serving.served, trace.arrival, strict=True)
+    ]
+    longest = pipeline * (0.02 + 0.02)
+    assert took == pytest.approx([longest, pipeline * (0.02 + 0.1 * (0.09 - longest)), longest])
+
+
 def sojourn(arrival: np.ndarray, stage: float, stages: int) -> np.ndarray:
     """Seconds in a line of equal stages of constant time: only the first is ever waited for."""
     ahead = np.concatenate([[0.0], np.cumsum(stage - np.diff(arrival))])

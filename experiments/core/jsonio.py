@@ -101,15 +101,17 @@ def _refuse_unstorable(value: Any, where: str) -> None:
 
 
 def depth(value: Any) -> int:
-    """Nesting depth of a JSON value: 0 for a scalar. Iterative, so that depth cannot exhaust the stack."""
-    deepest, todo = 0, [(value, 0)]
-    while todo:
-        item, level = todo.pop()
-        children = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
-        if isinstance(item, dict | list):
-            deepest = max(deepest, level + 1)
-        todo.extend((child, level + 1) for child in children)
-    return deepest
+    """Nesting depth of a JSON value: 0 for a scalar. Level by level, so that none exhausts the stack."""
+    levels, level = 0, [value] if isinstance(value, dict | list) else []
+    while level:
+        levels += 1
+        level = [
+            child
+            for item in level
+            for child in (item.values() if isinstance(item, dict) else item)
+            if isinstance(child, (dict, list))
+        ]
+    return levels
 
 
 def canonical(value: Any) -> str:

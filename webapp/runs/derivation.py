@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.utils import timezone
 
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
@@ -98,6 +101,7 @@ def captures_of(model: Artifact) -> QuerySet[Run]:
 
 
 def _capture(model: Artifact, spec: dict[str, Any], owner: int | None = None, priority: int = 0) -> Run:
+    is_idle = priority == turns.IDLE
     return Run(
         project=model.project,
         artifact=model,
@@ -105,6 +109,7 @@ def _capture(model: Artifact, spec: dict[str, Any], owner: int | None = None, pr
         kind=Run.Kind.CAPTURE,
         spec=spec,
         priority=priority,
+        not_before=timezone.now() + timedelta(seconds=settings.IDLE_SECONDS) if is_idle else None,
     )
 
 

@@ -21,6 +21,9 @@ from webapp.runs.models import Experiment, Run
 
 #: How often the stream looks for changes, and how often it says that it lives (seconds).
 LOOK_EVERY, KEEP_ALIVE = 0.5, 15.0
+#: ``turned`` is told so long after the one before it for every run that has ended (seconds), since a
+#: comparison grows with them; it never takes longer than the second.
+PACE, LONGEST = 0.1, 2.0
 #: How often a stream asks whether its reader may still read (seconds).
 ASK_EVERY = 2.0
 Allowed = Callable[[], Awaitable[bool]]
@@ -218,28 +221,35 @@ async def _pulse(experiment: UUID) -> tuple[Any, ...]:
 
 async def changes(experiment: UUID, is_allowed: Allowed) -> AsyncIterator[str]:
     """One ``changed`` at once (so that a page that was away catches up), then one for each change, then
-    ``ended``. It stops as soon as its reader ``is_allowed`` no more, asked every ``ASK_EVERY``.
+    ``ended``; ``turned`` is told besides when the state of a run has changed, not only how far it is. It
+    stops as soon as its reader ``is_allowed`` no more, asked every ``ASK_EVERY``.
     """
     seen: tuple[Any, ...] = ()
-    quiet = asked = 0.0
+    told: tuple[str, ...] = ()
+    quiet, asked, unturned = 0.0, 0.0, LONGEST
     while True:
         if asked >= ASK_EVERY:
             asked = 0.0
             if not await is_allowed():
                 return
         now = await _pulse(experiment)
+        states, ended = now[-1], sum(state in FINAL for state in now[-1])
         if now != seen:
             seen, quiet = now, 0.0
             yield "event: changed\ndata: \n\n"
-        if all(state in FINAL for state in now[-1]):
+        if ended == len(states):
             yield "event: ended\ndata: \n\n"
             return
+        if states != told and unturned >= min(LONGEST, PACE * ended):
+            told, unturned = states, 0.0
+            yield "event: turned\ndata: \n\n"
         if quiet >= KEEP_ALIVE:
             quiet = 0.0
             yield ": still here\n\n"
         await asyncio.sleep(LOOK_EVERY)
         quiet += LOOK_EVERY
         asked += LOOK_EVERY
+        unturned += LOOK_EVERY
 
 
 def stream(experiment: UUID, is_allowed: Allowed) -> StreamingHttpResponse:

@@ -279,6 +279,8 @@ READING_SECONDS = 300.0
 SEARCH_SECONDS = {"at once": 120.0, "seconds": 300.0, "minutes": 900.0}
 #: Whether the step of a model is captured as soon as the model was read, so that its page says what it needs.
 CAPTURE_AT_ONCE = os.environ.get("CAPTURE_AT_ONCE", "1") == "1"
+#: How long what nobody waits for is left to lie: who has just brought a model soon asks for something else.
+IDLE_SECONDS = float(os.environ.get("IDLE_SECONDS", 30))
 #: The program of a trial (empty: this Python's ``-m experiments``) and files it reads beyond the domain
 #: package.
 TRIAL_COMMAND = os.environ.get("TRIAL_COMMAND", "")

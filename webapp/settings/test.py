@@ -26,3 +26,4 @@ AXES_ENABLED = False
 # Seconds for each of many models; the tests that are about it switch it on, those with a worker by its
 # environment.
 CAPTURE_AT_ONCE = os.environ.get("CAPTURE_AT_ONCE") == "1"
+IDLE_SECONDS = float(os.environ.get("IDLE_SECONDS", 0))

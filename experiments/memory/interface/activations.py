@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -22,6 +23,7 @@ LAYER_TYPES: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
+@lru_cache(10_000)
 def layer_type(target: str) -> str:
     """Return the type of layer that an op belongs to, from its name."""
     name = target.lower()

@@ -175,7 +175,7 @@ def pack(
         meets = np.zeros(before, np.bool_)
         for stay in spans[tensor]:
             meets |= (starts[:before] < stay.end) & (stay.start < ends[:before])
-        others = np.unique(ranks[:before][meets])
+        others = ranks[:before][meets]
         addresses[rank] = _hole(addresses[others], sizes[others], int(sizes[rank]), fit)
     return dict(zip(order, addresses.tolist(), strict=True))
 

@@ -205,7 +205,7 @@ def test_users_take_turns_and_searches_wait_for_what_decides_at_once(host: Host)
         turns.enqueue(runs)
         return runs
 
-    search = asked(ada, "swapadvisor", 1)
+    search = asked(ada, "autotm", 1)
     many = asked(ada, "baseline", 120)
     for run in many[:2]:
         assert claimed(host).run == run

@@ -413,7 +413,7 @@ def test_one_press_asks_every_memory_policy_and_opens_the_comparison(cast: Cast)
     simulated = {p.name for p in family_policies("memory").values() if "simulated" in p.modes}
     assert set(order) == simulated
     assert order[0] == "baseline"
-    assert order[-1] == "swapadvisor"
+    assert order[-1] == "autotm"
     run = made.runs.get(policy="baseline")
     assert (run.hardware, run.spec["workload"]["options"]) == ("rtx-4090-24g", {**GPT2, "batch": 8})
 

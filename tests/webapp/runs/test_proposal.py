@@ -120,7 +120,7 @@ def test_policies_are_chips_by_mechanism_and_slow_ones_say_so(cast: Cast) -> Non
         "recompute",
     )
     slow = {chip.policy.name: chip.slow for chip in step.chips}
-    assert (slow["capuchin"], slow["swapadvisor"], slow["vdnn-all"]) == ("1.2 min", "minutes", "")
+    assert (slow["capuchin"], slow["swapadvisor"], slow["vdnn-all"]) == ("1.2 min", "seconds", "")
     every, fitting, quick, none = (set(choice.keys) for choice in step.choices)
     assert every - fitting == {"memory/uvm"} and none == set()
     assert {"memory/capuchin", "memory/swapadvisor"} <= every - quick

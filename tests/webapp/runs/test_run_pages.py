@@ -95,7 +95,45 @@ def test_the_stream_says_what_is_and_ends_when_all_has_ended() -> None:
     async def listen() -> list[str]:
         return [event async for event in live.changes(experiment.pk, allowed)]
 
-    assert async_to_sync(listen)() == ["event: changed\ndata: \n\n", "event: ended\ndata: \n\n"]
+    assert async_to_sync(listen)() == [told("changed"), told("ended")]
+
+
+def told(event: str) -> str:
+    return f"event: {event}\ndata: \n\n"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_only_a_run_that_turns_is_told_to_a_comparison_and_many_of_them_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tests.webapp.cast import make_cast
+
+    cast = make_cast()
+    experiment = experiment_with(cast.project, ready(cast.project), succeeded=9, running=3)
+    running = list(Run.objects.filter(state="running"))
+    waited, heard = list[float](), list[str]()
+
+    async def allowed() -> bool:
+        return True
+
+    async def wait(seconds: float) -> None:
+        """A run ends at the first and the second look, and all get on; the last ends much later."""
+        waited.append(seconds)
+        await Run.objects.filter(state="running").aupdate(progress_at=timezone.now())
+        if len(waited) in (1, 2, 20):
+            await Run.objects.filter(pk=running.pop().pk).aupdate(state="succeeded")
+        heard.append("wait")
+
+    monkeypatch.setattr(live.asyncio, "sleep", wait)
+
+    async def listen() -> None:
+        async for event in live.changes(experiment.pk, allowed):
+            heard.append(event.split()[1])
+
+    async_to_sync(listen)()
+    looks = " ".join(heard).split("wait")
+    assert [look for look, words in enumerate(looks) if "turned" in words] == [0, 3]
+    assert all("changed" in words for words in looks) and looks[20].split() == ["changed", "ended"]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -120,7 +158,7 @@ def test_the_stream_of_a_removed_member_closes_within_5_seconds(monkeypatch: pyt
         answer = live.stream(experiment.pk, partial(still_enters, request))
         return [event async for event in answer.streaming_content]
 
-    assert async_to_sync(listen)() == [b"event: changed\ndata: \n\n"]
+    assert async_to_sync(listen)() == [told("changed").encode(), told("turned").encode()]
     assert 4 <= sum(waited) and sum(waited[8:]) < 5
 
 

@@ -38,5 +38,6 @@ def open_laboratory(folder: Path) -> Iterator[Laboratory]:
     """With the verdicts that ship and a worker that captures a model as soon as it was read."""
     cast = make_cast()
     call_command("import_evidence", *map(str, VERDICTS), verbosity=0)
-    with serving() as address, working(folder, CAPTURE_AT_ONCE="1") as worker, metering(worker.pid) as used:
+    as_installed = {"CAPTURE_AT_ONCE": "1", "IDLE_SECONDS": "30"}
+    with serving() as address, working(folder, **as_installed) as worker, metering(worker.pid) as used:
         yield Laboratory(address, cast, used, folder)

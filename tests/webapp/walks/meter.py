@@ -10,7 +10,7 @@ import psutil
 
 #: A process that ends is known up to this many seconds before: nobody is left to ask, since what a sandbox
 #: held is not counted by those above it.
-INTERVAL = 0.25
+INTERVAL = 0.5
 
 
 class Meter:

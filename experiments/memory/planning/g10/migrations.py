@@ -81,6 +81,7 @@ class MigrationPlanner:
         self.host = np.zeros(paged.ops, np.int64)
         self.priority = Priority(self.gaps, rules.tie_order)
         self.done = np.zeros(len(self.gaps), np.bool_)
+        self._worth: Floats | None = None  # of every gap, until a move changes it
         self.hints: list[Hint] = []
         self.moved: list[Taken] = []
         self.looped: list[Taken] = []
@@ -99,10 +100,11 @@ class MigrationPlanner:
                 return
 
     def _benefits(self) -> Floats:
-        over = self.load > self.rules.line
-        odd, host = self.rules.odd, self.rules.host_bytes > 0
-        found = benefits(self.gaps, over, self.lengths, self.links, odd, host and not odd)
-        return np.where(self.done, 0.0, found)
+        if self._worth is None:
+            over = self.load > self.rules.line
+            odd, host = self.rules.odd, self.rules.host_bytes > 0
+            self._worth = benefits(self.gaps, over, self.lengths, self.links, odd, host and not odd)
+        return np.where(self.done, 0.0, self._worth)
 
     def _take(self, gap: int) -> bool:
         """Move the gap's tensor if that pays; False when it is too short for any tier.
@@ -173,6 +175,7 @@ class MigrationPlanner:
         come, gone = back.backward(size, end), out.forward(size, start)
         if come <= gone:
             return False
+        self._worth = None
         self._emit(start, gap, "write", host)
         self.moved.append(Taken(gap, gone, come, host))
         self.links.book(host, BACK, size, come)
@@ -186,6 +189,7 @@ class MigrationPlanner:
         twice = np.concatenate((paged.clock, paged.clock[-1] + paged.clock[1:]))
         gone = _slot(twice, float(twice[start]) + time)
         come = _slot(twice, float(twice[paged.ops + end]) - (1 + self.rules.margin) * time)
+        self._worth = None
         if come != start:
             self._emit(start, gap, "write", host)
             self._emit(come % paged.ops, gap, "read", host)

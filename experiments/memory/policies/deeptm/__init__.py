@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from experiments.core.knobs import knob
-from experiments.core.policy import MINUTES
+from experiments.core.policy import SECONDS
 from experiments.memory.interface import DeviceView, MemoryPlan, MemoryPolicy
 from experiments.memory.policies.deeptm.placement_game import Board, bin_of
 from experiments.workloads.step import Step
@@ -125,7 +125,7 @@ class DeepTM(MemoryPolicy):
 
     name: ClassVar[str] = "deeptm"
     mechanism: ClassVar[str] = "offload"
-    effort: ClassVar[str] = MINUTES
+    effort: ClassVar[str] = SECONDS
     quick: ClassVar[Mapping[str, Any]] = {"episodes": 5}
 
     episodes: int = knob(60, "steps simulated for training", low=1, high=100_000)

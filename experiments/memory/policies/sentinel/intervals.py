@@ -60,8 +60,9 @@ class Intervals:
     def _long_lived(self, layer: Ints) -> tuple[list[int], list[tuple[int, int]]]:
         """Their ids, and (tensor, layer) for each layer that uses one."""
         tensors, uses = [], []
-        for tensor, row in enumerate(self.step.uses):
-            used = np.unique(layer[row]).tolist()
+        layers = layer.tolist()
+        for tensor, row in enumerate(self.step.uses.lists()):
+            used = sorted({layers[op] for op in row})
             if self.step.tensors.bytes[tensor] >= self.least_bytes and len(used) > (
                 not self.step.persistent[tensor]
             ):

@@ -27,7 +27,7 @@ import numpy as np
 from experiments.core.budget import Budget
 from experiments.core.errors import Infeasible
 from experiments.core.knobs import knob
-from experiments.core.policy import MINUTES
+from experiments.core.policy import SECONDS
 from experiments.memory.interface import (
     DeviceView,
     MemoryMove,
@@ -124,12 +124,9 @@ def moves_of(problem: Problem, schedule: Schedule) -> tuple[MemoryMove, ...]:
 
     Persistent tensors that do not begin on the device are resident on the host.
     """
-    placed = [PlaceTensor(0, t) for t in problem.persistent if t not in schedule.start]
-    out = [Offload(entry.at, entry.tensor, entry.at - 1) for entry in schedule.departures]
-    back = [
-        Prefetch(entry.at, entry.tensor, keep=index in schedule.kept)
-        for index, entry in enumerate(schedule.returns)
-    ]
+    placed = [PlaceTensor(0, t) for t in problem.persistent if not schedule.start[t]]
+    out = [Offload(at, tensor, at - 1) for at, tensor, _ in schedule.departures.tolist()]
+    back = [Prefetch(at, tensor, keep=bool(kept)) for at, tensor, *_, kept in schedule.returns.tolist()]
     moves: list[MemoryMove] = [*placed, *out, *sorted(back, key=lambda move: move.at)]
     return tuple(
         sorted(moves, key=lambda move: (move.at, move.action == "prefetch", move.action == "offload"))
@@ -143,7 +140,7 @@ class SwapAdvisor(MemoryPolicy):
     name: ClassVar[str] = "swapadvisor"
     mechanism: ClassVar[str] = "offload"
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
-    effort: ClassVar[str] = MINUTES
+    effort: ClassVar[str] = SECONDS
     quick: ClassVar[Mapping[str, Any]] = {"evaluations": 60, "population": 12}
 
     evaluations: int = knob(300, "candidates evaluated", low=1, high=1_000_000)
@@ -157,7 +154,7 @@ class SwapAdvisor(MemoryPolicy):
         if step.live_peak <= device.capacity:
             return MemoryPlan()
         classes = self._classes(step, device.capacity)
-        problem = Problem(step, device.machine)
+        problem = Problem(step, device.machine, self.evaluations)
         budget = Budget(self.evaluations, device.progress, "candidates")
         search = Search(
             problem, Precedence(step), classes, device.random, self.mutation, self.reorder, budget

@@ -25,7 +25,7 @@ fits. A budget is a target, not a promise: the simulation says what it took.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -130,12 +130,15 @@ class Partition:
         forward = list(range(loss + 1))
         ops = [forward] if whole else compiled_regions(step, forward, self._is_heavy)
         self.home = {op: i for i, region in enumerate(ops) for op in region}
-        self.regions = [self._region(i) for i in range(len(ops))]
+        self.barriers = [op for op in range(len(step.ops)) if self._is_heavy(op) or self._is_not_cheap(op)]
+        made_in: list[list[int]] = [[] for _ in ops]
+        for tensor in self.tensors:
+            made_in[self.home[self.makers[tensor][0]]].append(tensor)
+        self.regions = [self._region(own) for own in made_in]
         self.read_by_others = sorted(set().union(*(region.graph.free for region in self.regions)))
 
-    def _region(self, index: int) -> Region:
-        """The values that the ops of region ``index`` make, and those of others that they are made from."""
-        own = [t for t in self.tensors if self.home[self.makers[t][0]] == index]
+    def _region(self, own: Sequence[int]) -> Region:
+        """The region that makes the values ``own``, and those of others that they are made from."""
         mine = set(own)
         free = dict.fromkeys(p for t in own for p in self.parents[t] if p not in mine)
         tensors = sorted((*free, *own), key=lambda t: (self.makers[t][0], t))
@@ -182,13 +185,12 @@ class Partition:
 
     def _far_apart(self, own: Collection[int]) -> set[int]:
         """Values that a forward op reads after the next op that is not fused with others."""
-        barriers = [op for op in range(len(self.step.ops)) if self._is_heavy(op) or self._is_not_cheap(op)]
         found = set()
         for saved in self.activations:
             if saved.tensor not in own:
                 continue
             made = self.makers[saved.tensor][-1]
-            barrier = next((op for op in barriers if op > made), saved.last_forward)
+            barrier = next((op for op in self.barriers if op > made), saved.last_forward)
             if barrier < saved.last_forward:
                 found.add(saved.tensor)
         return found

@@ -20,6 +20,7 @@ import numpy as np
 
 from experiments.core.budget import ENDED_AT, caveat
 from experiments.core.errors import LabError
+from experiments.core.integer_programs import FAILED, minimize
 from experiments.core.progress import Progress, run_reporting, silent
 from experiments.core.time_limit import say_ended, seconds_left
 from experiments.workloads.step import Floats
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 #: In HiGHS's message where it ended at its nodes, which scipy hands on as a status that it does not know.
 LIMIT = "limit reached"
 TIME_LIMIT = "Time limit reached"
-#: scipy's status for all that is neither a solution nor a proof that there is none.
-FAILED = 4
 #: A term of a row: the coefficient of a variable.
 Term = tuple[int, float]
 
@@ -165,12 +164,12 @@ class MixedIntegerProgram:
         if not self._cost:
             return MixedIntegerSolution(np.zeros(0), 0.0, True)
         # Here, because loading it takes longer than most runs, whose policies solve nothing.
-        from scipy.optimize import Bounds, milp
+        from scipy.optimize import Bounds
 
         whole = np.zeros(len(self), np.int64) if relaxed else np.array(self._whole)
         with quiet():
             solver = functools.partial(
-                milp,
+                minimize,
                 np.array(self._cost),
                 integrality=whole,
                 bounds=Bounds(np.array(self._low), np.array(self._high)),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from experiments.core.integer_programs import minimize
 from experiments.workloads.ragged import Ints
 from experiments.workloads.step import Floats
 
@@ -85,14 +86,14 @@ def earliest_first(jobs: Sequence[LeasedJob], gpus: int) -> Leases:
 
 def solve(jobs: Sequence[LeasedJob], gpus: int) -> Leases | None:
     """The integer program by HiGHS; ``None`` where it finds nothing within its nodes."""
-    from scipy.optimize import Bounds, milp
+    from scipy.optimize import Bounds
 
     begins = _intervals(jobs)
     lengths = np.diff(begins)
     count, width = len(jobs), len(lengths)
     leases = np.arange(count * width).reshape(count, width) + count
     upper = np.concatenate((np.ones(count), *(_most(job, begins) for job in jobs)))
-    found = milp(
+    found = minimize(
         _costs(jobs, begins),
         integrality=np.ones(count + count * width, np.int64),
         bounds=Bounds(0, upper),

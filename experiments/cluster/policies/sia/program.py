@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from experiments.cluster.policies.sia.configurations import Configuration
+from experiments.core.integer_programs import minimize
 
 #: What a job may have, and its goodput there over the job's own least.
 Offers = Mapping[Configuration, float]
@@ -22,7 +23,7 @@ def choose(offers: Sequence[Offers], capacity: Mapping[str, int], power: float) 
     The sum over all jobs of ``worth ** power`` is made as large as possible (below 0: as small), less what
     having nothing costs.
     """
-    from scipy.optimize import Bounds, LinearConstraint, milp  # scipy takes a while
+    from scipy.optimize import Bounds, LinearConstraint  # scipy takes a while
     from scipy.sparse import csr_array
 
     columns = [
@@ -41,7 +42,7 @@ def choose(offers: Sequence[Offers], capacity: Mapping[str, int], power: float) 
     gpus = np.array([option.gpus for _, option, _ in columns], np.float64)
     once = csr_array((ones, (jobs, numbers)), (len(offers), len(columns)))
     room = csr_array((gpus, (kind_of, numbers)), (len(kinds), len(columns)))
-    found = milp(
+    found = minimize(
         -gain,
         integrality=np.ones(len(columns), np.int64),
         bounds=Bounds(0, 1),

@@ -14,6 +14,7 @@ import numpy as np
 
 from experiments.cluster.planning.performance.sensitivity import ResourceSpeed
 from experiments.cluster.policies.synergy.profiling import Vector
+from experiments.core.integer_programs import minimize
 
 SOLVER = "HiGHS"
 
@@ -31,7 +32,7 @@ def bound(
 
     Without ``integer`` a job may have parts of several choices, which is never less.
     """
-    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.optimize import Bounds, LinearConstraint
 
     owner, choices, speeds = list[int](), list[Vector](), list[float]()
     for place, job in enumerate(jobs):
@@ -50,7 +51,7 @@ def bound(
         if np.isfinite(most):
             amounts = np.array([getattr(choice, name) for choice in choices]) * count / most
             limits.append(LinearConstraint(amounts, -np.inf, 1 + 1e-9))
-    found = milp(
+    found = minimize(
         -np.array(speeds),
         integrality=np.full(len(speeds), int(integer)),
         bounds=Bounds(0, 1),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from experiments.core.integer_programs import minimize
 from experiments.core.progress import Progress, run_reporting, silent
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class _Program(Generic[Name]):
         )
 
     def solve(self, nodes: int) -> _Result | None:
-        from scipy.optimize import Bounds, milp
+        from scipy.optimize import Bounds
 
         columns = len(self.flat) + len(self.rank)
         cost = np.zeros(columns)
@@ -150,7 +151,7 @@ class _Program(Generic[Name]):
         upper = np.ones(columns)
         upper[len(self.flat) :] = len(self.rank)
         whole = np.arange(columns) < len(self.flat)
-        found = milp(
+        found = minimize(
             cost / scale,
             constraints=self._constraints(),
             bounds=Bounds(0, upper),

@@ -39,9 +39,10 @@ DEPARTURES, RETURNS, TAKEOVERS, ARRIVALS = range(4)
 
 
 class Lists(NamedTuple):
-    """What is the same for every candidate. Op ``o`` touches ``touched[starts[o]:starts[o + 1]]``; tensor
-    ``t`` has the places ``first[t]:first[t + 1]`` among uses and is written by the ops
-    ``writers[written[t]:written[t + 1]]``.
+    """What is the same for every candidate.
+
+    Op ``o`` touches ``touched[starts[o]:starts[o + 1]]``; tensor ``t`` has the places
+    ``first[t]:first[t + 1]`` among uses and is written by the ops ``writers[written[t]:written[t + 1]]``.
     """
 
     starts: Ints
@@ -245,8 +246,10 @@ def begin_again(lists: Lists, now: Pass, begins: Flags) -> None:
 def seconds_of(
     order: Ints, departures: Ints, returns: Ints, takeovers: Ints, seconds: Floats, away: Floats, home: Floats
 ) -> float:
-    """Seconds of the step with three streams, each first come first served: computation (``seconds`` of each
-    op), copies out (``away`` of each tensor) and in (``home``). At one position departures come first.
+    """Seconds of the step with three streams, each first come first served.
+
+    They are computation (``seconds`` of each op), copies out (``away`` of each tensor) and in (``home``). At
+    one position departures come first.
     """
     end = len(order)
     leaves, leaving = rows_at(departures, AT, end)

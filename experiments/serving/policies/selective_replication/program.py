@@ -17,6 +17,7 @@ import math
 
 import numpy as np
 
+from experiments.core.integer_programs import minimize
 from experiments.serving.interface.deployment import Deployment
 
 #: What a replica is worth, as a share of the smallest rate.
@@ -30,7 +31,7 @@ def choose_replicas(deployment: Deployment) -> list[tuple[int, ...]]:
 
     The search is bounded by its nodes; where it ends there, its best so far counts.
     """
-    from scipy.optimize import Bounds, LinearConstraint, milp  # scipy takes a while to load
+    from scipy.optimize import Bounds, LinearConstraint  # scipy takes a while to load
 
     models = [place for place, one in enumerate(deployment.models) if one.cost.divides(1, 1)]
     told = [deployment.models[one] for one in models]
@@ -43,7 +44,7 @@ def choose_replicas(deployment: Deployment) -> list[tuple[int, ...]]:
     of_model = np.kron(np.eye(count), np.ones(devices))
     on_device = np.eye(devices)
     nothing = np.zeros((pairs, pairs))
-    found = milp(
+    found = minimize(
         np.concatenate([np.full(pairs, -SPARE * rates.min(initial=1.0)), np.full(pairs, -1.0)]),
         integrality=np.repeat([1, 0], pairs),
         bounds=Bounds(0, np.repeat([1.0, np.inf], pairs)),

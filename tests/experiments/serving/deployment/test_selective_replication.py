@@ -58,6 +58,13 @@ def rate_served(models: list[DeployedModel], held: tuple[tuple[int, ...], ...]) 
     return -float(linprog([-1.0] * len(pairs), busy + asked, bounds).fun)
 
 
+def test_an_answer_that_the_solver_refuses_itself_is_looked_for_again() -> None:
+    """HiGHS 1.12 presolves this program to an answer a millionth beside a row (found by the test below)."""
+    models = [model("a", 0.28125, rate=5.0), model("b", 2.0), model("c", 1.0)]
+    held = tuple(choose_replicas(on_devices(*models, devices=2, gigabytes=1)))
+    assert rate_served(models, held) == pytest.approx(5.0)
+
+
 @settings(max_examples=30)
 @given(data=st.data())
 def test_no_choice_of_replicas_serves_more_than_the_programs(data: st.DataObject) -> None:

@@ -14,7 +14,7 @@ def compiled(loop: Loop, *helpers: Callable[..., Any]) -> Loop:
     """``loop`` compiled for the types that it is called with, which takes some seconds.
 
     It indexes arrays of numpy, counts and compares, and of our functions calls only ``helpers``. As it is
-    written it does the same, slowly: for work that takes less than the compiler.
+    written it does the same, slowly: for work that takes less than the compiler, and on hosts without one.
     """
     return cast(Loop, _compile(loop, *helpers))
 
@@ -22,8 +22,10 @@ def compiled(loop: Loop, *helpers: Callable[..., Any]) -> Loop:
 @cache
 def _compile(loop: Callable[..., Any], *helpers: Callable[..., Any]) -> Any:
     """Functions of the same code, that find each other compiled where the originals find each other."""
-    import numba  # here, because loading it takes longer than most commands
-
+    try:
+        import numba  # here, because loading it takes longer than most commands
+    except ImportError:  # not there, or not for the numpy that is
+        return loop
     njit: Any = numba.njit  # whose types know no wrappers: only the loop is called from Python
     known = dict(loop.__globals__)
     for helper in helpers:

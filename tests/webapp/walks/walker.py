@@ -48,7 +48,7 @@ class Walker:
         self.page, self.laboratory, self.project = page, laboratory, project
         self.refusals = refusals
         self.hands: list[str] = []
-        self.chosen = 0
+        self.chosen = self.pictures = 0
         self.most: int | None = None
         self.marks: list[Mark] = []
         self.began, self.used, self.aside = 0.0, 0.0, 0.0
@@ -114,7 +114,14 @@ class Walker:
         assert self.keys <= keys
 
     def look(self) -> None:
-        """The page that is open has no serious fault in either theme; the stopwatch stands still."""
+        """The page that is open has no serious fault in either theme; the stopwatch stands still.
+
+        With ``LAB_SHOTS`` it is pictured there.
+        """
+        if folder := os.environ.get("LAB_SHOTS"):
+            with self._apart():
+                self.pictures += 1
+                self.page.screenshot(path=f"{folder}/walk-{self.project}-{self.pictures}.png", full_page=True)
         if WHOLE:
             return
         with self._apart():

@@ -227,6 +227,19 @@ def test_a_scheduler_that_must_know_how_long_jobs_run_is_not_everybodys(ada: Pla
     assert known == {"srtf": told, "las": "nothing", "fifo": "nothing", "sjf": told}
 
 
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [((100.0, 150.0), "after 1.67 min to 2.5 min, 50 % apart."), ((1e6, 1e6 + 1), "with every one of them.")],
+)
+def test_ends_of_the_last_job_are_told_as_far_as_they_differ(
+    ada: Place, ends: tuple[float, float], said: str
+) -> None:
+    made = cast.experiment(ada.project)
+    for name, end in zip(("srtf", "las"), ends, strict=True):
+        cast.run(made, name, {"avg_jct": end / 2, "makespan": end}, family="cluster")
+    assert said in sentences(made)
+
+
 def test_serving_is_told_by_the_rate_that_is_kept(ada: Place) -> None:
     """At 4 a second nobody keeps it; at one rate the mean latency ranks."""
     made = cast.experiment(ada.project)

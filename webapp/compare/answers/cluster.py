@@ -23,6 +23,8 @@ RANKED_BY = JCT
 RATE = "option.rate"
 #: With these a run had other jobs, or others at a time, than the trace tells.
 CHANGED = (RATE, "option.limit", "option.window")
+#: A share that three digits do not show.
+UNSEEN = 5e-4
 
 
 def ranking(case: Case) -> list[Entry]:
@@ -148,12 +150,14 @@ def sentences(case: Case) -> Iterator[SafeString]:
         return
     spans = [value(entry, MAKESPAN) for entry in case.having(MAKESPAN)]
     if len(spans) > 1 and min(spans) > 0:
-        ends = (
-            figure(min(spans), "s"),
-            figure(max(spans), "s"),
-            significant(100 * (max(spans) / min(spans) - 1)),
-        )
-        yield format_html("The last job ends after {} to {}, {} % apart.", *ends)
+        first, last = figure(min(spans), "s"), figure(max(spans), "s")
+        apart = max(spans) / min(spans) - 1
+        if apart < UNSEEN:
+            yield format_html("The last job ends after {} with every one of them.", first)
+        else:
+            yield format_html(
+                "The last job ends after {} to {}, {} % apart.", first, last, significant(100 * apart)
+            )
     lacking = [entry for entry in case.having(JCT) if _count_unfinished(entry)]
     if lacking:
         yield format_html("Some jobs never finish with {}.", links(lacking, case.project))

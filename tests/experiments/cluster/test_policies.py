@@ -218,7 +218,7 @@ class TestTiresiasIndexAndPlacement:
         assert means[0] == pytest.approx(1 / (1 - 0.6), rel=0.1)
 
 
-@pytest.mark.parametrize("name", ["srtf", "las", "tiresias"])
+@pytest.mark.parametrize("name", ["srtf", "las", "tiresias", "tiresias-artifact"])
 @settings(max_examples=40, deadline=None)
 @given(
     rows=st.lists(
@@ -226,14 +226,18 @@ class TestTiresiasIndexAndPlacement:
     ),
     placement=st.sampled_from(["count", "pack"]),
     cost=st.sampled_from([0.0, 0.0, 5.0]),
+    promotes=st.booleans(),
 )
 def test_orders_that_are_kept_are_those_that_are_made_anew(
-    name: str, rows: list[tuple[int, int, int]], placement: str, cost: float
+    name: str, rows: list[tuple[int, int, int]], placement: str, cost: float, promotes: bool
 ) -> None:
     """What a decision keeps from the last one changes nothing: the same jobs run at the same times."""
     trace = jobs(*[(float(s), g, float(w)) for s, g, w in sorted(rows)])
     machines = Machines.of_sizes([4, 4, 2])
-    more = {"srtf": {}, "las": {"round_length": 7.0}, "tiresias": {"limit_1": 30.0, "limit_2": 90.0}}[name]
+    queues = {"limit_1": 30.0, "limit_2": 90.0}
+    more: dict[str, float] = {"las": {"round_length": 7.0}, "srtf": {}}.get(name, queues)
+    # Where restarts cost, jobs that are promoted again and again get nowhere.
+    more |= {"promote": 1.5} if name.startswith("tiresias") and promotes and not cost else {}
     knobs = {"placement": placement, "restart_cost": cost, **more}
     policy = registry.create("cluster", name, knobs)
     assert isinstance(policy, ClusterPolicy)
@@ -247,8 +251,9 @@ def test_orders_that_are_kept_are_those_that_are_made_anew(
 
 def forget(name: str, patch: pytest.MonkeyPatch) -> None:
     """Let the policy look at all running jobs at every decision."""
-    if name == "tiresias":
+    if name.startswith("tiresias"):
         patch.setattr("experiments.cluster.policies.tiresias._Queues._is_steady", lambda *_: False)
+        patch.setattr("experiments.cluster.policies.tiresias._Queues._is_kept", lambda *_: False)
     elif name == "srtf":
         patch.setattr(
             "experiments.cluster.policies.srtf._LeastLeftFirst._keep_order",

@@ -23,7 +23,7 @@ nodes with most free devices.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -33,6 +33,7 @@ from experiments.cluster.interface.placement import PLACEMENTS
 from experiments.cluster.interface.policy import OWN, rules_of
 from experiments.cluster.policies.tiresias.crossings import Crossings
 from experiments.cluster.policies.tiresias.gittins import Gittins
+from experiments.cluster.policies.tiresias.running_first import RunningFirst
 from experiments.cluster.policies.tiresias.skew import placement_for
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
@@ -136,7 +137,7 @@ class _Counters:
 
 @dataclass
 class _Queues:
-    """The jobs of each queue in order, running before pending.
+    """The jobs of each queue in order.
 
     By job: ``limit`` of its queue, and ``before``, the service that it had attained when it last entered the
     first queue. ``served``: what running jobs had attained at the decision.
@@ -144,7 +145,7 @@ class _Queues:
 
     policy: Tiresias
     limits: tuple[float, ...] = field(init=False)
-    queues: list[list[int]] = field(init=False)
+    queues: RunningFirst = field(init=False)
     counters: dict[int, _Counters] = field(default_factory=dict)
     limit: dict[int, float] = field(default_factory=dict)
     before: dict[int, float] = field(default_factory=dict)
@@ -154,99 +155,109 @@ class _Queues:
 
     def __post_init__(self) -> None:
         self.limits = self.policy.limits
-        self.queues = [[] for _ in self.limits]
+        self.queues = RunningFirst(len(self.limits))
 
     def allocate(self, view: ClusterView) -> Allocation:
         for job in view.ended:
-            self.queues[self.counters.pop(job).queue].remove(job)
+            self.queues.remove(job)
+            del self.counters[job]
         self.crossings.forget((*view.ended, *view.stopped))
         for job in view.arrived:
             self._enter(job, view)
-        demotes = self._demote_served(view)
+        demoted = self._demote_served(view)
         if self.policy.promote is not None:
             self._promote(view)
         if self.policy.index == GITTINS:
             self.gittins.learn(view.attained_service(job) for job in view.ended)
             self._order_by_index(view)
-        decision = self._choose(view)
+        decision = self._choose(view, demoted)
         started = [gang.job for gang in decision.start]
         self.crossings.forget(decision.preempt)
         for job in started if self._is_steady(view) else ():
             self._expect_crossing(job, view.attained.service[job], view)
-        running = self._running_after(decision, started, view)
-        if decision is not NOTHING or demotes or view.stopped or self.policy.index == GITTINS:
-            self._order_running_first(running)
-        return Allocation(decision.start, decision.preempt, wake_at=self._wake_at(running, view))
+        self._put_in_order(decision, started, demoted, view)
+        return Allocation(decision.start, decision.preempt, wake_at=self._wake_at(decision, started, view))
 
     def _is_steady(self, view: ClusterView) -> bool:
         """Whether a running job has its GPUs each second, and demotions come when they are due."""
         return view.jobs.is_plain and not self.policy.demotes_late
+
+    def _is_kept(self, view: ClusterView) -> bool:
+        """Whether all stand where the decision before left them, but for those told to have come or moved."""
+        as_they_came = self.policy.index == LAS and self.policy.rules != POLLUX
+        return as_they_came and view.jobs.is_plain and not view.stopped
 
     def _running_after(self, decision: Allocation, started: list[int], view: ClusterView) -> Set[int]:
         if not (decision.preempt or started):
             return view.running.keys()
         return (view.running.keys() - decision.preempt) | set(started)
 
-    def _choose(self, view: ClusterView) -> Allocation:
+    def _choose(self, view: ClusterView, demoted: Sequence[int]) -> Allocation:
         """As ``run_first`` over all queues, which has nothing to do while no job waits."""
         if not view.waiting:
             return NOTHING
         if not view.jobs.is_plain:
             return self.policy.run_first((job for queue in self.queues for job in queue), view)
+        left = sum(view.pool.capacity)
+        if self._is_kept(view):
+            return self.policy.change(*self.queues.fit(left, demoted), view)
         chosen: dict[int, None] = {}
-        left, gpus = sum(view.pool.capacity), view.jobs.gpus
-        for queue in self.queues:
-            for job in queue:
-                if left < 1:
-                    break
-                if gpus[job] <= left:
-                    left -= gpus[job]
-                    chosen[job] = None
+        gpus = view.jobs.gpus
+        for job in (job for queue in self.queues for job in queue):
+            if gpus[job] <= left:
+                left -= gpus[job]
+                chosen[job] = None
         return self.policy.run_only(chosen, view)
 
-    def _order_running_first(self, running: Set[int]) -> None:
-        for queue in self.queues if self.policy.rules != POLLUX else ():
-            ahead = [job for job in queue if job in running]
-            if 0 < len(ahead) < len(queue):
-                queue[:] = ahead + [job for job in queue if job not in running]
+    def _put_in_order(
+        self, decision: Allocation, started: list[int], demoted: Sequence[int], view: ClusterView
+    ) -> None:
+        """Inside a queue running jobs stand before pending ones."""
+        if self._is_kept(view):
+            self.queues.put_right(started, set(decision.preempt), demoted)
+        elif self.policy.rules != POLLUX and (
+            decision is not NOTHING or demoted or view.stopped or self.policy.index == GITTINS
+        ):
+            self.queues.put_in_order(self._running_after(decision, started, view))
 
     def _order_by_index(self, view: ClusterView) -> None:
         """The highest index first in every queue but the last; equal ones as they are."""
         index = self.gittins.release_index if self.policy.rules == RELEASE else self.gittins.index
         lower = (0.0, *self.limits)
-        for number, queue in enumerate(self.queues[:-1]):
+        for number, queue in enumerate([*self.queues][:-1]):
             width = self.limits[number] - lower[number]
             rank = {job: -index(self._service(job, view), width) for job in queue}
-            queue.sort(key=rank.__getitem__)
+            self.queues.sort(number, rank.__getitem__)
 
     def _enter(self, job: int, view: ClusterView) -> None:
         self.counters[job] = _Counters(0, view.attained_time(job), view.now)
         self.limit[job], self.before[job] = self.limits[0], view.attained_service(job)
-        self.queues[0].append(job)
+        self.queues.append(job, 0, view.jobs.gpus[job])
 
     def _service(self, job: int, view: ClusterView) -> float:
         """Service since the job last entered the first queue."""
         return view.attained_service(job) - self.before[job]
 
-    def _demote_served(self, view: ClusterView) -> bool:
-        """Move running jobs to the queues of their services; whether any goes to another one."""
+    def _demote_served(self, view: ClusterView) -> list[int]:
+        """Move running jobs to the queues of their services; those that go to another one."""
         if self._is_steady(view):
             return self._demote_crossed(view)
         self.served = dict(zip(view.running, view.attained_of_running(True), strict=True))
         limit, before = self.limit, self.before
         due = [job for job, held in self.served.items() if held - before[job] + SLACK >= limit[job]]
-        for job in due if self.policy.rules in LATE else sorted(due):
-            self._demote(job, self.served[job])
-        return bool(due)
+        due = due if self.policy.rules in LATE else sorted(due)
+        for job in due:
+            self._demote(job, self.served[job], view)
+        return due
 
-    def _demote_crossed(self, view: ClusterView) -> bool:
+    def _demote_crossed(self, view: ClusterView) -> list[int]:
         """The same from the times at which limits are crossed."""
         held = {job: view.attained_service(job) for job in self.crossings.near(view.now)}
         due = sorted(job for job in held if held[job] - self.before[job] + SLACK >= self.limit[job])
         for job in due:
-            self._demote(job, held[job])
+            self._demote(job, held[job], view)
             self._expect_crossing(job, held[job], view)
-        return bool(due)
+        return due
 
     def _expect_crossing(self, job: int, held: float, view: ClusterView) -> None:
         self.crossings.forget((job,))
@@ -256,20 +267,20 @@ class _Queues:
     def _until_crossed(self, job: int, held: float, view: ClusterView) -> float:
         return (self.limit[job] - (held - self.before[job])) / view.jobs.gpus[job]
 
-    def _demote(self, job: int, held: float) -> None:
+    def _demote(self, job: int, held: float, view: ClusterView) -> None:
         counters, service = self.counters[job], held - self.before[job] + SLACK
-        self.queues[counters.queue].remove(job)
+        self.queues.remove(job)
         while service >= self.limits[counters.queue]:
             counters.queue += 1
             if self.policy.demotes_late:
                 break
-        self.queues[counters.queue].append(job)
+        self.queues.append(job, counters.queue, view.jobs.gpus[job])
         self.limit[job] = self.limits[counters.queue]
 
     def _promote(self, view: ClusterView) -> None:
-        for job in [job for queue in self.queues[1:] for job in queue if job in view.waiting]:
+        for job in [job for queue in [*self.queues][1:] for job in queue if job in view.waiting]:
             if view.now + SLACK >= self._promotion(job, view):
-                self.queues[self.counters[job].queue].remove(job)
+                self.queues.remove(job)
                 self._enter(job, view)
 
     def _promotion(self, job: int, view: ClusterView) -> float:
@@ -281,11 +292,15 @@ class _Queues:
         executed = view.attained_time(job) - counters.seconds
         return counters.entered + executed * (1 + self.policy.promote)
 
-    def _wake_at(self, running: Set[int], view: ClusterView) -> float | None:
+    def _wake_at(self, decision: Allocation, started: list[int], view: ClusterView) -> float | None:
         """The next demotion or promotion."""
-        times = self._next_crossings(view) if self._is_steady(view) else self._demotions(running, view)
+        if self._is_steady(view):
+            times = self._next_crossings(view)
+        else:
+            times = self._demotions(self._running_after(decision, started, view), view)
         if self.policy.promote is not None:
-            lower = [job for queue in self.queues[1:] for job in queue if job not in running]
+            running = self._running_after(decision, started, view)
+            lower = [job for queue in [*self.queues][1:] for job in queue if job not in running]
             times += [self._promotion(job, view) for job in lower]
         if self.policy.rules == OWN:
             times = [time for time in times if time > view.now]

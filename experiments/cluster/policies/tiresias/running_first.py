@@ -49,8 +49,9 @@ class RunningFirst:
             self.held[queue] = sum(self._gpus[job] for job in self.ahead[queue])
 
     def put_right(self, started: Collection[int], preempted: Set[int], moved: Collection[int]) -> None:
-        """The same where all ahead ran but for those ``preempted``, and behind only those ``started`` and
-        those of ``moved`` that were not preempted do now.
+        """Put those ``started`` and ``moved`` ahead, and those ``preempted`` back behind.
+
+        The same as ``put_in_order`` where no others have begun or ceased to run.
         """
         for queue in {self._queue[job] for job in preempted}:
             lost = {job: None for job in self.ahead[queue] if job in preempted}

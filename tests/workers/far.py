@@ -81,7 +81,8 @@ class Lab:
 
     def start_host(self, name: str, slots: int = 2, **own: str) -> None:
         environment = {"DJANGO_SETTINGS_MODULE": "webapp.settings.host", "LAB_VAR": str(self.folder / name)}
-        environment |= {"CAPTURE_AT_ONCE": "0"}  # seconds for each of many models
+        # A capture takes seconds for each of many models, and what nobody waits for is waited for here.
+        environment |= {"CAPTURE_AT_ONCE": "0", "IDLE_SECONDS": "0"}
         command = ["-m", "workers.joined", "--concurrency", str(slots)]
         self.hosts[name] = self._spawn(name, command, {**environment, **QUICK, **own})
 

@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
 
 #: scipy's status for all that is neither a solution nor a proof that there is none; the solver's word where
-#: that is because its own answer does not keep to the rows.
+#: that is because its own answer violates constraints.
 FAILED, SOLVE_ERROR = 4, "Solve error"
 
 
 def minimize(cost: npt.NDArray[np.float64], *, options: Any = None, **asked: Any) -> OptimizeResult:
     """Return what ``scipy.optimize.milp`` says, asked as that is.
 
-    HiGHS's presolve may leave an answer that is a millionth beside a row, which the solver then refuses
-    itself; without presolve it finds one that is not.
+    HiGHS's presolve may leave an answer that violates a constraint by 1e-6, which the solver then refuses
+    itself; without presolve it finds one that is feasible.
     """
     from scipy.optimize import milp  # here, because loading it takes longer than most runs
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.core import compiled
+from experiments.core import machine_code
 from experiments.core.errors import Infeasible
 from experiments.memory.interface import MemoryPlan, Offload, PlaceTensor, Prefetch, violations
 from experiments.memory.interface.transform import order_fault
@@ -68,14 +68,14 @@ def test_the_farthest_next_use_leaves_right_after_its_last_use():
 
 @pytest.mark.parametrize("has_compiler", [True, False])
 def test_compiled_or_not_a_search_finds_the_same(monkeypatch, has_compiler):
-    compiled._compile.cache_clear()
+    machine_code._compile.cache_clear()
     if not has_compiler:
         monkeypatch.setitem(sys.modules, "numba", None)
     step, on = scaled_chain(), machine(10 * 512, bandwidth=300.0)
     plain = plan_of(SwapAdvisor(evaluations=60), step, on)
     monkeypatch.setattr("experiments.memory.policies.swapadvisor.belady.MANY", 0)
     assert plan_of(SwapAdvisor(evaluations=60), step, on) == plain
-    compiled._compile.cache_clear()
+    machine_code._compile.cache_clear()
 
 
 @pytest.mark.parametrize("capacity", [20, 14, 10])

@@ -89,17 +89,17 @@ def test_the_stream_says_what_is_and_ends_when_all_has_ended() -> None:
     cast = make_cast()
     experiment = experiment_with(cast.project, ready(cast.project), succeeded=1, failed=1)
 
-    async def allowed() -> bool:
+    async def allow() -> bool:
         return True
 
     async def listen() -> list[str]:
-        return [event async for event in live.changes(experiment.pk, allowed)]
+        return [event async for event in live.changes(experiment.pk, allow)]
 
-    assert async_to_sync(listen)() == [told("changed"), told("ended")]
+    assert async_to_sync(listen)() == [event_of("changed"), event_of("ended")]
 
 
-def told(event: str) -> str:
-    return f"event: {event}\ndata: \n\n"
+def event_of(name: str) -> str:
+    return f"event: {name}\ndata: \n\n"
 
 
 @pytest.mark.django_db(transaction=True)
@@ -113,7 +113,7 @@ def test_only_a_run_that_turns_is_told_to_a_comparison_and_many_of_them_together
     running = list(Run.objects.filter(state="running"))
     waited, heard = list[float](), list[str]()
 
-    async def allowed() -> bool:
+    async def allow() -> bool:
         return True
 
     async def wait(seconds: float) -> None:
@@ -127,7 +127,7 @@ def test_only_a_run_that_turns_is_told_to_a_comparison_and_many_of_them_together
     monkeypatch.setattr(live.asyncio, "sleep", wait)
 
     async def listen() -> None:
-        async for event in live.changes(experiment.pk, allowed):
+        async for event in live.changes(experiment.pk, allow):
             heard.append(event.split()[1])
 
     async_to_sync(listen)()
@@ -158,7 +158,7 @@ def test_the_stream_of_a_removed_member_closes_within_5_seconds(monkeypatch: pyt
         answer = live.stream(experiment.pk, partial(still_enters, request))
         return [event async for event in answer.streaming_content]
 
-    assert async_to_sync(listen)() == [told("changed").encode(), told("turned").encode()]
+    assert async_to_sync(listen)() == [event_of("changed").encode(), event_of("turned").encode()]
     assert 4 <= sum(waited) and sum(waited[8:]) < 5
 
 

@@ -114,7 +114,7 @@ class Walker:
         assert self.keys <= keys
 
     def look(self) -> None:
-        """The page that is open has no serious fault in either theme; the stopwatch stands still.
+        """The page that is open has no serious fault in either theme; looking counts for no time.
 
         With ``LAB_SHOTS`` it is pictured there.
         """

@@ -126,11 +126,10 @@ class TiresiasArtifact(Tiresias):
     late_demotion: ClassVar[bool] = True
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Counters:
-    """Of one job: its queue, and attained time and clock when it last entered the first queue."""
+    """Of one job: attained time and clock when it last entered the first queue."""
 
-    queue: int
     seconds: float
     entered: float
 
@@ -230,7 +229,7 @@ class _Queues:
             self.queues.sort(number, rank.__getitem__)
 
     def _enter(self, job: int, view: ClusterView) -> None:
-        self.counters[job] = _Counters(0, view.attained_time(job), view.now)
+        self.counters[job] = _Counters(view.attained_time(job), view.now)
         self.limit[job], self.before[job] = self.limits[0], view.attained_service(job)
         self.queues.append(job, 0, view.jobs.gpus[job])
 
@@ -268,14 +267,14 @@ class _Queues:
         return (self.limit[job] - (held - self.before[job])) / view.jobs.gpus[job]
 
     def _demote(self, job: int, held: float, view: ClusterView) -> None:
-        counters, service = self.counters[job], held - self.before[job] + SLACK
+        queue, service = self.queues.queue[job], held - self.before[job] + SLACK
         self.queues.remove(job)
-        while service >= self.limits[counters.queue]:
-            counters.queue += 1
+        while service >= self.limits[queue]:
+            queue += 1
             if self.policy.demotes_late:
                 break
-        self.queues.append(job, counters.queue, view.jobs.gpus[job])
-        self.limit[job] = self.limits[counters.queue]
+        self.queues.append(job, queue, view.jobs.gpus[job])
+        self.limit[job] = self.limits[queue]
 
     def _promote(self, view: ClusterView) -> None:
         for job in [job for queue in [*self.queues][1:] for job in queue if job in view.waiting]:

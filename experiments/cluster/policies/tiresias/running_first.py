@@ -10,14 +10,14 @@ class RunningFirst:
 
     ``ahead[q]`` are the jobs of queue q that ran when it was last put in order, ``behind[q]`` those after
     them: all that wait, and at the end those that have come since, running or not. ``held[q]`` are the GPUs
-    of those ahead, so that a decision need not look at each.
+    of those ahead, so that a decision need not look at each. ``queue`` of each job.
     """
 
     def __init__(self, queues: int) -> None:
         self.ahead: list[dict[int, None]] = [{} for _ in range(queues)]
         self.behind: list[dict[int, None]] = [{} for _ in range(queues)]
         self.held = [0] * queues
-        self._queue: dict[int, int] = {}
+        self.queue: dict[int, int] = {}
         self._gpus: dict[int, int] = {}
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -25,11 +25,11 @@ class RunningFirst:
         return ([*ahead, *behind] for ahead, behind in zip(self.ahead, self.behind, strict=True))
 
     def append(self, job: int, queue: int, gpus: int) -> None:
-        self._queue[job], self._gpus[job] = queue, gpus
+        self.queue[job], self._gpus[job] = queue, gpus
         self.behind[queue][job] = None
 
     def remove(self, job: int) -> None:
-        queue, gpus = self._queue.pop(job), self._gpus.pop(job)
+        queue, gpus = self.queue.pop(job), self._gpus.pop(job)
         if job in self.ahead[queue]:
             del self.ahead[queue][job]
             self.held[queue] -= gpus
@@ -53,21 +53,21 @@ class RunningFirst:
 
         The same as ``put_in_order`` where no others have begun or ceased to run.
         """
-        for queue in {self._queue[job] for job in preempted}:
+        for queue in {self.queue[job] for job in preempted}:
             lost = {job: None for job in self.ahead[queue] if job in preempted}
             for job in lost:
                 del self.ahead[queue][job]
                 self.held[queue] -= self._gpus[job]
             self.behind[queue] = lost | self.behind[queue]
         come = {*started, *moved} - preempted
-        for queue in {self._queue[job] for job in come}:
+        for queue in {self.queue[job] for job in come}:
             for job in self._in_order(come, queue):
                 del self.behind[queue][job]
                 self.ahead[queue][job] = None
                 self.held[queue] += self._gpus[job]
 
     def _in_order(self, jobs: Set[int], queue: int) -> list[int]:
-        mine = [job for job in jobs if self._queue[job] == queue]
+        mine = [job for job in jobs if self.queue[job] == queue]
         return mine if len(mine) < 2 else [job for job in self.behind[queue] if job in jobs]
 
     def fit(self, left: int, moved: Collection[int]) -> tuple[list[int], list[int]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.core.compiled import compiled
+from experiments.core.machine_code import compile_loop
 from experiments.memory.interface import Lineage, MemoryMachine
 from experiments.memory.policies.swapadvisor import loops
 from experiments.workloads.ragged import Ints, Ragged
@@ -48,9 +48,9 @@ class Problem:
         self.home = np.array([machine.back_time(size) for size in sizes.tolist()])
         self.use_positions, self.walk, self.seconds_of = loops.use_positions, loops.walk, loops.seconds_of
         if candidates * len(step.ops) >= MANY:
-            self.use_positions = compiled(loops.use_positions)
-            self.walk = compiled(loops.walk, *INNER)
-            self.seconds_of = compiled(loops.seconds_of, loops.rows_at)
+            self.use_positions = compile_loop(loops.use_positions)
+            self.walk = compile_loop(loops.walk, *INNER)
+            self.seconds_of = compile_loop(loops.seconds_of, loops.rows_at)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 Loop = TypeVar("Loop", bound=Callable[..., Any])
 
 
-def compiled(loop: Loop, *helpers: Callable[..., Any]) -> Loop:
+def compile_loop(loop: Loop, *helpers: Callable[..., Any]) -> Loop:
     """``loop`` compiled for the types that it is called with, which takes some seconds.
 
     It indexes arrays of numpy, counts and compares, and of our functions calls only ``helpers``. As it is

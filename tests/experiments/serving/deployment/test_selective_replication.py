@@ -59,7 +59,7 @@ def rate_served(models: list[DeployedModel], held: tuple[tuple[int, ...], ...]) 
 
 
 def test_an_answer_that_the_solver_refuses_itself_is_looked_for_again() -> None:
-    """HiGHS 1.12 presolves this program to an answer that violates a constraint by 1e-6 (found by the test below)."""
+    """HiGHS 1.12 presolves this to an answer that violates a constraint by 1e-6 (found by the test below)."""
     models = [model("a", 0.28125, rate=5.0), model("b", 2.0), model("c", 1.0)]
     held = tuple(choose_replicas(on_devices(*models, devices=2, gigabytes=1)))
     assert rate_served(models, held) == pytest.approx(5.0)

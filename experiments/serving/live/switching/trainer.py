@@ -7,7 +7,6 @@ come. The iteration that is stopped is lost.
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 from typing import Any
@@ -111,7 +110,7 @@ class Trainer:
         except _Stopped:
             pass
         self.model.module.zero_grad(set_to_none=True)
-        gc.collect()
+        _forget_stopped_pass()
         self._cleaned.set()
 
     def _iterate(self, module: nn.Module) -> None:
@@ -127,3 +126,11 @@ class Trainer:
 
 class _Stopped(Exception):
     """A request came."""
+
+
+def _forget_stopped_pass() -> None:
+    """Free what a backward pass that was stopped has saved.
+
+    torch's engine keeps what was still to do in the thread's queue until the next backward pass.
+    """
+    torch.zeros((), requires_grad=True).backward()  # type: ignore[no-untyped-call]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -65,6 +66,26 @@ def test_weights_lie_one_after_another_and_answer_as_before(asked: Any) -> None:
     assert [layer.begin for layer in asked.layers] == [0, *ends[:-1]] and ends[-1] == len(asked.region)
     weights = sum(one.nbytes for one in (*plain.parameters(), *plain.buffers()))
     assert weights <= ends[-1] < weights + 512 * 200
+
+
+def test_memory_of_an_iteration_that_is_stopped_in_its_backward_pass_is_free(trainer: Trainer) -> None:
+    """What the pass had yet to read too, which torch's engine would keep until the next one."""
+    layers, alive = trainer.model.layers, list[weakref.ref[Any]]()
+    for layer in layers:
+        layer.module.register_forward_hook(lambda _module, _inputs, out: alive.append(weakref.ref(out)))
+    is_backward = threading.Event()
+
+    def wait_for_the_request(_: Any) -> None:
+        is_backward.set()
+        time.sleep(0.05)
+
+    last = list(trainer.model.module.parameters())[-1]
+    last.register_post_accumulate_grad_hook(wait_for_the_request)
+    trainer.resume()
+    assert is_backward.wait(60)
+    trainer.stop()
+    trainer.clean()
+    assert len(alive) == len(layers) and [out for out in alive if out() is not None] == []
 
 
 def test_a_layer_that_was_not_fetched_is_not_there(asked: Any) -> None:

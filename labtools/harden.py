@@ -103,6 +103,11 @@ CHECKS = {
         ("tests/workers/test_two_hosts.py",),
         {"LAB_TWO_HOSTS": "50,200"},
     ),
+    "study": Check(
+        "36 runs of four schedulers on two hosts, one killed on the way: the rows of one host to the byte",
+        ("tests/workers/test_study.py",),
+        {"LAB_STUDY": "4000"},
+    ),
     "planted": Check(
         "500 drawn modules of each kind: no wrong rewrite accepted, no right one rejected",
         ("tests/experiments/compilation/test_planted.py",),

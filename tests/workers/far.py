@@ -60,10 +60,12 @@ class Lab:
         self._web = self._spawn("web", ["-m", *web, "--no-access-log"], environment)
         until(self._answers, 60, "the lab's web server answers")
 
-    def add_host(self, project: Project, name: str, delay: float = 0.0, rate: float = 0.0) -> Path:
+    def add_host(
+        self, project: Project, name: str, delay: float = 0.0, rate: float = 0.0, slots: int = 2
+    ) -> Path:
         """As on the page, then as ``./lab worker --join``: the host's folder, its worker at work.
 
-        ``delay`` (s, one way) and ``rate`` (bytes/s) are those of its network.
+        ``delay`` (s, one way) and ``rate`` (bytes/s) are those of its network, ``slots`` its runs at once.
         """
         folder = self.folder / name
         folder.mkdir(parents=True)
@@ -76,7 +78,7 @@ class Lab:
             self.networks[name].append(proxy)
             told[key] = told[key].replace(f"{parts.hostname}:{parts.port}", f"127.0.0.1:{proxy.port}")
         (folder / "host.json").write_text(json.dumps(told))
-        self.start_host(name)
+        self.start_host(name, slots)
         return folder
 
     def start_host(self, name: str, slots: int = 2, **own: str) -> None:

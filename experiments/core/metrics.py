@@ -128,6 +128,7 @@ worker_busy_fraction             fraction   higher  time that devices are busy, 
 cpu_utilization                  fraction   higher  processors of hosts given to jobs
 deadline_satisfaction            fraction   higher  jobs that met their deadline
 deadline_admitted_satisfaction   fraction   higher  admitted jobs that met their deadline
+best_effort_avg_jct              s          lower   average completion time of jobs without a deadline
 finish_time_fairness_max         ratio      lower   worst finish-time fairness
 finish_time_fairness_p99         ratio      lower   99th percentile finish-time fairness
 finish_time_fair_fraction        fraction   higher  jobs no later than on their share of the cluster

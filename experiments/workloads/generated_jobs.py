@@ -3,19 +3,22 @@
 ``gavel`` has jobs of one GPU, ``philly`` also of 2, 4 and 8, as in that cluster (70, 10, 15 and 5 %). The
 draws and their order are those of Gavel's own generator, so that a seed gives the authors' trace: of each job
 its GPUs, whether it is a long one, its duration (log-uniform), its model; between jobs, from a second
-generator, the time until the next.
+generator, the time until the next. ``annotated`` and ``elastic`` are the jobs of ``philly`` with what
+``annotated_jobs`` and ``elastic_jobs`` draw.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
+from experiments.workloads.annotated_jobs import annotate
+from experiments.workloads.elastic_jobs import make_elastic
 from experiments.workloads.jobs import JobTrace
 from experiments.workloads.profiles.device_speeds import DeviceSpeeds
 
@@ -39,7 +42,19 @@ LONG, SHORT_MINUTES, LONG_MINUTES = 0.8, (1.5, 3.0), (3.0, 4.0)
 #: What is added to a run's seed for jobs and for the times between them.
 JOB_SEED, GAP_SEED = 2, 3
 REFERENCE = "v100"
-KINDS = ("gavel", "philly")
+#: Every kind with what else is assumed of its jobs.
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "gavel": (),
+    "philly": (),
+    "annotated": (
+        "every second job is guaranteed, with a deadline: 1.2, 2 or 10 times its duration, as Gavel draws it",
+        "four tenants, equally likely; a model uses a part of its devices, uniform; all devices are alike",
+    ),
+    "elastic": (
+        "every job must end within 0.5 to 1.5 times its duration, as ElasticFlow draws them",
+        "speeds by number of GPUs are those of v100, on every device",
+    ),
+}
 #: The rate (per second) and the number of jobs where nobody names them.
 USUAL_RATE, USUAL_JOBS = 1 / 9000, 1000
 
@@ -72,7 +87,7 @@ def generate(kind: str, seed: int, rate: float, count: int, speeds: DeviceSpeeds
             what = f"{speeds.name} has no speed of {variant[0]!r} on {variant[1]} {REFERENCE}"
             raise BadInput(what, f"generated:{kind}", "Gavel's table of speeds as options.extra")
     steps = np.array([known[variant] for variant in zip(model, gpus.tolist(), strict=True)]) * service
-    return JobTrace.from_columns(
+    trace = JobTrace.from_columns(
         name=f"generated:{kind}",
         job=tuple(map(str, range(count))),
         submit=np.array(_arrivals(seed, rate, count)),
@@ -85,6 +100,9 @@ def generate(kind: str, seed: int, rate: float, count: int, speeds: DeviceSpeeds
         facts={"jobs": count, "seed": seed, "rate": rate},
         profiles=speeds,
     )
+    if kind == "annotated":
+        return annotate(trace, seed, [name for name, _ in MODELS])
+    return make_elastic(trace, seed, f"{speeds.name} on {REFERENCE}", known) if kind == "elastic" else trace
 
 
 def _jobs(kind: str, seed: int, count: int) -> Iterator[tuple[str, int, float]]:
@@ -92,7 +110,7 @@ def _jobs(kind: str, seed: int, count: int) -> Iterator[tuple[str, int, float]]:
     rng = random.Random(seed + JOB_SEED)
     for _ in range(count):
         drawn = rng.uniform(0, 1)
-        gpus = next((size for least, size in GPUS if drawn >= least), 1) if kind == "philly" else 1
+        gpus = next((size for least, size in GPUS if drawn >= least), 1) if kind != "gavel" else 1
         exponents = LONG_MINUTES if rng.random() >= LONG else SHORT_MINUTES
         seconds = 60 * 10 ** rng.uniform(*exponents)
         model, many = rng.choice(MODELS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from experiments.core.options import WorkloadOptions
 from experiments.core.spec import Workload
 from experiments.sources import jobs_of
 from experiments.workloads.generated_jobs import MODELS, generate
+from experiments.workloads.jobs import JobTrace
 from experiments.workloads.profiles.device_speeds import DeviceSpeeds, SpeedsOfType
 
 #: Every model does two steps a second on every number of V100s.
@@ -76,5 +78,48 @@ def test_another_kind_is_refused() -> None:
 
 
 def test_an_unknown_kind_is_named() -> None:
-    with pytest.raises(BadInput, match=r"'x' is not generated.*gavel or philly"):
+    with pytest.raises(BadInput, match=r"'x' is not generated.*gavel or philly or annotated or elastic"):
         generate("x", 0, 1.0, 1, SPEEDS)
+
+
+def annotated(count: int = 20_000, seed: int = 0) -> JobTrace:
+    return generate("annotated", seed, 0.01, count, SPEEDS)
+
+
+def test_annotated_jobs_are_phillys_with_what_users_ask() -> None:
+    """Half are guaranteed and have a deadline, a third of them each; the others run when they may."""
+    plain, trace = generate("philly", 0, 0.01, 20_000, SPEEDS), annotated()
+    assert (trace.submit == plain.submit).all() and (trace.service == plain.service).all()
+    assert (trace.gpus == plain.gpus).all() and trace.profiles is None
+    sure = np.array(trace.traits["class"]) == "guaranteed"
+    assert sure.mean() == pytest.approx(0.5, abs=0.02)
+    assert (sure == ~np.isnan(trace.deadline)).all()
+    slack = ((trace.deadline - trace.submit) / trace.service)[sure].round(6)
+    values, counts = np.unique(slack, return_counts=True)
+    assert values.tolist() == [1.2, 2.0, 10.0]
+    assert counts / sure.sum() == pytest.approx([0.33, 0.34, 0.33], abs=0.02)
+    assert Counter(trace.tenant).keys() == {"a", "b", "c", "d"}
+    assert min(Counter(trace.tenant).values()) > 0.23 * len(trace)
+
+
+def test_jobs_of_a_model_use_as_much_of_their_devices_however_many_are_drawn() -> None:
+    trace, used = annotated(), {}
+    for model, part in zip(trace.model, trace.traits["utilization"].tolist(), strict=True):
+        assert used.setdefault(model, part) == part
+    assert len(set(used.values())) == len(MODELS) and 0 < min(used.values()) < max(used.values()) <= 1
+    few = annotated(10)
+    assert few.traits["utilization"].tolist() == trace.traits["utilization"][:10].tolist()
+
+
+def test_elastic_jobs_have_their_speeds_by_number_of_gpus() -> None:
+    """An LM of 5 samples is told on four numbers of GPUs, A3C on one; half of the deadlines are too soon."""
+    speeds = {
+        (model, size): 2.0 * size for model, many in MODELS for size in ((1, 2, 4, 8) if many else (1,))
+    }
+    table = DeviceSpeeds("even", {"v100": SpeedsOfType(speeds, {})}, {})
+    trace = generate("elastic", 0, 0.01, 20_000, table)
+    assert trace.profiles.rows["LM (batch size 5)"] == {5: ((1, 2.0), (2, 4.0), (4, 8.0), (8, 16.0))}
+    assert trace.profiles.rows["A3C"] == {0: ((1, 2.0),)}
+    assert trace.traits["batch"][trace.model.index("LM (batch size 5)")] == 5
+    slack = (trace.deadline - trace.submit) / trace.service
+    assert (slack.min(), slack.max(), slack.mean()) == pytest.approx((0.5, 1.5, 1.0), abs=0.01)

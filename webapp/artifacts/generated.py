@@ -21,9 +21,13 @@ from webapp.artifacts.models import Artifact
 TRACES: Mapping[str, str] = {
     f"{GENERATED}gavel": "jobs of one GPU, as Gavel draws them",
     f"{GENERATED}philly": "jobs of 1 to 8 GPUs, as in Microsoft's Philly cluster",
+    f"{GENERATED}annotated": "the same with deadlines, tenants, classes and utilizations, on any device",
+    f"{GENERATED}elastic": "the same with deadlines and speeds by number of GPUs, on any device",
     f"{GENERATED}poisson": "requests with the lengths of Orca's study, at random",
     f"{GENERATED}bursts": "the same requests in bursts",
 }
+#: Those whose jobs are as fast as the table says for the type of device.
+TIMED_BY_DEVICE = (f"{GENERATED}gavel", f"{GENERATED}philly")
 #: The first device that the usual table of speeds was measured on, by its sheet.
 USUAL_DEVICE = "v100-16g"
 
@@ -56,9 +60,9 @@ def settle_options(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, **{name: value for name, value in usual.items() if given.get(name) is None}}
 
 
-def lack_of_speeds(extra: str, hardware: Hardware) -> str:
-    """The device on which the usual table of speeds has none, in words; empty where there is none such."""
-    if extra != SPEEDS_OF_GENERATED:
+def lack_of_speeds(name: str, extra: str, hardware: Hardware) -> str:
+    """The device on which jobs of a drawn trace have no usual speed, in words; empty where there is none."""
+    if name not in TIMED_BY_DEVICE or extra != SPEEDS_OF_GENERATED:
         return ""
     speeds = _usual_speeds()
     unknown = {node.device.name for node in hardware.nodes if speeds.kind_of(node.device.name) is None}

@@ -246,7 +246,8 @@ class ExperimentForm(forms.Form):
         """A drawn trace tells how fast its models run on some types of devices alone."""
         is_drawn = trial.artifact.source == Artifact.Source.GENERATED and trial.artifact.kind == "jobs"
         if is_drawn and "cluster_device" not in self.errors:
-            lack = generated.lack_of_speeds(trial.spec["workload"]["options"]["extra"], known)
+            extra = trial.spec["workload"]["options"]["extra"]
+            lack = generated.lack_of_speeds(trial.artifact.name, extra, known)
             if lack:
                 self.add_error("cluster_device", f"{trial.artifact}: {lack}")
 

@@ -230,7 +230,10 @@ def _contention(trace: JobTrace, outcomes: Outcomes, machines: Machines) -> dict
 
 
 def _deadlines(outcomes: Outcomes, trace: JobTrace, rejected: tuple[int, ...]) -> dict[str, float]:
-    """The share of jobs with a deadline that met it: of all, and of those that were not refused."""
+    """The share of jobs with a deadline that met it: of all, and of those that were not refused.
+
+    Jobs without one, next to such, are best-effort jobs: how long they take is told apart.
+    """
     has = ~np.isnan(trace.deadline) & outcomes.counts
     if not has.any():
         return {}
@@ -240,4 +243,7 @@ def _deadlines(outcomes: Outcomes, trace: JobTrace, rejected: tuple[int, ...]) -
     out = {"deadline_satisfaction": float(met / has.sum())}
     if admitted.any():
         out["deadline_admitted_satisfaction"] = float(met / admitted.sum())
+    best_effort = np.isnan(trace.deadline) & outcomes.counts & ~np.isnan(outcomes.ended)
+    if best_effort.any():
+        out["best_effort_avg_jct"] = float((outcomes.ended - trace.submit)[best_effort].mean())
     return out

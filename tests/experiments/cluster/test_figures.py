@@ -49,9 +49,12 @@ def test_unfairness_is_against_an_equal_share() -> None:
 
 
 def test_deadlines_count_over_the_jobs_that_have_one() -> None:
+    """The third, without one, is a best-effort job; it takes 16 s."""
     trace = replace(TRACE, deadline=np.array([10.0, 14.0, np.nan]))
     assert figures(PLAN, trace, FOUR)["deadline_satisfaction"] == 0.5
+    assert figures(PLAN, trace, FOUR)["best_effort_avg_jct"] == 16
     assert "deadline_satisfaction" not in figures(PLAN, TRACE, FOUR)
+    assert "best_effort_avg_jct" not in figures(PLAN, TRACE, FOUR)
 
 
 def test_curves_follow_the_schedule() -> None:

@@ -23,8 +23,8 @@ from workers.sources import portable_source, source_of
 NAME = "generated:philly"
 
 
-def form_of(cast: Cast, **more: Any) -> ExperimentForm:
-    drawn = add_generated(cast.project, cast.max, NAME)
+def form_of(cast: Cast, name: str = NAME, **more: Any) -> ExperimentForm:
+    drawn = add_generated(cast.project, cast.max, name)
     cluster = {"nodes": "2", "devices_per_node": "4", "cluster_device": "v100-16g"}
     fields = {"artifacts": [drawn.pk], "policies": ["cluster/fifo"], "modes": ["simulated"], "seeds": "0"}
     return ExperimentForm(cast.project, {**fields, **cluster, **more})
@@ -104,6 +104,15 @@ def test_a_device_whose_speed_is_not_told_is_refused_at_its_field(cast: Cast) ->
     assert not form.is_valid()
     (error,) = form.errors["cluster_device"]
     assert error == f"{NAME}: how fast jobs run on a100-40g is not told, only on k80, p100, v100"
+
+
+@pytest.mark.parametrize("kind", ["annotated", "elastic"])
+def test_jobs_that_are_as_fast_everywhere_run_on_any_device(cast: Cast, kind: str) -> None:
+    form = form_of(cast, f"generated:{kind}", cluster_device="a100-40g", **{"option:limit": "20"})
+    assert form.is_valid(), form.errors
+    (trial,) = form.cleaned_data["expansion"].trials
+    workload = {**trial.spec["workload"], "source": trial.artifact.name}
+    assert run(load_spec({**trial.spec, "workload": workload})).metrics["deadline_satisfaction"]["value"] > 0
 
 
 def test_a_run_draws_what_its_spec_says_wherever_it_is_carried_out(cast: Cast) -> None:

@@ -105,7 +105,7 @@ def _generated_requests(kind: str, options: WorkloadOptions, seed: int) -> Loade
     trace = request_rows.apply_options(trace, replace(options, limit=None, rate=None))
     assumed = (
         f"{count} requests drawn from seed {seed}, {rate:g} per second",
-        "prompts of 32 to 512 tokens and answers of 1 to 128, as in Orca's study",
+        generated_requests.lengths_in_words(kind),
     )
     identity = jsonio.digest([kind, seed, rate, count])
     return Loaded(trace, "requests", f"generated:{kind}", identity, assumed, request_rows.implausible(trace))

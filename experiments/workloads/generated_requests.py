@@ -1,7 +1,12 @@
-"""Request traces drawn from a seed, with the lengths of Orca's study (OSDI'22, section 6.2): prompts of 32 to
-512 tokens, answers of 1 to 128, both uniform and independent.
+"""Request traces drawn from a seed: gaps of one generator, lengths of another.
 
-``poisson`` arrivals have exponential gaps, ``bursts`` gamma gaps with a coefficient of variation of 4.
+- ``poisson`` and ``bursts`` have the lengths of Orca's study (OSDI'22, section 6.2): prompts of 32 to 512
+  tokens, answers of 1 to 128, both uniform and independent. Gaps are exponential, or gamma with a coefficient
+  of variation of 4.
+- ``sharegpt`` and ``alpaca`` have the mean lengths of these sets of conversations and instructions as vLLM's
+  study has them (SOSP'23, figure 11): prompts of 161.31 and 19.31 tokens, answers of 337.99 and 58.45. Means
+  and a picture are all that is published; geometric lengths assume no more. Prompts end at half the context
+  of 2,048 tokens, answers where it does. Gaps are exponential.
 """
 
 from __future__ import annotations
@@ -12,10 +17,19 @@ import numpy as np
 
 from experiments.core.options import WorkloadOptions
 from experiments.workloads.arrival_processes import GAPS
+from experiments.workloads.ragged import Ints
 from experiments.workloads.requests import RequestTrace
 
 #: The process of the gaps of each kind, and their coefficient of variation.
-KINDS: Mapping[str, tuple[str, float]] = {"poisson": ("poisson", 1.0), "bursts": ("gamma", 4.0)}
+KINDS: Mapping[str, tuple[str, float]] = {
+    "poisson": ("poisson", 1.0),
+    "bursts": ("gamma", 4.0),
+    "sharegpt": ("poisson", 1.0),
+    "alpaca": ("poisson", 1.0),
+}
+#: Mean tokens of prompts and answers, of the kinds whose lengths are geometric, and what both have together.
+MEAN_LENGTHS: Mapping[str, tuple[float, float]] = {"sharegpt": (161.31, 337.99), "alpaca": (19.31, 58.45)}
+CONTEXT = 2048
 PROMPT, OUTPUT = (32, 512), (1, 128)
 #: The rate (per second) and the number of requests where nobody names them.
 USUAL_RATE, USUAL_REQUESTS = 2.0, 300
@@ -35,8 +49,27 @@ def generate(kind: str, seed: int, rate: float, count: int) -> RequestTrace:
     process, variation = KINDS[kind]
     lengths, gaps = (np.random.default_rng([seed, part]) for part in (0, 1))
     between = GAPS[process](gaps, count, 1.0, variation) / rate
-    prompt = lengths.integers(PROMPT[0], PROMPT[1] + 1, count)
-    output = lengths.integers(OUTPUT[0], OUTPUT[1] + 1, count)
+    prompt, output = _lengths(kind, lengths, count)
     arrival = np.cumsum(between) - between[0]
     facts = {"requests": count, "seed": seed, "rate": rate}
     return RequestTrace(f"generated:{kind}", arrival, prompt, output, ("",) * count, {}, facts)
+
+
+def lengths_in_words(kind: str) -> str:
+    """Return what the lengths of ``kind`` are and whose."""
+    if kind not in MEAN_LENGTHS:
+        return "prompts of 32 to 512 tokens and answers of 1 to 128, as in Orca's study"
+    prompt, output = MEAN_LENGTHS[kind]
+    return (
+        f"prompts of {prompt:g} tokens and answers of {output:g} in the mean, geometric, as in vLLM's study"
+    )
+
+
+def _lengths(kind: str, rng: np.random.Generator, count: int) -> tuple[Ints, Ints]:
+    """Return the tokens of prompts and of answers."""
+    if kind not in MEAN_LENGTHS:
+        prompt = rng.integers(PROMPT[0], PROMPT[1] + 1, count)
+        return prompt, rng.integers(OUTPUT[0], OUTPUT[1] + 1, count)
+    mean_prompt, mean_output = MEAN_LENGTHS[kind]
+    prompt = np.minimum(rng.geometric(1 / mean_prompt, count), CONTEXT // 2)
+    return prompt, np.minimum(rng.geometric(1 / mean_output, count), CONTEXT - prompt)

@@ -32,6 +32,16 @@ def test_rate_variation_and_lengths(kind: str, variation: float) -> None:
     assert abs(np.corrcoef(trace.prompt, trace.output)[0, 1]) < 0.02
 
 
+@pytest.mark.parametrize(("kind", "prompt", "output"), [("sharegpt", 161, 338), ("alpaca", 19, 58)])
+def test_lengths_have_the_published_means_and_fit_a_context(kind: str, prompt: int, output: int) -> None:
+    """As rounded from vLLM's figure 11; of geometric lengths half are below 0.69 of the mean."""
+    trace = generate(kind, 3, 5.0, 100_000)
+    assert (trace.prompt.mean(), trace.output.mean()) == pytest.approx((prompt, output), rel=0.03)
+    assert np.median(trace.output) == pytest.approx(0.69 * output, rel=0.03)
+    assert trace.prompt.min() == trace.output.min() == 1
+    assert (trace.prompt + trace.output).max() <= 2048
+
+
 def test_another_rate_is_the_same_requests_sooner_another_seed_is_others() -> None:
     slow, fast, other = drawn("bursts", rate=1.0), drawn("bursts", rate=4.0), drawn("bursts", 1, rate=1.0)
     assert slow.arrival == pytest.approx(fast.arrival * 4)

@@ -25,6 +25,8 @@ TRACES: Mapping[str, str] = {
     f"{GENERATED}elastic": "the same with deadlines and speeds by number of GPUs, on any device",
     f"{GENERATED}poisson": "requests with the lengths of Orca's study, at random",
     f"{GENERATED}bursts": "the same requests in bursts",
+    f"{GENERATED}sharegpt": "requests as long as ShareGPT's conversations in the mean, at random",
+    f"{GENERATED}alpaca": "requests as long as Alpaca's instructions in the mean, at random",
 }
 #: Those whose jobs are as fast as the table says for the type of device.
 TIMED_BY_DEVICE = (f"{GENERATED}gavel", f"{GENERATED}philly")

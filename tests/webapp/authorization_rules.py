@@ -84,6 +84,7 @@ def rule_of(route: Route) -> Rule:
     for beginning, rule in (
         (PROJECT, Rule(MEMBERS)),
         (TEAM, Rule(MEMBERS, write=Role.ADMIN)),
+        (API + "channels", Rule(TOKEN, read=Role.ADMIN, write=Role.ADMIN)),
         (API, Rule(TOKEN)),
     ):
         if route.pattern.startswith(beginning):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -39,3 +41,25 @@ def lab(
 
     with django_db_blocker.unblock(), populated(tmp_path_factory.mktemp("files")) as found:
         yield found
+
+
+@pytest.fixture
+def ear(settings: Any) -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]], list[int]]]:
+    """A server that keeps what it is posted, and answers with the last of the codes."""
+    settings.NOTIFY_PRIVATE = True
+    heard: list[tuple[dict[str, str], bytes]] = []
+    codes = [204]
+
+    class Ear(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            heard.append((dict(self.headers), body))
+            self.send_response(codes[-1])
+            self.end_headers()
+
+        def log_message(self, *words: Any) -> None: ...
+
+    server = HTTPServer(("127.0.0.1", 0), Ear)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/hook", heard, codes
+    server.shutdown()

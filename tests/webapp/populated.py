@@ -34,6 +34,8 @@ from webapp.runs.trashing import put_into_trash
 
 #: In the name of whatever is the red team's: what must never stand on a page of somebody else.
 POISON = "poison-of-red"
+#: An address that no message is sent to: it is refused before.
+NOWHERE = "https://127.0.0.1/"
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ def things_of(cast: Cast, owner: User, mark: str) -> dict[str, Any]:
         "suite": "memory-gpt2",
         "family": "memory",
         "policy": "vdnn-all",
+        "channel": project.channels.create(name=f"channel {mark}", kind="webhook", address=NOWHERE).pk,
         "schedule": create_schedule(project, owner, "memory-gpt2", 2, 0).pk,
         "advice": advice.pk,
         "report": make_report(project, owner, f"report {mark}").pk,
@@ -129,9 +132,9 @@ def _named(artifact: Artifact, name: str) -> Artifact:
 def _secrets(cast: Cast) -> dict[str, str]:
     made = {
         role: make_token(cast.red, cast.ada, f"{role} {POISON}", role)[1]
-        for role in (Role.VIEWER.value, Role.MEMBER.value)
+        for role in (Role.VIEWER.value, Role.MEMBER.value, Role.ADMIN.value)
     }
     gone, revoked = make_token(cast.red, cast.ada, f"gone {POISON}", Role.MEMBER)
     revoke(gone)
-    foreign = make_token(cast.foreign.team, cast.sly, "of blue", Role.MEMBER)[1]
+    foreign = make_token(cast.foreign.team, cast.sly, "of blue", Role.ADMIN)[1]
     return {**made, "revoked": revoked, "foreign": foreign, "made up": "lab_" + "x" * 43}

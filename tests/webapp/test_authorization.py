@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.timeout(3600)]
 #: What each may in the red team; who has no role is a stranger there.
 ROLES = {"ada": Role.ADMIN, "max": Role.MEMBER, "vera": Role.VIEWER}
 STRANGERS = ("sly", "bob", "gone", "root")
-TOKENS = {"viewer": Role.VIEWER, "member": Role.MEMBER}
+TOKENS = {"viewer": Role.VIEWER, "member": Role.MEMBER, "admin": Role.ADMIN}
 NO_TOKENS = ("revoked", "made up")
 EVERYBODY_ELSE = (*ROLES, *STRANGERS, "nobody", *TOKENS, "foreign", *NO_TOKENS)
 #: Who asks where a method is none of the address, whoever asks.
@@ -108,7 +108,7 @@ def test_every_actor_at_every_route_by_every_method(lab: Populated, asker: Count
 
 def _walk(asker: Counting, lab: Populated, route: Route, rule: Rule) -> Iterator[str]:
     address, body = route.address(lab.red), good_body(route)
-    control = {MEMBERS: "max" if rule.owned else "ada", TOKEN: "member", ADMINISTRATOR: "root"}.get(
+    control = {MEMBERS: "max" if rule.owned else "ada", TOKEN: "admin", ADMINISTRATOR: "root"}.get(
         rule.who, "ada"
     )
     if rule.who == NONE_OF_THEM:
@@ -151,7 +151,7 @@ def _is_right(rule: Rule, actor: str, method: str, good: int, answer: Any) -> bo
     if rule.who == MEMBERS:
         return _is_right_for_member(rule, actor, method, good, answer)
     if rule.who == TOKEN:
-        return _is_right_for_token(actor, method, good, status)
+        return _is_right_for_token(rule, actor, method, good, status)
     if rule.who == ADMINISTRATOR:
         return status == 404
     if rule.who == SIGNED_IN and actor not in (*ROLES, *STRANGERS):
@@ -170,12 +170,13 @@ def _is_right_for_member(rule: Rule, actor: str, method: str, good: int, answer:
     return answer.status == (404 if rule.owned else good)
 
 
-def _is_right_for_token(actor: str, method: str, good: int, status: int) -> bool:
+def _is_right_for_token(rule: Rule, actor: str, method: str, good: int, status: int) -> bool:
     if actor == "foreign":
         return status in (404, 200, 201, 422)  # lists of its own; what it reads of others, the next tests ask
     if actor not in TOKENS:
         return status == 401
-    return status == good if method in SAFE or allows(TOKENS[actor], Role.MEMBER) else status in (403, 422)
+    need = rule.read if method in SAFE else rule.write
+    return status == good if allows(TOKENS[actor], need) else status in (403, 422)
 
 
 def fingerprint(lab: Populated) -> str:

@@ -26,7 +26,7 @@ FEW = 300
 HOW_MANY = int(os.environ.get("MADE_UP_REQUESTS", FEW))
 #: A request takes a tenth of a second on a host with other work (seconds).
 pytestmark = [pytest.mark.django_db, pytest.mark.timeout(max(600, HOW_MANY))]
-ACTORS = ("ada", "ada", "ada", "max", "vera", "sly", "nobody", "viewer", "member", "foreign")
+ACTORS = ("ada", "ada", "ada", "max", "vera", "sly", "nobody", "viewer", "member", "admin", "foreign")
 
 
 def offers_of(asker: Asker, lab: Populated, known: list[Route]) -> list[Offered]:

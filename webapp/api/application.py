@@ -19,12 +19,14 @@ from ninja.renderers import BaseRenderer
 from ninja.responses import NinjaJSONEncoder
 
 from experiments.core.errors import BadInput
+from webapp.accounts.models import Role
+from webapp.accounts.roles import allows
 from webapp.api import errors
 from webapp.api.models import ApiToken
 from webapp.api.once import once
 from webapp.api.projects import project_of
 from webapp.api.schemas import Problem
-from webapp.api.tokens import TeamToken, may_write
+from webapp.api.tokens import TeamToken
 from webapp.artifacts.models import Artifact
 from webapp.runs.models import Experiment, Run, RunQuerySet
 
@@ -111,9 +113,18 @@ def token_of(request: HttpRequest) -> ApiToken:
 
 def require_writer(request: HttpRequest) -> ApiToken:
     """The caller's token; 403 where it may only read."""
+    return _require(request, Role.MEMBER)
+
+
+def require_admin(request: HttpRequest) -> ApiToken:
+    """The caller's token; 403 where it may not do what admins of the team do."""
+    return _require(request, Role.ADMIN)
+
+
+def _require(request: HttpRequest, role: str) -> ApiToken:
     token = token_of(request)
-    if not may_write(token):
-        raise HttpError(403, f"this needs a token with the role member; this one is {token.role}")
+    if not allows(token.role, role):
+        raise HttpError(403, f"this needs a token with the role {role}; this one is {token.role}")
     return token
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import UnionType
 from typing import Any
 
 from django.http import HttpRequest
@@ -24,17 +25,28 @@ def read_json(request: HttpRequest) -> Any:
 
 def read_fields(request: HttpRequest, **kinds: type) -> dict[str, Any]:
     """The body's fields, all of them there and of these kinds, and no others."""
+    body = read_given(request, **kinds)
+    for name, kind in kinds.items():
+        _check_kind(name, body.get(name), kind)
+    return body
+
+
+def read_given(request: HttpRequest, **kinds: type | UnionType) -> dict[str, Any]:
+    """Those of the fields that are in the body, of these kinds, and no others."""
     body = read_json(request)
     if not isinstance(body, dict):
         raise BadInput("not an object", "body", ", ".join(kinds))
-    for name in body:
+    for name, found in body.items():
         if name not in kinds:
             raise BadInput(f"unknown field {name!r:.80}", name[:80], ", ".join(kinds))
-    for name, kind in kinds.items():
-        found = body.get(name)
-        if not isinstance(found, kind) or isinstance(found, bool) is not (kind is bool):
-            raise BadInput(f"{found!r:.80} is not what {name} is", name, kind.__name__)
+        _check_kind(name, found, kinds[name])
     return body
+
+
+def _check_kind(name: str, found: Any, kind: type | UnionType) -> None:
+    if not isinstance(found, kind) or isinstance(found, bool) is not (kind is bool):
+        expected = kind.__name__ if isinstance(kind, type) else str(kind)
+        raise BadInput(f"{found!r:.80} is not what {name} is", name, expected)
 
 
 def check_length(text: str, name: str, longest: int, least: int = 0) -> str:

@@ -270,3 +270,50 @@ class ReportApart(Schema):
     detail: str
     revision: int
     text: str
+
+
+class SentRow(Schema):
+    """A message that named so many changes; ``error`` says why it was not taken, empty where it was."""
+
+    at: datetime
+    changes: int
+    error: str
+
+
+class ChannelRow(Schema):
+    """Hours are of UTC. The address is shown to nobody again."""
+
+    id: int
+    project: str
+    name: str
+    kind: str
+    quiet_from: int | None
+    quiet_to: int | None
+    by: str | None
+    at: datetime
+
+
+class ChannelPage(Schema):
+    """Newest first; ``next`` is what ``after`` takes for the older ones, null at the end."""
+
+    channels: list[ChannelRow]
+    next: int | None
+
+
+class ChannelAnswer(ChannelRow):
+    """With its last ten messages, the newest first."""
+
+    messages: list[SentRow]
+
+
+class ChannelMade(ChannelRow):
+    """``secret`` signs a webhook's messages and is shown this once; empty for mail and chat."""
+
+    secret: str
+
+
+class DeliveryAnswer(Schema):
+    """Whether the test message was taken, and why not."""
+
+    taken: bool
+    error: str

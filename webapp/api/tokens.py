@@ -10,8 +10,6 @@ from django.http import HttpRequest
 from django.utils import timezone
 from ninja.security import HttpBearer
 
-from webapp.accounts.models import Role
-from webapp.accounts.roles import allows
 from webapp.api import rate
 from webapp.api.models import ApiToken
 
@@ -49,7 +47,3 @@ def _note_use(token: ApiToken) -> None:
     now = timezone.now()
     if token.last_used_at is None or token.last_used_at < now - USE_IS_NOTED_EVERY:
         ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
-
-
-def may_write(token: ApiToken) -> bool:
-    return allows(token.role, Role.MEMBER)

@@ -2,6 +2,7 @@
 
 from django.urls import path
 
+import webapp.api.channels
 import webapp.api.endpoints
 import webapp.api.listings
 import webapp.api.logs

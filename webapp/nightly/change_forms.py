@@ -50,13 +50,14 @@ class ChannelForm(forms.Form):
         label="until (UTC)", choices=HOURS, coerce=int, required=False, empty_value=None
     )
 
-    def __init__(self, project: Project, data: Any = None) -> None:
+    def __init__(self, project: Project, data: Any = None, channel: Channel | None = None) -> None:
+        """``channel`` is the one to change; without it a new one is made."""
         super().__init__(data)
-        self.project = project
+        self.project, self.channel = project, channel or Channel(project=project)
 
     def clean_name(self) -> str:
         name = str(self.cleaned_data["name"])
-        if self.project.channels.filter(name=name).exists():
+        if self.project.channels.filter(name=name).exclude(pk=self.channel.pk).exists():
             raise ValidationError(f"{name} is there already")
         return name
 
@@ -72,7 +73,12 @@ class ChannelForm(forms.Form):
         return told
 
     def save(self, user: User) -> Channel:
-        """A webhook gets its secret here."""
-        told = dict(self.cleaned_data)
-        secret = channels.new_secret() if told["kind"] == Channel.Kind.WEBHOOK else ""
-        return Channel.objects.create(project=self.project, created_by=user, secret=secret, **told)
+        """A new webhook gets its secret here."""
+        channel, is_new = self.channel, self.channel.pk is None
+        for name, value in self.cleaned_data.items():
+            setattr(channel, name, value)
+        if is_new:
+            channel.created_by = user
+            channel.secret = channels.new_secret() if channel.kind == Channel.Kind.WEBHOOK else ""
+        channel.save()
+        return channel

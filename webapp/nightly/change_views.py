@@ -146,7 +146,7 @@ def channel_test(request: ProjectRequest, channel: int) -> HttpResponse:
     """Sends a message that names no change."""
     found, now = _channel(request, channel), datetime.now(UTC)
     try:
-        channels.deliver(found, channels.title_of(request.project, []), [], now)
+        channels.deliver_test(found, now)
         messages.success(request, f"{found} took the message.")
     except channels.Undelivered as error:
         messages.error(request, f"{found} did not take the message: {error}")

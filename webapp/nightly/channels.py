@@ -130,6 +130,11 @@ def send(channel: Channel, changes: Sequence[Change], now: datetime) -> Message:
     return made
 
 
+def deliver_test(channel: Channel, now: datetime) -> None:
+    """Send a message that names no change. Raises ``Undelivered``."""
+    deliver(channel, title_of(channel.project, []), [], now)
+
+
 def deliver(channel: Channel, title: str, changes: Sequence[Change], now: datetime) -> None:
     """Raises ``Undelivered``."""
     try:

@@ -20,6 +20,7 @@ from experiments.core import jsonio
 from tests.webapp import cast
 from tests.webapp.cast import Place, experiment, run
 from tests.webapp.logged.logs import log
+from tests.webapp.populated import NOWHERE
 from webapp.accounts.models import Project, Role, User
 from webapp.accounts.services import create_project
 from webapp.api import services
@@ -59,9 +60,12 @@ class Caller:
         text = body if isinstance(body, str | bytes) else json.dumps(body)
         return self._read(self.client.post(f"/api/v1{path}", text, content_type="application/json"))
 
+    def delete(self, path: str) -> Any:
+        return self._read(self.client.delete(f"/api/v1{path}"))
+
     def _read(self, answer: Any) -> Any:
         self.last = answer.status_code
-        return answer.json()
+        return answer.json() if answer.content else None
 
 
 @pytest.fixture
@@ -332,11 +336,10 @@ def test_a_file_is_read_by_its_hash_by_its_own_team(
     assert caller.last == 404
 
 
-def test_every_operation_has_an_example_that_works(
-    caller: Caller, ada: Place, settings: Any, tmp_path: Path
-) -> None:
+def test_every_operation_has_an_example_that_works(ada: Place, settings: Any, tmp_path: Path) -> None:
     """As its command says: method, address, body."""
-    settings.MEDIA_ROOT = tmp_path
+    settings.MEDIA_ROOT, settings.NOTIFY_PRIVATE = tmp_path, True
+    caller = Caller(ada, Role.ADMIN)
     known = examples()
     assert len(known) == sum(len(path) for path in api.get_openapi_schema()["paths"].values())
     made = caller.post("/experiments", {"runs": [SPEC]})
@@ -350,6 +353,10 @@ def test_every_operation_has_an_example_that_works(
     ended, gone = (Run.objects.create(project=ada.project, state="succeeded") for _ in range(2))
     stand |= {"$ENDED": ended.pk, "$TRASH": thrown_away(ada.project, gone, ada.user).pk}
     stand |= {"$LOGGED": logged, "$REPORT": report.pk, "$REVISION": latest_of(report).pk}
+    channel, former = (
+        ada.project.channels.create(name=name, kind="webhook", address=NOWHERE) for name in ("a", "b")
+    )
+    stand |= {"$CHANNEL": channel.pk, "$FORMER": former.pk, "$HOOK": NOWHERE}
     for name, command in known.items():
         _, *words = shlex.split(command)
         for mark, value in stand.items():
@@ -362,9 +369,11 @@ def test_every_operation_has_an_example_that_works(
             caller.last = caller.client.post("/api/v1/artifacts", {"file": upload}).status_code
         elif "-o" in words:
             caller.last = caller.client.get(f"/api/v1{path}").status_code
+        elif "DELETE" in words:
+            caller.delete(path)
         else:
             caller.post(path, body) if body or "-X" in words else caller.get(path)
-        assert caller.last in (200, 201), name
+        assert caller.last in (200, 201, 204), name
 
 
 def thrown_away(project: Project, run: Run, user: User) -> TrashedRuns:

@@ -6,10 +6,7 @@ import hashlib
 import hmac
 import json
 import os
-import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -167,28 +164,6 @@ def test_a_days_schedule_runs_on_its_days_alone(ada: Place, client: Client) -> N
     wednesday = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
     assert services.last_slot(made, wednesday) == SLOT
     assert services.last_slot(made, SLOT - timedelta(minutes=1)) == SLOT - timedelta(days=2)
-
-
-@pytest.fixture
-def ear(settings: Any) -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]], list[int]]]:
-    """A server that keeps what it is posted, and answers with the last of the codes."""
-    settings.NOTIFY_PRIVATE = True
-    heard: list[tuple[dict[str, str], bytes]] = []
-    codes = [204]
-
-    class Ear(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            heard.append((dict(self.headers), body))
-            self.send_response(codes[-1])
-            self.end_headers()
-
-        def log_message(self, *words: Any) -> None: ...
-
-    server = HTTPServer(("127.0.0.1", 0), Ear)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/hook", heard, codes
-    server.shutdown()
 
 
 def hook(ada: Place, address: str, **more: Any) -> Channel:

@@ -113,7 +113,7 @@ def dispatch_to_server(layout: Layout, options: argparse.Namespace, arguments: S
         case "import-mlflow":
             installation.ensure(layout, installation.RUNTIME)
             installation.continue_inside(layout, arguments)
-            return mlflow_store.import_store(options.store, options.server)
+            return mlflow_store.import_store(options.store, options.server, options.artifacts)
         case "import-wandb":
             installation.ensure(layout, installation.RUNTIME)
             installation.continue_inside(layout, arguments)
@@ -160,6 +160,9 @@ def parser() -> argparse.ArgumentParser:
     late.add_argument("folder", type=Path, nargs="?", metavar="FOLDER", help="where programs kept them")
     store = commands.add_parser("import-mlflow", help="bring the runs of an MLflow store into the lab")
     store.add_argument("store", metavar="STORE", help="a SQLite file, postgresql://..., or a folder mlruns")
+    store.add_argument(
+        "--artifacts", type=Path, metavar="FOLDER", help="where the runs' files are, if not next to the store"
+    )
     runs = commands.add_parser("import-wandb", help="bring the runs of a folder of W&B into the lab")
     runs.add_argument("folder", type=Path, metavar="FOLDER", help="wandb, or what it lies in")
     for command in (submit, hand_in, again, late, store, runs):

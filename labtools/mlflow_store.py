@@ -1,12 +1,14 @@
 """`./lab import-mlflow`: the runs of an MLflow store as logs of own runs, each stored once however often.
 
 A store is a SQLite file, `postgresql://...` or a folder `mlruns`. Nothing of MLflow is needed. A run keeps
-its id, so what comes again is known to the server.
+its id, so what comes again is known to the server. Files come too where they are in a folder
+(`mlflow_files`).
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +17,9 @@ from typing import Any
 from uuid import UUID
 
 from experiments.client.own_run import LONGEST_EXPERIMENT, LONGEST_PARAM, LONGEST_RUN, TAG
-from experiments.client.server import Server
+from experiments.client.server import Refused, Server
 from labtools.imported import figure_names, one_line, plain_value, send
+from labtools.mlflow_files import FileFolders, StoredFile, Unreached, files_below, send_files
 from labtools.problems import Problem
 
 #: Ends of runs, by MLflow's words and by the numbers that its folders have.
@@ -25,16 +28,24 @@ NUMBERED = {"1": "RUNNING", "2": "SCHEDULED", "3": "FINISHED", "4": "FAILED", "5
 #: Its own tags that say where a run was, by our name.
 PLACES = {"mlflow.source.git.commit": "revision", "mlflow.source.name": "command", "mlflow.user": "user"}
 RUNS = """
-    SELECT runs.run_uuid, runs.name, experiments.name, runs.status, runs.start_time, runs.end_time
+    SELECT runs.run_uuid, runs.name, experiments.name, runs.status, runs.start_time, runs.end_time,
+           runs.artifact_uri
     FROM runs JOIN experiments ON experiments.experiment_id = runs.experiment_id
     WHERE runs.lifecycle_stage = 'active' ORDER BY runs.start_time, runs.run_uuid
 """
+#: Models of MLflow 3 lie next to the runs that logged them.
+MODELS = (
+    "SELECT name, artifact_location FROM logged_models WHERE lifecycle_stage = 'active' AND source_run_id = "
+)
 Point = tuple[str, float, int, int]
 
 
 @dataclass
 class StoredRun:
-    """A run of a store; moments in milliseconds, ``points`` are (figure, value, moment, step)."""
+    """A run of a store; moments in milliseconds, ``points`` are (figure, value, moment, step).
+
+    ``models`` are the names of those that it logged, and where their files are.
+    """
 
     id: str
     name: str
@@ -42,14 +53,17 @@ class StoredRun:
     status: str
     start: int
     end: int
+    files: str | None = None
+    models: Sequence[tuple[str, str]] = ()
     params: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     points: Sequence[Point] = ()
 
 
-def import_store(store: str, url: str) -> int:
-    """Send every run that has ended; say what became of each."""
+def import_store(store: str, url: str, artifacts: Path | None = None) -> int:
+    """Send every run that has ended, with its files; say what became of each."""
     server, sent, left = Server.at(url), 0, 0
+    folders, unreached = FileFolders.of(_path_of(store), artifacts), Counter[str]()
     with TemporaryDirectory() as folder:
         for run in read_store(store):
             if run.status not in ENDS:
@@ -59,10 +73,32 @@ def import_store(store: str, url: str) -> int:
             records, dropped = records_of(run)
             send(server, Path(folder), UUID(run.id), run.name, records)
             told = f", {dropped} points at negative steps left out" if dropped else ""
-            print(f"{run.id} {run.name}: {len(run.points) - dropped} points{told}", flush=True)
+            files = _send_files(server, run, folders, unreached)
+            print(f"{run.id} {run.name}: {len(run.points) - dropped} points{told}{files}", flush=True)
             sent += 1
+    for reason, times in unreached.items():
+        print(f"files of {times} runs were left out: {reason}")
     print(f"{sent} runs of {store} are in the lab, {left} were left out")
     return 0
+
+
+def _send_files(server: Server, run: StoredRun, folders: FileFolders, unreached: Counter[str]) -> str:
+    """What is said of the run's files; why those of a whole folder are not read is counted."""
+    found: list[StoredFile] = []
+    reasons = set()
+    for prefix, uri in (("", run.files), *((f"{name}/", uri) for name, uri in run.models)):
+        try:
+            found += files_below(folders.locate(uri), prefix) if uri else ()
+        except Unreached as reason:
+            reasons.add(str(reason))
+    unreached.update(reasons)
+    if not found:
+        return ""
+    try:
+        there, left = send_files(server, UUID(run.id), found)
+    except Refused as refusal:  # the run is in the lab's trash, say
+        return f", no files: {refusal.args[0]}"
+    return "; ".join([f", {there} file{'' if there == 1 else 's'}", *left])
 
 
 def records_of(run: StoredRun) -> tuple[list[Any], int]:
@@ -104,8 +140,8 @@ def _parse_param(value: str) -> Any:
 
 def read_store(store: str) -> Iterator[StoredRun]:
     """The runs that are not deleted, the oldest first."""
-    path = Path(store.removeprefix("sqlite:///").removeprefix("file://"))
-    if store.startswith(("postgresql://", "postgres://")):
+    path = _path_of(store)
+    if path is None:
         yield from _read_postgres(store)
     elif path.is_dir():
         yield from _read_folder(path)
@@ -117,12 +153,20 @@ def read_store(store: str) -> Iterator[StoredRun]:
         )
 
 
+def _path_of(store: str) -> Path | None:
+    """The store's file or folder; ``None`` for one that a server of Postgres has."""
+    if store.startswith(("postgresql://", "postgres://")):
+        return None
+    return Path(store.removeprefix("sqlite:///").removeprefix("file://"))
+
+
 def _read_sqlite(path: Path) -> Iterator[StoredRun]:
     import sqlite3  # not every Python was built with it, and every command of ./lab comes by here
 
     try:
         with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
-            yield from _read_tables(connection.execute, "?")
+            has_models = "SELECT 1 FROM sqlite_master WHERE name = 'logged_models'"
+            yield from _read_tables(connection.execute, "?", has_models)
     except sqlite3.DatabaseError as error:
         raise Problem(
             f"{path} is no MLflow store: {error}", "the SQLite file of a tracking server"
@@ -134,17 +178,20 @@ def _read_postgres(address: str) -> Iterator[StoredRun]:
 
     try:
         with psycopg.connect(address) as connection:
-            yield from _read_tables(connection.execute, "%s")
+            has_models = "SELECT 1 WHERE to_regclass('logged_models') IS NOT NULL"
+            yield from _read_tables(connection.execute, "%s", has_models)
     except psycopg.Error as error:
         raise Problem(f"the MLflow store does not answer: {error}", "check the address") from error
 
 
-def _read_tables(execute: Callable[..., Any], mark: str) -> Iterator[StoredRun]:
+def _read_tables(execute: Callable[..., Any], mark: str, has_models: str) -> Iterator[StoredRun]:
+    knows_models = execute(has_models).fetchone() is not None
     for identity, *told in execute(RUNS).fetchall():
         run = StoredRun(str(identity), *told)
         one = (identity,)
         run.params = dict(execute(f"SELECT key, value FROM params WHERE run_uuid = {mark}", one).fetchall())
         run.tags = dict(execute(f"SELECT key, value FROM tags WHERE run_uuid = {mark}", one).fetchall())
+        run.models = execute(MODELS + mark, one).fetchall() if knows_models else ()
         columns = "key, value, timestamp, step, is_nan"
         rows = execute(f"SELECT {columns} FROM metrics WHERE run_uuid = {mark}", one).fetchall()
         run.points = [(key, math.nan if nan else value, at, step) for key, value, at, step, nan in rows]
@@ -153,7 +200,7 @@ def _read_tables(execute: Callable[..., Any], mark: str) -> Iterator[StoredRun]:
 
 def _read_folder(folder: Path) -> Iterator[StoredRun]:
     """Files of `mlruns`: a line of a metric is moment, value and step; meta.yaml has flat lines."""
-    found = []
+    found, models = [], _models_below(folder)
     for meta in folder.glob("*/*/meta.yaml"):
         told, experiment = _meta(meta), _meta(meta.parent.parent / "meta.yaml")
         if told.get("lifecycle_stage", "active") != "active" or "run_id" not in told:
@@ -166,10 +213,24 @@ def _read_folder(folder: Path) -> Iterator[StoredRun]:
             int(told.get("start_time") or 0),
             int(told["end_time"]) if told.get("end_time", "null").isdigit() else 0,
         )
+        own = meta.parent / "artifacts"
+        run.files = str(own) if own.is_dir() else told.get("artifact_uri")
+        run.models = models.get(run.id, ())
         run.params, run.tags = _texts(meta.parent / "params"), _texts(meta.parent / "tags")
         run.points = list(_points(meta.parent / "metrics"))
         found.append(run)
     yield from sorted(found, key=lambda run: (run.start, run.id))
+
+
+def _models_below(folder: Path) -> dict[str, list[tuple[str, str]]]:
+    """Models of MLflow 3 by the run that logged them."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for meta in sorted(folder.glob("*/models/*/meta.yaml")):
+        told = _meta(meta)
+        if told.get("lifecycle_stage", "active") == "active":
+            place = (told.get("name", ""), str(meta.parent / "artifacts"))
+            found.setdefault(told.get("source_run_id", ""), []).append(place)
+    return found
 
 
 def _meta(path: Path) -> dict[str, str]:

@@ -112,7 +112,7 @@ class Server:
             request.add_header(name, value)
         return self._ask(request)
 
-    def upload(self, path: str, file: Path, name: str = "") -> Any:
+    def upload(self, path: str, file: Path, name: str = "", headers: Mapping[str, str] | None = None) -> Any:
         """A file as a form has it."""
         border = secrets.token_hex(16)
         shown = (name or file.name).replace('"', "'").replace("\r", " ").replace("\n", " ")
@@ -121,7 +121,7 @@ class Server:
             "Content-Type: application/octet-stream\r\n\r\n"
         )
         body = head.encode() + file.read_bytes() + f"\r\n--{border}--\r\n".encode()
-        return self.send(path, body, f"multipart/form-data; boundary={border}")
+        return self.send(path, body, f"multipart/form-data; boundary={border}", headers=headers)
 
     def download(self, path: str) -> bytes:
         """The bytes of a file."""

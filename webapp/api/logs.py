@@ -19,6 +19,7 @@ from webapp.api.projects import project_of
 from webapp.api.schemas import (
     LogAnswer,
     LogApart,
+    LoggedFileList,
     LoggedImageList,
     LoggedTableList,
     SeriesAnswer,
@@ -146,6 +147,29 @@ def list_images(request: HttpRequest, logged: UUID) -> Any:
     found = get_object_or_404(_logged_of(request), pk=logged)
     rows = found.images.order_by("name", "step").values("id", "name", "step", "kind", "width", "height")
     return api.create_response(request, {"images": list(rows)}, status=200)
+
+
+@api.get("/logs/{uuid:logged}/files", response={200: LoggedFileList, **REFUSALS}, tags=["logs"])
+def list_files(request: HttpRequest, logged: UUID) -> Any:
+    """The files on the page of a logged run, those in the trash too.
+
+    ```
+    curl -H "Authorization: Bearer $TOKEN" "$LAB/api/v1/logs/$LOGGED/files"
+    ```
+    """
+    found = get_object_or_404(_logged_of(request), pk=logged).files.select_related("blob").order_by("pk")
+    return {
+        "files": [
+            {
+                "artifact": one.pk,
+                "name": one.name,
+                "sha256": one.blob_id,
+                "size": one.blob.size if one.blob else None,
+                "trashed": one.trashed_at is not None,
+            }
+            for one in found
+        ]
+    }
 
 
 @api.post(

@@ -215,6 +215,18 @@ class LoggedImageList(Schema):
     images: list[LoggedImageRow]
 
 
+class LoggedFileRow(Schema):
+    artifact: int
+    name: str
+    sha256: str | None
+    size: int | None
+    trashed: bool
+
+
+class LoggedFileList(Schema):
+    files: list[LoggedFileRow]
+
+
 class TagAnswer(Schema):
     """So many runs have the tag now, or have it no more."""
 

@@ -30,7 +30,7 @@ IDS = (
 TABLES = """
 CREATE TABLE experiments (experiment_id INTEGER, name TEXT);
 CREATE TABLE runs (run_uuid TEXT, name TEXT, status TEXT, start_time BIGINT, end_time BIGINT,
-                   lifecycle_stage TEXT, experiment_id INTEGER);
+                   lifecycle_stage TEXT, experiment_id INTEGER, artifact_uri TEXT);
 CREATE TABLE metrics (key TEXT, value FLOAT, timestamp BIGINT, run_uuid TEXT, step BIGINT, is_nan BOOLEAN);
 CREATE TABLE params (key TEXT, value TEXT, run_uuid TEXT);
 CREATE TABLE tags (key TEXT, value TEXT, run_uuid TEXT);
@@ -48,7 +48,7 @@ def store(tmp_path: Path) -> Path:
             zip(IDS, ("FINISHED", "FAILED", "RUNNING"), ("active",) * 3, strict=True)
         ):
             row = (run, f"net {number}", status, STARTED + number, STARTED + 60_000, stage, 1)
-            database.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            database.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, NULL)", row)
             points = [("train loss", 1 / (1 + step), STARTED + step, run, step, 0) for step in range(30)]
             points += [("bad", 0.0, STARTED, run, 0, 1), ("bad", 1.7976931348623157e308, STARTED, run, 1, 0)]
             points += [("bad", 3.0, STARTED, run, -1, 0)]
@@ -56,7 +56,7 @@ def store(tmp_path: Path) -> Path:
             database.execute("INSERT INTO params VALUES ('lr', '0.1', ?), ('name', 'sgd', ?)", (run, run))
             tags = [("mlflow.user", "ann", run), ("team", "a", run), ("note", "x" * 60, run)]
             database.executemany("INSERT INTO tags VALUES (?, ?, ?)", tags)
-        database.execute("INSERT INTO runs VALUES ('dead', 'x', 'FINISHED', 1, 2, 'deleted', 1)")
+        database.execute("INSERT INTO runs VALUES ('dead', 'x', 'FINISHED', 1, 2, 'deleted', 1, NULL)")
     return path
 
 

@@ -11,11 +11,11 @@ WORKDIR /app
 # The packages change less often than the code, so they are a layer of their own.
 # For an image without CUDA: docker build --build-arg TORCH_INDEX=<index of the CPU-only builds>
 ARG TORCH_INDEX=""
-COPY requirements.txt requirements-s3.txt constraints.txt ./
+COPY requirements.txt requirements-s3.txt requirements-saml.txt constraints.txt ./
 RUN if [ -n "$TORCH_INDEX" ]; then \
         pip install --no-deps --index-url "$TORCH_INDEX" "$(grep '^torch==' requirements.txt)"; \
     fi \
-    && pip install -r requirements.txt -r requirements-s3.txt
+    && pip install -r requirements.txt -r requirements-s3.txt -r requirements-saml.txt
 
 COPY experiments experiments
 COPY webapp webapp

@@ -68,6 +68,7 @@ OTHER_RULES = {
     "account_logout": Rule(EVERYBODY),
     "mfa_authenticate": Rule(EVERYBODY),
     "socialaccount_login_cancelled": Rule(EVERYBODY),
+    **{f"saml_{name}": Rule(NONE_OF_THEM) for name in ("login", "acs", "finish_acs", "metadata", "sls")},
     "openid_connect_login": Rule(NONE_OF_THEM),
     "openid_connect_callback": Rule(NONE_OF_THEM),
 }

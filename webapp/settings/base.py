@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from kombu.common import Broadcast
 from kombu.entity import Exchange, Queue
 
-from webapp.settings.identity import forms_may_lead_to, identity_provider
+from webapp.settings.identity import forms_may_lead_to, identity_provider, provider_apps
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 VAR = Path(os.environ.get("LAB_VAR") or ROOT / "var")
@@ -81,6 +81,7 @@ INSTALLED_APPS = [
     "allauth.mfa",
     "allauth.socialaccount",
     "allauth.socialaccount.providers.openid_connect",
+    "allauth.socialaccount.providers.saml",
     "auditlog",
     "axes",
     "csp",
@@ -128,9 +129,9 @@ ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_ADAPTER = "webapp.accounts.adapter.InvitedOnly"
 SOCIALACCOUNT_ADAPTER = "webapp.accounts.identity.FromProvider"
-#: The identity provider of a company or university (OIDC_ISSUER ...), empty without one.
+#: The identity provider of a company or university (OIDC_ISSUER or SAML_ENTITY_ID), empty without one.
 IDENTITY_PROVIDER = identity_provider(os.environ)
-SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [IDENTITY_PROVIDER] if IDENTITY_PROVIDER else []}}
+SOCIALACCOUNT_PROVIDERS = provider_apps(IDENTITY_PROVIDER)
 SOCIALACCOUNT_STORE_TOKENS = False
 # Wrong passwords are counted once, by django-axes in the database, for an account at an address: allauth's
 # own counts would lock out everybody at an address, or an account from anywhere. Its others stay.

@@ -14,7 +14,7 @@ from django.test import Client
 from tests.webapp import cast
 from webapp.accounts import invitations
 from webapp.accounts.models import Membership, Role, User
-from webapp.settings.identity import forms_may_lead_to, identity_provider
+from webapp.settings.identity import forms_may_lead_to, identity_provider, provider_apps
 
 pytestmark = pytest.mark.django_db
 PASSED = {"OIDC_CLIENT_ID": "lab", "OIDC_CLIENT_SECRET": "its secret", "OIDC_NAME": "Example University"}
@@ -40,7 +40,7 @@ def told(settings: Any, issuer: str) -> Any:
     def tell(**more: str) -> None:
         found = identity_provider({"OIDC_ISSUER": issuer, **PASSED, **more})
         settings.IDENTITY_PROVIDER = found
-        settings.SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [found]}}
+        settings.SOCIALACCOUNT_PROVIDERS = provider_apps(found)
 
     return tell
 
@@ -114,7 +114,7 @@ def test_a_provider_that_is_away_is_a_page_that_says_so(told: Any, settings: Any
     told()
     app = {**settings.IDENTITY_PROVIDER, "settings": {**settings.IDENTITY_PROVIDER["settings"]}}
     app["settings"]["server_url"] = "http://localhost:9"
-    settings.SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [app]}}
+    settings.SOCIALACCOUNT_PROVIDERS = provider_apps(app)
     answer = Client().post(LOGIN)
     assert answer.status_code == 503 and b"could not be reached" in answer.content
 

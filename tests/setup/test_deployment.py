@@ -165,9 +165,10 @@ def test_docker_compose_itself_accepts_the_file_only_with_all_secrets() -> None:
 
 
 def test_requirements_are_pinned_exactly_and_name_no_index() -> None:
-    for name in ("requirements.txt", "requirements-dev.txt", "requirements-s3.txt", "constraints.txt"):
+    optional = ("requirements-s3.txt", "requirements-saml.txt")
+    for name in ("requirements.txt", "requirements-dev.txt", *optional, "constraints.txt"):
         for line in (ROOT / name).read_text().splitlines():
-            if line and not line.startswith(("#", "-c constraints.txt", "-r requirements-s3.txt")):
+            if line and not line.startswith(("#", "-c constraints.txt", *(f"-r {one}" for one in optional))):
                 assert re.fullmatch(
                     r"[A-Za-z0-9_.-]+(\[[a-z,]+\])?==[\w.]+(; platform_system == \"Linux\")?", line
                 ), line

@@ -3,8 +3,8 @@
 What is idle on a node is a fragment to a job in so far as the job cannot use it; its expectation over the
 typical jobs of the workload is how fragmented the node is. Each job goes where this grows least (falls most),
 part of a device to the device where it does. Scores are ``100 sigmoid(fall / 1000)`` cut to whole numbers, as
-in the authors' scheduler, and among equals the smallest node name wins: with ties broken at random their
-figures do not come out.
+in the authors' scheduler, and among equals the first node wins: by name, or under ``rules: fgd`` in an order
+that the seed says. With ties broken at random at each decision their figures do not come out.
 
 Typical jobs are counted over the requests of the whole trace, which stand for the history that the paper
 takes. Left open by the paper: ties, and jobs larger than a node, which get whole devices of the fullest

@@ -30,7 +30,7 @@ class PlacesOneByOne(Protocol):
 
 @dataclass
 class BestScores:
-    """The node with the highest score, among equals the smallest name.
+    """The node with the highest score, among equals the first row.
 
     ``score(demand, rows)`` is asked for whole numbers from 0 on, only of nodes that changed since the same
     demand came last; ``places(demand, row)`` for the devices.

@@ -1,7 +1,8 @@
-"""What is free on every node, in columns: nodes in the order of their names, devices in thousandths."""
+"""What is free on every node, in columns, a row for each node; devices in thousandths."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,15 @@ SLACK = 1e-6
 class FreeNodes:
     """Free parts of devices (``idle``, a row for each node and 0 where it has no device), processors, bytes.
 
-    Rows are nodes in the order of their names, so that the first of equals is the one with the smallest name.
-    ``changes`` are the rows whose state changed, in the order in which that happened.
+    Rows are nodes in the order of their names, so that the first of equals is the one with the smallest name,
+    or in the ``order`` given. ``changes`` are the rows whose state changed, in the order in which that
+    happened.
     """
 
-    def __init__(self, machines: Machines) -> None:
+    def __init__(self, machines: Machines, order: Sequence[int] | None = None) -> None:
         self.machines = machines
-        self.order = sorted(range(len(machines)), key=lambda node: (machines[node].name, node))
+        by_name = sorted(range(len(machines)), key=lambda node: (machines[node].name, node))
+        self.order = by_name if order is None else list(order)
         self.row_of = {node: row for row, node in enumerate(self.order)}
         sizes = np.array([machines.sizes[node] for node in self.order])
         self.idle: Floats = np.where(np.arange(max(1, sizes.max())) < sizes[:, None], WHOLE, 0.0)

@@ -1,10 +1,13 @@
 """``fgd``: the simulator that FGD (ATC'23) was published with, which only fills a cluster.
 
-Pods come one after another, a second apart, in an order shuffled by the seed, and none departs: those of the
-trace and random copies of them until the next would take the demand for GPUs past ``INFLATED`` of the
-capacity. A pod that fits nowhere is refused. ``gpu_allocation_ratio`` (allocated over capacity) and
-``fragmentation`` (expected fragments over capacity) are means over all arrivals at which the demand that has
-come rounds to 100 % of the capacity; where none does, they are those of the end.
+Pods come one after another, a second apart, and none departs: first those of the trace in an order shuffled
+by the seed, then random copies of them until the next would take the demand for GPUs past ``INFLATED`` of the
+capacity. The seed shuffles the nodes too: the release writes a random number before each node's name, and its
+schedulers break ties by name. A node list sorted by name has alike nodes next to each other, on which pods
+without GPUs, whose scores are mostly equal, would gather. A pod that fits nowhere is refused.
+``gpu_allocation_ratio`` (allocated over capacity) and ``fragmentation`` (expected fragments over capacity)
+are means over all arrivals at which the demand that has come rounds to 100 % of the capacity; where none
+does, they are those of the end.
 """
 
 from __future__ import annotations
@@ -50,8 +53,9 @@ def simulate(
     """Place the pods of ``trace`` and copies of them, and tell how full the cluster is."""
     jobs = VisibleJobs(trace, policy.sees)
     demands = [jobs.demand(job) for job in range(len(trace))]
-    nodes, rng = FreeNodes(machines), np.random.default_rng(seed)
-    order = rng.permutation(_inflated(demands, nodes.capacity, rng)).tolist()
+    rng = np.random.default_rng(seed)
+    nodes = FreeNodes(machines, rng.permutation(len(machines)).tolist())
+    order = _arrivals(demands, nodes.capacity, rng)
     chooser: Chooser = policy.chooser(nodes, demands, rng)  # type: ignore[attr-defined]
     filling = Filling(nodes, chooser, TypicalDemands(demands, nodes), demands)
     for place, pod in enumerate(order):
@@ -61,12 +65,12 @@ def simulate(
     return filling.plan(len(order))
 
 
-def _inflated(demands: list[Demand], capacity: float, rng: np.random.Generator) -> list[int]:
-    """All pods, then random ones for as long as their demand for GPUs stays within ``INFLATED``."""
+def _arrivals(demands: list[Demand], capacity: float, rng: np.random.Generator) -> list[int]:
+    """All pods, shuffled, then random ones for as long as their demand for GPUs stays within ``INFLATED``."""
     wanted = [_milli(demand) for demand in demands]
     if not any(wanted):
         raise BadInput("no pod wants a GPU", "the trace", "pods with GPUs under the rules fgd")
-    pods, total = list(range(len(demands))), sum(wanted)
+    pods, total = rng.permutation(len(demands)).tolist(), sum(wanted)
     while True:
         pod = int(rng.integers(len(demands)))
         total += wanted[pod]

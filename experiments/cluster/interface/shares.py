@@ -11,11 +11,15 @@ from experiments.cluster.interface.view import ClusterView
 
 @dataclass(frozen=True, slots=True)
 class PlannedShare:
-    """``job`` has ``gpus`` devices from now on (0: it waits) and ends at ``ends`` (s) if the plan holds."""
+    """``job`` has ``gpus`` devices from now on (0: it waits) and ends at ``ends`` (s) if the plan holds.
+
+    ``noticed``: when the release looks at that; at once where it is not told.
+    """
 
     job: int
     gpus: int
     ends: float
+    noticed: float | None = None
 
 
 @dataclass(frozen=True)
@@ -34,9 +38,11 @@ class SharePlan:
 class SharePlanner(Protocol):
     """A decider that plans how many devices each job has, in slots of ``slot`` seconds from now on.
 
-    ``restarts_cost`` says whether the release charges it for restarting jobs.
+    ``restarts_cost`` says whether the release charges it for restarting jobs, ``ends_by_plan`` whether a job
+    that has no GPUs when its planned end comes is done all the same.
     """
 
     restarts_cost: bool
+    ends_by_plan: bool
 
     def plan(self, view: ClusterView, slot: float) -> SharePlan: ...

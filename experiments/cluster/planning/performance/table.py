@@ -68,6 +68,10 @@ class TableSpeed:
     def work(self, job: int) -> float:
         return self._work[job]
 
+    def model(self, job: int) -> str:
+        """The model whose row a job has."""
+        return self._rows[job][0]
+
     def measured(self, job: int) -> Levels:
         """GPUs and steps per second of a job's row as the table has it."""
         model, batch = self._rows[job]

@@ -53,6 +53,7 @@ class _Elastic(_ByDeadline):
     """Plans anew at each event; nothing is charged for restarts in the release's EDF."""
 
     restarts_cost: ClassVar[bool] = False
+    ends_by_plan: ClassVar[bool] = True
     most_gpus: ClassVar[int] = 64
 
     def plan(self, view: ClusterView, slot: float) -> SharePlan:

@@ -24,28 +24,24 @@ MISSES = "its deadline, or one of a job admitted before, would be missed"
 class Guarantees:
     """``shares`` of the admitted jobs that meet their deadlines; ``others`` run when there is something left.
 
-    ``others`` are best-effort jobs and those that fell ``behind``. A ``forgetful`` one keeps no plan that it
-    would not make again, and admits nobody while a job is behind: the release does.
+    ``others`` are best-effort jobs and those that fell behind.
     """
 
     slot: float
-    forgetful: bool = False
     shares: dict[int, Share] = field(default_factory=dict)
     others: dict[int, None] = field(default_factory=dict)
-    behind: set[int] = field(default_factory=set)
 
     def forget(self, jobs: Iterable[int]) -> None:
         """Jobs have ended."""
         for job in jobs:
             self.shares.pop(job, None)
             self.others.pop(job, None)
-            self.behind.discard(job)
 
     def admit(self, jobs: Iterable[int], view: ClusterView) -> bool:
         """Take new jobs in, all or none."""
         asking = [job for job in jobs if not math.isnan(view.jobs.deadline[job])]
         planned = self._plan([*self.shares, *asking], view)
-        if (self.forgetful and self.behind) or len(planned) < len(self.shares) + len(asking):
+        if len(planned) < len(self.shares) + len(asking):
             return False
         self.shares = planned
         return True
@@ -54,10 +50,9 @@ class Guarantees:
         """Reserve anew for what is left; keep what was reserved if only that meets all deadlines."""
         planned = self._plan(self.shares, view)
         missing = [job for job in self.shares if job not in planned]
-        if missing and not self.forgetful and self._still_holds(view):
+        if missing and self._still_holds(view):
             return
         self.others |= dict.fromkeys(missing)
-        self.behind.update(missing)
         self.shares = planned
 
     def _plan(self, jobs: Iterable[int], view: ClusterView) -> dict[int, Share]:

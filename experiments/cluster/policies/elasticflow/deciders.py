@@ -1,12 +1,10 @@
-"""What decides in one run: at events under the lab's rules, in slots under the release's."""
+"""What decides in one run under the lab's rules: at events, and where planned shares change."""
 
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 from experiments.cluster.interface import Allocation, ClusterView, Demand
-from experiments.cluster.interface.shares import PlannedShare, SharePlan
 from experiments.cluster.planning.performance import table_of
 from experiments.cluster.planning.placing import gangs_for
 from experiments.cluster.policies.elasticflow.admission import (
@@ -41,38 +39,6 @@ class AtEvents:
             reject=refused,
             wake_at=next_change(self.guarantees.shares, view.now),
         )
-
-
-class InSlots:
-    """Answers the release: shares from now on and planned ends."""
-
-    restarts_cost: ClassVar[bool] = True
-
-    def __init__(self) -> None:
-        self.guarantees: Guarantees | None = None
-
-    def allocate(self, view: ClusterView) -> Allocation:
-        raise NotImplementedError("the release asks for a plan")
-
-    def plan(self, view: ClusterView, slot: float) -> SharePlan:
-        guarantees = self.guarantees = self.guarantees or Guarantees(slot, forgetful=True)
-        guarantees.forget(view.ended)
-        refused = _admit(guarantees, view.arrived, view)
-        guarantees.replan(view)
-        wanted = all_shares(guarantees, view)
-        planned = [PlannedShare(job, gpus, self._ends(job, gpus, view)) for job, gpus in wanted.items()]
-        return SharePlan(planned, refused, next_change(guarantees.shares, view.now))
-
-    def _ends(self, job: int, gpus: int, view: ClusterView) -> float:
-        """The end with the GPUs of now, or by the reservation where it has none now."""
-        table = table_of(view)
-        if gpus:
-            speed = table.speed(job, gpus)
-            assert speed is not None
-            return math.ceil(view.now + steps_left(job, table, view) / speed)
-        assert self.guarantees is not None
-        share = self.guarantees.shares.get(job)
-        return math.ceil(share[-1].end) if share else math.inf
 
 
 def _deadline(job: int, view: ClusterView) -> float:

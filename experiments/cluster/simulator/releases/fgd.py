@@ -70,7 +70,8 @@ def _arrivals(demands: list[Demand], capacity: float, rng: np.random.Generator) 
     wanted = [_milli(demand) for demand in demands]
     if not any(wanted):
         raise BadInput("no pod wants a GPU", "the trace", "pods with GPUs under the rules fgd")
-    pods, total = rng.permutation(len(demands)).tolist(), sum(wanted)
+    pods: list[int] = rng.permutation(len(demands)).tolist()
+    total = sum(wanted)
     while True:
         pod = int(rng.integers(len(demands)))
         total += wanted[pod]

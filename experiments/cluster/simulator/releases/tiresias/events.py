@@ -31,6 +31,11 @@ class SlotEvents:
     def next_time(self) -> float:
         return self._times[0] if self._times else float("inf")
 
+    @property
+    def next_ends(self) -> tuple[int, ...]:
+        """The jobs that end with the first event."""
+        return tuple(self._events[self._times[0]].ends) if self._times else ()
+
     def pop(self) -> SlotEvent:
         """The first event, which is taken out."""
         return self._events.pop(self._times.pop(0))

@@ -72,9 +72,7 @@ def test_the_share_of_195_jobs_that_meet_their_deadlines_on_64_t4(shared_data: P
 
 
 @pytest.mark.parametrize(("nodes", "printed"), [(8, 125), (16, 142)])
-def test_elasticflow_itself_gives_what_its_release_gives(
-    shared_data: Path, nodes: int, printed: int
-) -> None:
+def test_elasticflow_itself_gives_what_its_release_gives(shared_data: Path, nodes: int, printed: int) -> None:
     """The release, run on this trace and cluster, prints 125 of 195 jobs on 32 GPUs and 142 on 64."""
     folder = shared_data / "cluster/elasticflow"
     options = WorkloadOptions(extra=str(folder / "throughputs_T4"))

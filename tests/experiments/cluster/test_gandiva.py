@@ -153,3 +153,46 @@ def test_lending_breaks_no_rule_and_every_job_ends(rows: list[tuple[int, int, in
     trace = jobs(*sorted(rows))
     plan = run(trace, Machines.of_sizes([4, 2]), Growing(trace), grow=True, packing=packing)
     assert {one.gang.job for one in plan.executions} == set(range(len(rows)))
+
+
+class TestEmptying:
+    """Two nodes of four: A (2 GPUs) lies on one, B and C (1 GPU each) on the other; C leaves at 10 s."""
+
+    trace = jobs((0, 2, 100), (0, 1, 100), (0, 1, 10), (20, 4, 10))
+    machines = Machines.of_sizes([4, 4])
+
+    def nodes_of(self, plan: ClusterPlan, job: int) -> list[int]:
+        return [
+            len(self.machines.by_node(one.gang.devices)) for one in plan.executions if one.gang.job == job
+        ]
+
+    def test_the_least_loaded_node_is_emptied_and_a_large_job_has_it_whole(self) -> None:
+        """B moves to A's node at 10 s, for 5 s of its progress."""
+        plan = run(self.trace, self.machines, empty_nodes=True)
+        assert [one for one in stays(plan) if one[0] == 1] == [(1, 0, 10), (1, 10, 105)]
+        assert self.nodes_of(plan, 3) == [1]
+        assert (3, 20, 30) in stays(plan)
+
+    def test_without_it_the_large_job_is_scattered(self) -> None:
+        assert self.nodes_of(run(self.trace, self.machines), 3)[0] == 2
+
+    def test_nobody_moves_where_not_all_can(self) -> None:
+        """Three of four GPUs are taken on the other node, and two jobs would have to move."""
+        trace = jobs((0, 3, 100), (0, 1, 100), (0, 1, 100), (0, 1, 10))
+        plan = run(trace, self.machines, empty_nodes=True)
+        assert plan.facts.get("migrations", 0) == 0
+        assert len(plan.executions) == 4
+
+    @settings(max_examples=60, deadline=None)
+    @given(
+        rows=st.lists(
+            st.tuples(st.integers(0, 300), st.integers(1, 4), st.integers(1, 200)), min_size=1, max_size=12
+        ),
+        sizes=st.sampled_from([[4, 4], [4, 4, 4], [2, 4, 1], [8]]),
+        grow=st.booleans(),
+    )
+    def test_plans_are_legal_and_every_job_ends(
+        self, rows: list[tuple[int, int, int]], sizes: list[int], grow: bool
+    ) -> None:
+        plan = run(jobs(*sorted(rows)), Machines.of_sizes(sizes), empty_nodes=True, grow=grow)
+        assert plan.unfinished == () == plan.rejected

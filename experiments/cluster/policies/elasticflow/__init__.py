@@ -17,10 +17,10 @@ that falls behind all the same (restarts that cost, nodes that fail) goes on as 
 
 Under ``rules: elasticflow`` the release asks for planned shares instead (``in_slots.py``, ``reserving.py``):
 jobs submitted in one slot are admitted together or not at all, none while an admitted job is behind, plans
-are cut and free GPUs given away as there, and restarts cost what they do there. The jobs that meet their
-deadlines are within two of the release's, run for comparison: 125 of its 125 on 32 GPUs of the published
-trace (195 jobs), 143 of 142 on 64 and on 128; 800 of 800 of Philly's 876 jobs on 128 A100 and 794 of 792 on
-512. Which job gets a free GPU first still differs at times.
+are cut and free GPUs given away as there, and restarts cost what they do there. Of the published trace's 195
+jobs as many meet their deadlines as in the release, run for comparison: 125 on 32 GPUs, 142 on 64 and on 128;
+of Philly's 876 on 128 and 512 A100 799 and 794, in the release 800 and 792. Which job gets a free GPU first
+still differs at times.
 """
 
 from __future__ import annotations

@@ -13,7 +13,9 @@ With ``grow`` idle devices are lent to jobs whose speed on more GPUs is known, u
 (``growth``).
 
 Chosen here: what changes over at which second, that packed jobs get half a device each, and that a job may
-grow when a table of its trace says how fast it then is. Left out: emptying the least loaded node.
+grow when a table of its trace says how fast it then is. With ``empty_nodes`` the jobs of the least loaded
+node move to others that have jobs and room for all of them, when a job leaves and nobody waits
+(``emptying``); each pays ``migration_cost``, and the node is free for a job that needs all of it.
 """
 
 from __future__ import annotations
@@ -56,6 +58,9 @@ class Gandiva(ClusterPolicy):
         unit="s",
     )
     grow: bool = knob(False, "whether idle devices are lent to jobs that can use more")
+    empty_nodes: bool = knob(
+        False, "whether jobs leave the least loaded node for others when a job has ended and nobody waits"
+    )
     early_stopping: bool = knob(True, "whether a job of a search ends once a sibling's loss is ahead")
 
     @property
@@ -63,4 +68,11 @@ class Gandiva(ClusterPolicy):
         return not self.grow
 
     def begin(self) -> Decider:
-        return Turns(self.slice_length, self.switch_time, self.packing, self.early_stopping, self.grow)
+        return Turns(
+            self.slice_length,
+            self.switch_time,
+            self.packing,
+            self.early_stopping,
+            self.grow,
+            self.empty_nodes,
+        )

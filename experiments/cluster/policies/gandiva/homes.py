@@ -56,6 +56,16 @@ class Homes:
         order.sort(key=lambda node: (self._distance(node, demand.gpus), -len(room[node]), node))
         return _first([device for node in order for device in room[node]], demand.gpus)
 
+    def beside(self, demand: Demand, pool: Pool, without: int) -> Devices | None:
+        """Devices that are nobody's on one node that has jobs already, other than ``without``."""
+        nodes = [node for node, jobs in enumerate(self.affinity) if jobs and node != without]
+        room = {node: self._nobodys(node, demand, pool) for node in nodes}
+        enough = [node for node in nodes if len(room[node]) >= demand.gpus]
+        if not enough:
+            return None
+        best = min(enough, key=lambda node: (self._distance(node, demand.gpus), len(room[node]), node))
+        return tuple(room[best][: demand.gpus])
+
     def _nobodys(self, node: int, demand: Demand, pool: Pool) -> list[int]:
         return [device for device in self._usable(node, demand, pool) if not self.load[device]]
 

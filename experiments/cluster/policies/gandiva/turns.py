@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
 from experiments.cluster.interface import Allocation, ClusterView, Devices, Gang, Pool
+from experiments.cluster.policies.gandiva.emptying import vacate_least_loaded
 from experiments.cluster.policies.gandiva.growth import lend, list_grown
 from experiments.cluster.policies.gandiva.homes import Homes
 from experiments.cluster.policies.gandiva.packing import Packing
@@ -29,6 +30,7 @@ class Turns:
     packs: bool
     stops_early: bool
     grows: bool = False
+    empties: bool = False
     homes: Homes | None = None
     packing: Packing = field(default_factory=Packing)
     boundary: float = -math.inf
@@ -167,6 +169,8 @@ class Turns:
                     break
                 self._move(job, view, homes)
             start += self._brought_together(view, homes, pool)
+        if self.empties and (view.ended or lost) and not view.waiting and not start and not self.next:
+            start += self._emptied(view, homes, lost)
         ready = [job for job in waiting if all(one in view.waiting for one in self.packing.unit(job))]
         start += self._at_once(self._fit(ready, view, pool).values(), frozenset(), view)
         return Allocation(tuple(start))
@@ -231,6 +235,23 @@ class Turns:
                 pool.take(view.running[job])
                 homes.leave(job)
                 homes.settle(job, before)
+
+    def _emptied(self, view: ClusterView, homes: Homes, lost: dict[int, str]) -> Iterator[Gang]:
+        """Where nobody waits, the jobs of the least loaded node move to nodes that have others."""
+        staying = [
+            job
+            for job, gang in view.running.items()
+            if job not in lost and gang.is_alone and gang.devices == homes.of.get(job)
+        ]
+        busy = {device for gang in view.running.values() for device in gang.devices}
+        before = vacate_least_loaded(staying, view, homes)
+        gangs = [self._gang(job, view) for job in before]
+        if any(busy.intersection(gang.devices) for gang in gangs):
+            for job, devices in before.items():
+                homes.leave(job)
+                homes.settle(job, devices)
+            return
+        yield from gangs
 
     def _told(self, decision: Allocation, lost: dict[int, str], view: ClusterView) -> Allocation:
         stopped = tuple(job for job in lost if job in view.running)

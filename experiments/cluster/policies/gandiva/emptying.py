@@ -24,12 +24,12 @@ def vacate_least_loaded(staying: Sequence[int], view: ClusterView, homes: Homes)
     node = min(jobs, key=lambda one: (sum(wanted[job] for job in jobs[one]), one))
     moved: dict[int, Devices] = {}
     for job in sorted(jobs[node], key=lambda one: (-wanted[one], one)):
-        devices = homes.beside(view.jobs.demand(job), view.pool, node) if job in staying else None
-        if devices is None or len(machines.by_node(homes.of[job])) > 1:
+        place = homes.beside(view.jobs.demand(job), view.pool, node) if job in staying else None
+        if place is None or len(machines.by_node(homes.of[job])) > 1:
             return _undo(moved, homes)
         moved[job] = homes.of[job]
         homes.leave(job)
-        homes.settle(job, devices)
+        homes.settle(job, place)
     return moved
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from experiments.cluster.interface import ClusterPlan, ClusterPolicy, Machines, Performance, violations
 from experiments.cluster.planning.performance import performance_of
@@ -80,6 +82,23 @@ def test_elasticflow_itself_gives_what_its_release_gives(shared_data: Path, node
     machines = Machines.of_sizes([4] * nodes, "t4-16g")
     plan, _ = planned(trace, machines, "elasticflow")
     assert figures(plan, trace, machines)["deadline_satisfaction"] == pytest.approx(printed / 195, abs=5e-6)
+
+
+@settings(max_examples=30)
+@given(
+    name=st.sampled_from(["edf", "elasticflow", "tiresias"]),
+    rows=st.lists(
+        st.tuples(st.floats(0, 400), st.sampled_from([1, 2, 4]), st.floats(5, 300), st.floats(10, 900)),
+        min_size=2,
+        max_size=10,
+    ),
+)
+@example(name="edf", rows=[(0.0, 1, 299.0, 900.0), (149.5, 1, 5.0, 10.0)])
+def test_jobs_that_come_at_any_time_never_share_a_device(name: str, rows: list[tuple[Any, ...]]) -> None:
+    """The authors' traces have whole seconds only. ``planned`` finds no violation."""
+    rows.sort()
+    trace = jobs(*((submit - rows[0][0], gpus, service) for submit, gpus, service, _ in rows))
+    planned(with_table(trace, TestReserving.levels, *(slack for *_, slack in rows)), FOUR, name)
 
 
 class TestReserving:

@@ -65,7 +65,7 @@ class ElasticRun:
             steps = (run - lost) * speed
             if self.left[job] <= steps and self.noticed[job] > now:
                 self._notice(job, now)
-                self.ends[job] = now - seconds + math.ceil(self.left[job] / speed)
+                self.ends[job] = min(now, now - seconds + math.ceil(self.left[job] / speed))
             self.left[job] -= steps
             self.overhead[job] = 0.0
             self.ledger.restarting[job] += lost

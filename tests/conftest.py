@@ -31,6 +31,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """The process ends; pytest goes through all that is left five times more."""
+    gc.freeze()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Deal files out to processes: after one that waits, for servers and browsers, two that compute.
 

@@ -9,6 +9,7 @@ nearly all does.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -51,16 +52,11 @@ class StepModel(NamedTuple):
 
 
 class Samples:
-    """Measurements in columns."""
+    """Measurements in columns: nodes, GPUs, samples on each, seconds of a step and of its exchange."""
 
-    def __init__(self, measured: Sequence[Measurement]) -> None:
-        self.nodes, self.gpus, self.each = (
-            np.array([getattr(one, name) for one in measured], np.float64)
-            for name in ("nodes", "gpus", "each")
-        )
-        self.step = np.array([one.step for one in measured])
-        compute = np.maximum(self.step - np.array([one.sync for one in measured]), NOTHING)
-        self.compute = compute
+    def __init__(self, measured: Floats) -> None:
+        self.nodes, self.gpus, self.each, self.step, sync = measured.T
+        self.compute = compute = np.maximum(self.step - sync, NOTHING)
         self.log_compute, self.log_step = np.log(compute), np.log(self.step)
         self.several, self.local = self.nodes > 1, (self.nodes == 1) & (self.gpus > 1)
         self.more = np.maximum(self.gpus - 2, NOTHING)
@@ -123,9 +119,15 @@ class Samples:
 
 def fit(measured: Sequence[Measurement]) -> StepModel:
     """Fit the parameters to all that a job has measured, by bounded truncated Newton steps."""
+    return _fit(tuple((one.nodes, one.gpus, one.each, one.step, one.sync) for one in measured))
+
+
+@lru_cache(maxsize=4096)
+def _fit(measured: tuple[tuple[float, ...], ...]) -> StepModel:
+    """The same from columns of ``Samples``: jobs of one kind often measure the same."""
     from scipy.optimize import minimize  # scipy takes a while
 
-    samples = Samples(measured)
+    samples = Samples(np.array(measured))
     begin, least, most = samples.bounds()
     bounds = list(zip(least.tolist(), most.tolist(), strict=True))
     # The release's L-BFGS-B calls BLAS for seven numbers, whose threads then wait at full speed for more.

@@ -139,8 +139,8 @@ class Reserving:
         noticed = self._aligned(ends)
         if noticed not in self.before:
             self.free[noticed] = value_at(self.before, noticed, self.total)
-        free = merged(self.free)
-        return JobPlan(merged(self.held), ends, noticed, ends <= self.wanted.deadline), free
+        free = drop_repeats(self.free)
+        return JobPlan(drop_repeats(self.held), ends, noticed, ends <= self.wanted.deadline), free
 
     def _aligned(self, time: float) -> float:
         return self.now + math.ceil((time - self.now) / self.slot) * self.slot
@@ -162,7 +162,7 @@ def cut(steps: Mapping[float, int], times: Iterable[float]) -> Steps:
     return dict(sorted({**steps, **more}.items()))
 
 
-def merged(steps: Mapping[float, int]) -> Steps:
+def drop_repeats(steps: Mapping[float, int]) -> Steps:
     """Steps in order of time, without those at which nothing changes."""
     found: Steps = {}
     last = None
@@ -175,7 +175,7 @@ def merged(steps: Mapping[float, int]) -> Steps:
 def give_back(free: Mapping[float, int], plan: JobPlan) -> Steps:
     """What is free without a plan."""
     more = cut(free, (*plan.gpus, plan.noticed))
-    return merged(
+    return drop_repeats(
         {
             time: gpus + (value_at(plan.gpus, time) if time < plan.noticed else 0)
             for time, gpus in more.items()

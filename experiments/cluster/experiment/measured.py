@@ -75,7 +75,9 @@ def measure_on(
 ) -> Result:
     """Simulate the run by what ``host`` was calibrated to, then let it happen."""
     slots, machines = host.slots, host.slots.machines()
-    jobs = live.training_jobs(trace, lambda model, gpus: host.calibration.step_seconds[model, gpus])
+    jobs = live.training_jobs(
+        trace, lambda model, gpus: host.calibration.step_seconds[model, gpus], paced=policy.caps_shares
+    )
     speed = _speed_model(host, jobs, policy, machines)
     refuse_unknown(policy, jobs.trace, speed, columns_of_formats())
     predicted = simulate(jobs.trace, machines, _with_costs(policy, host.calibration), speed, spec.seed)
@@ -99,8 +101,8 @@ def measure_on(
             "performance": {
                 "model": speed.name,
                 "unit": speed.unit,
-                **speed.describe(),
                 **host.calibration.describe(),
+                **speed.describe(),
             },
             "predicted": {name: expected[name] for name in seen if name in expected},
             "engine": {"rules": policy.rules, **plan.facts},
@@ -120,7 +122,7 @@ def _speed_model(
 ) -> Performance:
     """What the calibration says of the jobs' speeds: as a table where the policy asks for one."""
     if TableSpeed.name not in policy.models:
-        return live.MeasuredSpeed(jobs, host.calibration)
+        return live.MeasuredSpeed(jobs, host.calibration, paced=policy.caps_shares)
     timed = sorted(host.calibration.step_seconds.items())
     rows = {
         model: {0: tuple((size, 1 / took) for (name, size), took in timed if name == model)}

@@ -43,6 +43,8 @@ class ClusterPolicy(Policy):
     - A ``rigid`` policy gives each job the GPUs that it asked for, no others.
     - ``rejects``: whether it may refuse jobs.
     - ``single_gpu``: whether it has no answer for jobs of several GPUs.
+    - ``caps_shares``: whether a gang's share is a limit that live jobs are held to, and not a part that it
+      hopes for; jobs then use no more of a slot than the trace's ``utilization``.
     - ``round_seconds`` is the round length in s, ``None`` for a policy that decides at events only.
     """
 
@@ -54,6 +56,7 @@ class ClusterPolicy(Policy):
     rigid: ClassVar[bool] = True
     rejects: ClassVar[bool] = False
     single_gpu: ClassVar[bool] = False
+    caps_shares: ClassVar[bool] = False
 
     rules: str = rules_of()
     placement: str = knob("count", "which free devices a job gets", choices=tuple(PLACEMENTS))

@@ -11,6 +11,7 @@ import selectors
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from experiments.cluster.interface import (
     Allocation,
@@ -260,7 +261,7 @@ class LiveCluster:
     def _stays_put(self, gang: Gang) -> bool:
         """Whether only the share of its devices changes, which stops nothing."""
         stay = self.stays.get(gang.job)
-        return stay is not None and stay.gang.devices == gang.devices and math.isfinite(stay.begun)
+        return stay is not None and stay.gang.devices == gang.devices
 
     def _call_anew(self, gang: Gang) -> None:
         """Another share of the same devices: another record, the same processes."""
@@ -274,10 +275,16 @@ class LiveCluster:
         attained.seconds[gang.job] += held
         attained.service[gang.job] += held * old.gang.size * old.gang.share
         attained.executions[gang.job] += 1
-        new = Stay(gang, old.process, now, old.step, old.step, old.kept)
-        new.begin(now, old.step)
-        new.kept_at = old.kept_at
+        new = Stay(gang, old.process, now, old.step, old.step, old.kept, resumed=old.resumed)
+        if math.isfinite(old.begun):
+            new.begin(now, old.step)
+            new.kept_at = old.kept_at
         self.stays[gang.job] = new
+        self._give_share(gang, new.process)
+
+    def _give_share(self, gang: Gang, process: GangProcess) -> None:
+        if self.policy.caps_shares:
+            process.give_share(gang.share)
 
     def _await(self, jobs: set[int]) -> None:
         until = time.monotonic() + PATIENCE
@@ -309,18 +316,21 @@ class LiveCluster:
         if old.gang.devices != gang.devices:
             self._save_paused(old.process)
             return None
+        self._give_share(gang, old.process)
         old.process.tell("go")
         return Stay(gang, old.process, self.now, old.step, old.step, old.kept, resumed=True)
 
     def _start_anew(self, gang: Gang) -> Stay:
         """New processes, from the job's last checkpoint on."""
         job = gang.job
-        training = {
+        training: dict[str, Any] = {
             "model": self.jobs.models[job],
             "seed": self.seed + job,
             "steps": self.jobs.steps[job],
             "checkpoint_every": self.policy.checkpoint_every or CHECKPOINT_EVERY,
         }
+        if self.policy.caps_shares:
+            training["share"] = gang.share
         cores = [self.slots.core(device) for device in gang.devices]
         gpus = [self.slots.gpu(device) for device in gang.devices]
         number = self.view.attained.executions[job]

@@ -32,11 +32,12 @@ class GangProcess:
 
     def tell(self, command: str) -> None:
         """Give rank 0 a command; one that has ended hears nothing."""
-        entry = self.ranks[0].stdin
-        assert entry is not None
-        with contextlib.suppress(BrokenPipeError):
-            entry.write(command.encode() + b"\n")
-            entry.flush()
+        _write(self.ranks[0], command)
+
+    def give_share(self, share: float) -> None:
+        """Have all processes keep to ``share`` of their slots from now on."""
+        for process in self.ranks:
+            _write(process, f"share {share}")
 
     def hear(self) -> Iterator[dict[str, Any]]:
         """What was said since; ``{"said": "gone"}`` at the end of all."""
@@ -70,6 +71,13 @@ class GangProcess:
                         pipe.close()
 
 
+def _write(process: subprocess.Popen[bytes], command: str) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(command.encode() + b"\n")
+        process.stdin.flush()
+
+
 def start(
     folder: Path,
     number: int,
@@ -79,7 +87,8 @@ def start(
 ) -> GangProcess:
     """Start the ``number``-th execution of a job whose state lies in ``folder``.
 
-    ``training`` says what it trains: model, seed, steps, seconds between checkpoints.
+    ``training`` says what it trains: model, seed, steps, seconds between checkpoints; and the
+    ``share`` of its slots that it keeps to, if any.
     """
     folder.mkdir(parents=True, exist_ok=True)
     meeting, log = folder / f"meeting-{number}", folder / f"log-{number}.txt"

@@ -1,9 +1,10 @@
 """One process of a gang: trains a job from its last checkpoint on, and stops between two steps when told to.
 
 The only argument is a JSON object (``gang_process.start``). Commands come as lines on the standard input of
-rank 0: ``stop`` (save and exit), ``pause`` and ``go``. It answers in JSON lines: ``begun`` at its first step,
-``step`` now and then, ``paused``, and ``done`` or ``stopped`` with the step that was saved. Every process
-ends when its input ends, that is with whoever started it.
+rank 0: ``stop`` (save and exit), ``pause`` and ``go``; ``share`` and a number comes to all ranks (``pace``).
+It answers in JSON lines: ``begun`` at its first step, ``step`` now and then, ``paused``, and ``done`` or
+``stopped`` with the step that was saved. Every process ends when its input ends, that is with whoever started
+it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from experiments.cluster.live.pace import Pace
+
 #: Seconds between two reports of progress.
 REPORT_EVERY = 0.05
 GO_ON, STOP, PAUSE = 0, 1, 2
@@ -27,16 +30,25 @@ def main() -> None:
     if asked["core"] is not None:
         os.sched_setaffinity(0, {asked["core"]})
     commands: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=listen, args=(commands,), daemon=True).start()
-    Training(asked, commands).run()
+    pace = Pace(asked.get("share", 1.0))
+    threading.Thread(target=listen, args=(commands, pace), daemon=True).start()
+    if "share" in asked:
+        pace.hold_start()
+    training = Training(asked, commands, pace)
+    pace.release()
+    training.run()
     sys.stdout.flush()
     os._exit(0)  # what torch would tear down takes longer than many a step
 
 
-def listen(commands: queue.SimpleQueue[str]) -> None:
+def listen(commands: queue.SimpleQueue[str], pace: Pace) -> None:
     """Pass on what comes; end the process when nobody can say anything any more."""
     for line in sys.stdin:
-        commands.put(line.strip())
+        command, _, share = line.strip().partition(" ")
+        if command == "share":
+            pace.share = float(share)
+        else:
+            commands.put(command)
     os._exit(1)
 
 
@@ -48,12 +60,12 @@ def say(what: str, **facts: Any) -> None:
 class Training:
     """A job's model, optimizer and place in its steps."""
 
-    def __init__(self, asked: dict[str, Any], commands: queue.SimpleQueue[str]) -> None:
+    def __init__(self, asked: dict[str, Any], commands: queue.SimpleQueue[str], pace: Pace) -> None:
         import torch
 
         from experiments.cluster.live.models import training_task
 
-        self.asked, self.commands = asked, commands
+        self.asked, self.commands, self.pace = asked, commands, pace
         self.rank, self.ranks, self.steps = asked["rank"], asked["ranks"], asked["steps"]
         self.state = Path(asked["folder"]) / "state.pt"
         torch.set_num_threads(1)
@@ -85,6 +97,7 @@ class Training:
                 stopped = True
                 break
             self._train()
+            self.pace.wait(lambda: not self.commands.empty())
             now = time.monotonic()
             if now - reported >= REPORT_EVERY:
                 reported = now

@@ -10,15 +10,23 @@ from experiments.cluster.live.calibration import Calibration
 from experiments.cluster.live.training_jobs import TrainingJobs
 from experiments.core.errors import BadInput
 
+#: What a slot is not, where jobs keep to shares of it.
+PACED = (
+    "a job that uses part of a slot waits between its steps, for what would be input elsewhere",
+    "a step is as fast beside another job as alone: cores have caches in common, which nothing divides",
+    "memory is neither capped nor moved: of what a policy leaves on the host only its loss of speed is real",
+    "a start is held to the share as well; simulated ones take as long as on a whole slot",
+)
+
 
 class MeasuredSpeed:
-    """Work in steps. A job that shares a slot has an equal part of it."""
+    """Work in steps. A job that shares a slot has an equal part of it, or the share that it is held to."""
 
     name = "measured"
     unit = "steps"
 
-    def __init__(self, jobs: TrainingJobs, calibration: Calibration) -> None:
-        self.jobs, self.calibration = jobs, calibration
+    def __init__(self, jobs: TrainingJobs, calibration: Calibration, *, paced: bool = False) -> None:
+        self.jobs, self.calibration, self.paced = jobs, calibration, paced
 
     def work(self, job: int) -> float:
         return float(self.jobs.steps[job])
@@ -28,11 +36,16 @@ class MeasuredSpeed:
         if (model, gang.size) not in self.calibration.step_seconds:
             what = f"{model} was not timed on {gang.size} slots"
             raise BadInput(what, f"job {self.jobs.trace.job[job]}", "a size that a job of its model asks for")
-        return Rate(1 / (self.calibration.step_seconds[model, gang.size] * (1 + len(neighbors))))
+        whole = 1 / self.calibration.step_seconds[model, gang.size]
+        if not self.paced:
+            return Rate(whole / (1 + len(neighbors)))
+        uses = self.jobs.uses[job]
+        return Rate(whole * min(uses, gang.share), busy=min(1.0, uses / gang.share))
 
     def largest(self, job: int) -> int:
         model = self.jobs.models[job]
         return max(size for name, size in self.calibration.step_seconds if name == model)
 
     def describe(self) -> Mapping[str, Any]:
-        return self.calibration.describe()
+        told = self.calibration.describe()
+        return {**told, "assumed": list(PACED)} if self.paced else told

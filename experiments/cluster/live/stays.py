@@ -66,5 +66,6 @@ class Stay:
         held = now - self.start
         restarting = min(held, self.begun - self.start)
         made = held - restarting
-        busy = 1.0 if math.isnan(self.computing) or made <= 0 else min(1.0, self.computing / made)
+        given = made * self.gang.share
+        busy = 1.0 if math.isnan(self.computing) or given <= 0 else min(1.0, self.computing / given)
         return Execution(self.gang, self.start, now, self.step - self.before, restarting, lost, busy, how)

@@ -19,12 +19,14 @@ MODELS = ("mlp", "cnn", "gpt")
 class TrainingJobs:
     """``trace`` with the seconds that its jobs take here alone.
 
-    ``models`` that they train, their ``steps``, and what was ``assumed`` where the trace did not say.
+    ``models`` that they train, their ``steps``, the part of a slot that each ``uses``, and what was
+    ``assumed`` where the trace did not say.
     """
 
     trace: JobTrace
     models: tuple[str, ...]
     steps: tuple[int, ...]
+    uses: tuple[float, ...]
     assumed: tuple[str, ...]
 
 
@@ -35,22 +37,35 @@ def models_of(trace: JobTrace) -> tuple[str, ...]:
     )
 
 
-def training_jobs(trace: JobTrace, step_seconds: Callable[[str, int], float]) -> TrainingJobs:
+def training_jobs(
+    trace: JobTrace, step_seconds: Callable[[str, int], float], *, paced: bool = False
+) -> TrainingJobs:
     """Return the jobs with steps: as told, or as many as fill their service.
 
-    ``step_seconds`` is what a step takes, by model and GPUs.
+    ``step_seconds`` is what a step takes on whole slots, by model and GPUs. ``paced`` jobs use no more of
+    them than the trace says.
     """
     models = models_of(trace)
     told = trace.traits.get("iterations", np.full(len(trace), math.nan))
+    uses = _used_parts(trace) if paced else (1.0,) * len(trace)
     steps, service = [], np.empty(len(trace))
     for job, model in enumerate(models):
-        each = step_seconds(model, int(trace.gpus[job]))
+        each = step_seconds(model, int(trace.gpus[job])) / uses[job]
         count = max(1, round(trace.service[job] / each if math.isnan(told[job]) else float(told[job])))
         steps.append(count)
         service[job] = count * each
     made = replace(trace, service=service, profiles=None)
     assumed = _assumptions(trace, models, bool(np.isnan(told).any()))
-    return TrainingJobs(made, models, tuple(steps), tuple(assumed))
+    return TrainingJobs(made, models, tuple(steps), uses, tuple(assumed))
+
+
+def _used_parts(trace: JobTrace) -> tuple[float, ...]:
+    """The part of a whole slot that each job computes when it runs alone."""
+    told = (trace.traits.get(name, 1.0) for name in ("gpu_share", "utilization"))
+    part = np.ones(len(trace))
+    for column in told:
+        part = part * np.asarray(column, np.float64)
+    return tuple(part.tolist())
 
 
 def _assumptions(trace: JobTrace, models: tuple[str, ...], filled: bool) -> list[str]:

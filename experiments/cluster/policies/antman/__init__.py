@@ -29,6 +29,8 @@ class AntMan(ClusterPolicy):
 
     name: ClassVar[str] = "antman"
     mechanism: ClassVar[str] = "share devices"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
+    caps_shares: ClassVar[bool] = True
     sees: ClassVar[frozenset[str]] = frozenset({"class", "tenant", "utilization"})
     needs: ClassVar[frozenset[str]] = frozenset({"class"})
 

@@ -1,0 +1,132 @@
+"""Live jobs that are held to shares of one slot: the account by hand, and AntMan's two classes on a core."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.cluster.interface import ClusterPolicy, Gang, violations
+from experiments.cluster.interface.log import COMPLETED, MOVED
+from experiments.cluster.live import (
+    Calibration,
+    LiveCluster,
+    MeasuredSpeed,
+    Slots,
+    TrainingJobs,
+    training_jobs,
+)
+from experiments.cluster.live.pace import MOST_BEHIND, Pace
+from experiments.core import registry
+from experiments.workloads.jobs import GUARANTEED, OPPORTUNISTIC, JobTrace
+from tests.experiments.cluster.traces import jobs
+
+CORE = sorted(os.sched_getaffinity(0))[0]
+STEP = 0.01
+USED = 0.6
+
+
+class Clocks:
+    """The host's clock and a process' own."""
+
+    def __init__(self) -> None:
+        self.now = self.computed = 100.0
+
+    def pace(self, share: float) -> Pace:
+        return Pace(share, lambda: self.now, lambda: self.computed)
+
+    def compute(self, seconds: float) -> None:
+        self.now += seconds
+        self.computed += seconds
+
+
+class TestPace:
+    def test_what_was_computed_beyond_the_share_is_waited_for(self) -> None:
+        """Two seconds at a quarter are eight by the clock, of which two have passed."""
+        clocks = Clocks()
+        pace = clocks.pace(0.25)
+        clocks.compute(2)
+        assert pace.debt() == pytest.approx(6)
+        clocks.now += 6
+        assert pace.debt() == pytest.approx(0)
+
+    def test_another_share_counts_at_once(self) -> None:
+        clocks = Clocks()
+        pace = clocks.pace(0.25)
+        clocks.compute(2)
+        pace.debt()
+        pace.share = 0.5
+        assert pace.debt() == pytest.approx(3)
+        pace.share = 1.0
+        assert pace.debt() == 0
+
+    def test_a_process_that_was_held_up_catches_up_by_so_much_and_no_more(self) -> None:
+        clocks = Clocks()
+        pace = clocks.pace(0.5)
+        clocks.now += 1000
+        assert pace.debt() == 0
+        clocks.compute(MOST_BEHIND)
+        assert pace.debt() == pytest.approx(0)
+        clocks.compute(1)
+        assert pace.debt() == pytest.approx(1)
+
+
+def shared(guest: float, guaranteed: float) -> JobTrace:
+    """An opportunistic job that could use all of the slot, and a guaranteed one that uses part of it."""
+    trace = jobs((0, 1, guest), (0, 1, guaranteed))
+    traits = {"class": (OPPORTUNISTIC, GUARANTEED), "utilization": np.array([1.0, USED])}
+    return replace(trace, traits=traits, model=("cnn", "cnn"))
+
+
+def timed(trace: JobTrace) -> tuple[TrainingJobs, MeasuredSpeed]:
+    made = training_jobs(trace, lambda model, gpus: STEP, paced=True)
+    return made, MeasuredSpeed(made, Calibration({("cnn", 1): STEP}, 3.0, 0.1), paced=True)
+
+
+def test_a_job_has_the_steps_and_the_speed_of_the_part_that_it_uses() -> None:
+    """A step of 10 ms on a whole slot takes 16.7 ms of a job that uses 0.6 of it: 60 in a second."""
+    made, speed = timed(shared(1, 1))
+    assert made.steps == (100, 60)
+    assert speed.rate(1, Gang(1, (0,), 1.0)).speed == pytest.approx(60)
+    assert speed.rate(1, Gang(1, (0,), 0.6)).speed == pytest.approx(60)
+    assert speed.rate(0, Gang(0, (0,), 0.4), [Gang(1, (0,), 0.6)]).speed == pytest.approx(40)
+    assert speed.rate(0, Gang(0, (0,), 1.0)).speed == pytest.approx(100)
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_a_guest_is_slowed_where_it_is_until_the_guaranteed_job_has_ended(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    made, speed = timed(shared(2, 2))
+    policy = registry.create("cluster", "antman", {})
+    assert isinstance(policy, ClusterPolicy)
+    seen: list[tuple[int, float, float, float]] = []
+
+    def look(fraction: float, step: str) -> None:
+        if stay := live.stays.get(0):
+            pid = stay.process.ranks[0].pid
+            seen.append((pid, stay.gang.share, live.now, processor_seconds(pid)))
+
+    live = LiveCluster(made, Slots([CORE]), policy, speed, tmp_path, progress=look)
+    plan = live.run()
+    assert violations(plan, made.trace, live.slots.machines(), speed) == []
+    assert [(one.gang.job, one.ended) for one in plan.executions] == [
+        (1, COMPLETED),
+        (0, MOVED),
+        (0, COMPLETED),
+    ]
+    assert [one.gang.share for one in plan.executions] == pytest.approx([USED, 1 - USED, 1.0])
+    assert len({pid for pid, *_ in seen}) == 1, "it was neither stopped nor started again"
+    slowed = [(now, used) for _, share, now, used in seen if share < 1]
+    (start, before), (end, after) = slowed[0], slowed[-1]
+    most = (1 - USED) * (end - start + MOST_BEHIND)
+    assert 0 < after - before < most + 0.1
+
+
+def processor_seconds(pid: int) -> float:
+    """What a process has computed, as the kernel counts it."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -119,6 +119,11 @@ class ClusterPolicy(Policy):
     def round_seconds(self) -> float | None:
         return None
 
+    @property
+    def plans_costs(self) -> bool:
+        """Whether its plans leave devices idle for what starting costs, so that executions begin at once."""
+        return False
+
     def insists_on(self, demand: Demand) -> Demand:
         """What of a job's demand has to be there; a wish that it may do without is left out."""
         return demand

@@ -14,7 +14,7 @@ class StartCosts:
         self.policy, self.machines = policy, machines
         self.last: dict[int, Gang] = {}
         self.suspended: set[int] = set()
-        self.free = not any(
+        self.free = policy.plans_costs or not any(
             (
                 *(policy.start_cost, policy.restart_cost, policy.resize_cost, policy.migration_cost),
                 *(policy.suspend_cost, policy.checkpoint_bytes),

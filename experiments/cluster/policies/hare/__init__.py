@@ -4,12 +4,16 @@
   times, several on one GPU; the next round begins when all are synchronised.
 - Tasks are planned in order of their mid-points in a relaxation, each on the GPU where it ends first
   (``plan.py``), gaps included. Plans are made anew when jobs come and end; running tasks are not cut.
-- A GPU that takes a task of another job than its last one needs ``switch_cost`` before it. Hare's early
-  cleaning and speculative retention are what makes that small; they are not modelled beyond it.
+- A GPU that takes a task of another job than its last one needs ``switch_cost`` before it, and what starting
+  costs the job: ``start_cost`` for a task of its first round, else ``restart_cost`` (``migration_cost`` on a
+  node that had none of its earlier rounds) and its state's way to storage and back. The GPU idles for so
+  long, the job's other tasks run on: nothing is resized. Hare's early cleaning and speculative retention are
+  what makes that small; they are not modelled beyond it.
 
 How long tasks take on what is known (``tasks``). Every job weighs the same. Only the paper's abstract was at
-hand: the order by the better of two forms of Smith's rule and the filling of gaps are chosen here. Where
-starting costs something or nodes fail, jobs cannot take turns task by task: then each job, the shortest
+hand: the order by the better of two forms of Smith's rule and the filling of gaps are chosen here. Plans
+stayed below twice the best where a switch is no longer than a task; no bound is known beyond that. Where
+stopping loses progress or nodes fail, jobs cannot take turns task by task: then each job, the shortest
 first, takes as many of the free GPUs that suit it best as a round has tasks, and keeps them.
 """
 
@@ -18,8 +22,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.cluster.interface import ClusterPolicy, Decider
+from experiments.cluster.interface import ClusterPolicy, Decider, Machines
+from experiments.cluster.interface.policy import NOTHING_LOST
 from experiments.cluster.policies.hare.deciders import TaskByTask, WholeJobs
+from experiments.cluster.policies.hare.plan import SwitchCosts
 from experiments.core.knobs import knob
 from experiments.core.policy import SECONDS
 
@@ -40,10 +46,21 @@ class Hare(ClusterPolicy):
     )
 
     @property
-    def stops_cost(self) -> bool:
-        """Whether a job loses anything when it is stopped between tasks."""
-        costs = (self.start_cost, self.restart_cost, self.resize_cost, self.migration_cost)
-        return any(costs) or bool(self.checkpoint_bytes) or self.node_mtbf is not None
+    def plans_costs(self) -> bool:
+        """Whether tasks of several jobs take turns on a GPU: nothing is lost between them."""
+        return self.preemption_loses == NOTHING_LOST and self.node_mtbf is None
 
     def begin(self) -> Decider:
-        return WholeJobs() if self.stops_cost else TaskByTask(self.switch_cost)
+        return TaskByTask(self._costs_on) if self.plans_costs else WholeJobs()
+
+    def _costs_on(self, machines: Machines) -> SwitchCosts:
+        restart, migration = self.restart_cost, self.migration_cost
+        transfers = [2 * self.checkpoint_bytes / min(node.storage, node.network) for node in machines]
+        return SwitchCosts(
+            switch=self.switch_cost,
+            start=self.start_cost,
+            restart=restart,
+            migration=restart if migration is None else migration,
+            transfer=[transfers[node] for node in machines.node_of],
+            node_of=machines.node_of,
+        )

@@ -1,12 +1,19 @@
-"""What decides in one run: task by task, or whole jobs where stopping between tasks costs something."""
+"""What decides in one run: task by task, or whole jobs where stopping loses progress."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from experiments.cluster.interface import Allocation, ClusterView, Gang
+from experiments.cluster.interface import Allocation, ClusterView, Gang, Machines
 from experiments.cluster.planning.performance import TaskSpeed
-from experiments.cluster.policies.hare.plan import DeviceLine, JobTasks, PlannedTask, plan_tasks
+from experiments.cluster.policies.hare.plan import (
+    DeviceLine,
+    JobTasks,
+    PlannedTask,
+    SwitchCosts,
+    plan_tasks,
+)
 from experiments.core.errors import BadInput
 
 #: Times this close to each other are one: sums of seconds are not exact.
@@ -19,6 +26,11 @@ def tasks_of(view: ClusterView) -> TaskSpeed:
         what = f"tells {view.performance.name} speeds, not gradient tasks"
         raise BadInput(what, "options.extra", "a side file of gradient tasks")
     return view.performance
+
+
+def latest(now: float) -> float:
+    """The last time that is ``now``, but for rounding."""
+    return now + SLACK * max(1.0, abs(now))
 
 
 class WholeJobs:
@@ -45,19 +57,22 @@ class TaskByTask:
     """Follows a plan of tasks.
 
     ``begun`` counts each job's tasks that have begun, ``round_end`` is when those of its last round end.
-    ``last`` is the job of each device's last task.
+    ``last`` is the job of each device's last task; ``visited`` are the nodes of each job's rounds before its
+    last one, ``entered`` those of that one.
     """
 
-    def __init__(self, switch: float) -> None:
-        self.switch = switch
+    def __init__(self, costs_on: Callable[[Machines], SwitchCosts]) -> None:
+        self.costs_on = costs_on
         self.plan: list[PlannedTask] = []
         self.running: list[PlannedTask] = []
         self.begun: dict[int, int] = {}
         self.round_end: dict[int, float] = {}
         self.last: dict[int, int] = {}
+        self.visited: dict[int, frozenset[int]] = {}
+        self.entered: dict[int, frozenset[int]] = {}
 
     def allocate(self, view: ClusterView) -> Allocation:
-        now = view.now + SLACK * max(1.0, abs(view.now))
+        now = latest(view.now)
         self.begun |= dict.fromkeys(view.arrived, 0)
         for job in view.ended:
             del self.begun[job]
@@ -70,11 +85,13 @@ class TaskByTask:
     def _plan(self, view: ClusterView) -> list[PlannedTask]:
         """All tasks that have not begun, planned anew."""
         jobs = [self._left_of(job, view) for job in self.begun]
-        return plan_tasks([job for job in jobs if job.left], lambda: self._lines(view), self.switch)
+        costs = self.costs_on(view.pool.machines)
+        return plan_tasks([job for job in jobs if job.left], lambda: self._lines(view, costs.switch), costs)
 
     def _left_of(self, job: int, view: ClusterView) -> JobTasks:
         model, begun = tasks_of(view), self.begun[job]
         times, devices = model.times(job), range(view.pool.machines.devices)
+        visited, entered = self.visited.get(job, frozenset()), self.entered.get(job, frozenset())
         within = begun % times.tasks > 0
         round_end = self.round_end.get(job, -math.inf)
         return JobTasks(
@@ -85,13 +102,26 @@ class TaskByTask:
             seconds=[model.seconds(job, device) for device in devices],
             release=view.now if within else max(view.now, round_end + times.sync),
             round_end=round_end if within else -math.inf,
+            visited=visited if within else visited | entered,
+            entered=entered if within else frozenset(),
         )
 
-    def _lines(self, view: ClusterView) -> list[DeviceLine]:
-        """What each device still does."""
+    def _lines(self, view: ClusterView, switch: float) -> list[DeviceLine]:
+        """What each device still does, or is made ready for."""
+        now = latest(view.now)
         ends = {task.device: task.end for task in self.running}
-        devices = range(view.pool.machines.devices)
-        return [DeviceLine(ends.get(device, view.now), self.last.get(device)) for device in devices]
+        following: dict[int, PlannedTask] = {}
+        for task in self.plan:
+            following.setdefault(task.device, task)
+        lines = []
+        for device in range(view.pool.machines.devices):
+            after = following.get(device)
+            if device in ends or after is None:
+                lines.append(DeviceLine(ends.get(device, view.now), self.last.get(device), switch=switch))
+            else:
+                ready = after.ready if after.ready > now else -math.inf
+                lines.append(DeviceLine(view.now, after.job, ready, switch))
+        return lines
 
     def _begin_tasks(self, now: float, view: ClusterView) -> None:
         """Begin the tasks whose time has come, on devices that are free."""
@@ -100,12 +130,19 @@ class TaskByTask:
         for task in [task for task in self.plan if task.start <= now and task.device not in busy]:
             self.plan.remove(task)
             self.running.append(task)
-            self.last[task.device] = task.job
-            first = self.begun[task.job] % tasks_of(view).times(task.job).tasks == 0
-            before = -math.inf if first else self.round_end[task.job]
-            self.round_end[task.job] = max(before, task.end)
-            self.begun[task.job] += 1
+            self._count(task, view)
             busy.add(task.device)
+
+    def _count(self, task: PlannedTask, view: ClusterView) -> None:
+        job, node = task.job, view.pool.machines.node_of[task.device]
+        if self.begun[job] % tasks_of(view).times(job).tasks == 0:
+            self.round_end[job] = -math.inf
+            self.visited[job] = self.visited.get(job, frozenset()) | self.entered.get(job, frozenset())
+            self.entered[job] = frozenset()
+        self.round_end[job] = max(self.round_end[job], task.end)
+        self.entered[job] |= {node}
+        self.last[task.device] = job
+        self.begun[job] += 1
 
     def _lingering(self, view: ClusterView) -> list[int]:
         """Jobs that have done all by the plan, and end with the next rounding error."""

@@ -92,7 +92,7 @@ def test_a_gpu_idles_for_what_starting_and_resuming_cost_and_the_other_job_runs_
     """A's start takes 0.25 s, so its first round ends at 1.25 s and its second may begin at 3.25 s.
 
     B comes at 0.5 s. After A's first task the GPU starts it (0.25 s), and it runs until 2.5 s. A resumes in
-    0.5 s, before its round may begin: at no cost of time. With 1 s it would not be ready, so B has the slow GPU.
+    0.5 s, before its round may begin: at no cost of time. With 1 s it would not be ready: B has the slow GPU.
     """
     both = rounds((0, "one", 2), (0.5, "one", 1))
     hidden = planned(both, start_cost=0.25, restart_cost=0.5)

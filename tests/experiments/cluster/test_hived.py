@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.cluster.interface import ClusterPlan, Machines
+from experiments.cluster.interface import ClusterPlan, Machine, Machines
 from experiments.cluster.policies.hived.deciders import Cluster
 from experiments.cluster.policies.hived.virtual import quotas_of, reserved
 from experiments.cluster.simulator import simulate
@@ -75,7 +75,38 @@ def test_cells_that_do_not_fit_are_named_by_level() -> None:
         run(jobs((0, 1, 1)), virtual_clusters="a:3x1")
 
 
-@pytest.mark.parametrize("words", ["a", "a:4", "a:x2", "a:0x1", "a:4x²"])
+MIXED = Machines([Machine("old", 4, "K80"), Machine("new", 4, "V100"), Machine("spare", 4, "V100")])
+
+
+def test_a_level_or_type_that_no_node_has_is_refused_with_its_tenant() -> None:
+    with pytest.raises(Infeasible, match="b owns cells of 8 GPUs, and no node has such cells"):
+        run(jobs((0, 1, 1)), virtual_clusters="a:4x1, b:8x1")
+    with pytest.raises(Infeasible, match="b owns cells of 4 A100 GPUs, and no node has such cells"):
+        run(jobs((0, 1, 1)), MIXED, virtual_clusters="a:4x1, b:4x1@A100")
+    with pytest.raises(Infeasible, match="lacks 1 of 4 V100 GPUs"):
+        run(jobs((0, 1, 1)), MIXED, virtual_clusters="b:4x3@V100")
+
+
+def test_cells_of_a_type_are_found_on_nodes_of_that_type() -> None:
+    """The larger part of a has no type, and leaves the two V100 nodes to b."""
+    trace = replace(jobs((0, 4, 10), (0, 4, 10), (0, 4, 10)), tenant=("a", "b", "b"))
+    plan = run(trace, MIXED, virtual_clusters="a:4x1, b:4x2@V100")
+    assert [(one.gang.job, one.gang.devices[0]) for one in plan.executions] == [(0, 0), (1, 4), (2, 8)]
+
+
+def test_a_job_of_a_type_that_its_tenant_does_not_own_is_refused() -> None:
+    trace = jobs((0, 4, 10), (0, 4, 10), (0, 8, 10), (0, 1, 10))
+    asks = {"gpu_type": ("V100", "K80", "V100", "")}
+    trace = replace(trace, tenant=("a",) * 4, traits=asks)
+    plan = run(trace, MIXED, virtual_clusters="a:4x1@V100, a:2x1")
+    assert plan.reasons == {
+        1: "wants 4 GPUs of type K80, and the cells of a have 2",
+        2: "wants 8 GPUs of type V100, and the cells of a have 4",
+    }
+    assert {one.gang.job: one.gang.devices for one in plan.executions} == {0: (4, 5, 6, 7), 3: (0,)}
+
+
+@pytest.mark.parametrize("words", ["a", "a:4", "a:x2", "a:0x1", "a:4x²", "a:4x1@"])
 def test_words_that_are_no_cells_are_named(words: str) -> None:
     with pytest.raises(BadInput, match="is no cell of a tenant"):
         registry.create("cluster", "hived", {"virtual_clusters": words})

@@ -8,7 +8,8 @@ larger cells as far as that takes nobody's away; what cannot be had so is its ow
 
 Cells are nodes and their halves down to one device; racks are not cells here. Preemption takes no time, so
 that the states between (reserving, reserved) are passed through at once. A cell brings its part of the host:
-processors, memory and types of devices that jobs ask for are not looked at. Without ``virtual_clusters`` all
+processors and memory that jobs ask for are not looked at, types of devices only where
+tenants own cells of types. Without ``virtual_clusters`` all
 tenants share one that owns every node.
 """
 
@@ -34,7 +35,8 @@ class HiveD(ClusterPolicy):
 
     virtual_clusters: str = knob(
         "",
-        "cells of each tenant, as name:GPUs of a cell x cells, as in a:4x2; empty: all share one",
+        "cells of each tenant, as name:GPUs of a cell x cells (@type), as in a:4x2, b:8x1@V100; "
+        "a level or type that no node has is refused; empty: all share one",
         words=True,
     )
 

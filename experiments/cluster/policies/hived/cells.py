@@ -1,6 +1,7 @@
 """Physical cells and their buddy allocation.
 
-A chain is all nodes with equally many devices; its levels are the sizes of its cells, halves of halves.
+A chain is all nodes with equally many devices, of one type where tenants own cells of a type; its levels are
+the sizes of its cells, halves of halves.
 """
 
 from __future__ import annotations
@@ -11,6 +12,16 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from experiments.cluster.interface import Machines
+
+
+class Level(NamedTuple):
+    """Cells of ``size`` devices, of a type where ``device`` names one."""
+
+    size: int
+    device: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.size} {self.device} GPUs" if self.device else f"{self.size} GPUs"
 
 
 class Cell(NamedTuple):
@@ -34,10 +45,11 @@ def levels_of(size: int) -> tuple[int, ...]:
 
 @dataclass
 class Chain:
-    """The nodes that begin at ``nodes``, and their free cells by size."""
+    """The nodes that begin at ``nodes``, and their free cells by size; ``device`` is their type, if told."""
 
     levels: tuple[int, ...]
     nodes: Sequence[int]
+    device: str = ""
     free: dict[int, set[int]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -109,8 +121,10 @@ def _parts(cell: Cell, size: int) -> Iterator[Cell]:
     return (Cell(first, size) for first in range(cell.first, cell.first + cell.size, size))
 
 
-def chains_of(machines: Machines) -> dict[int, Chain]:
-    """The chains by the size of their nodes, the smallest first."""
-    sizes = sorted({size for size in machines.sizes if size})
-    nodes = list(zip(machines.first, machines.sizes, strict=True))
-    return {size: Chain(levels_of(size), [first for first, has in nodes if has == size]) for size in sizes}
+def chains_of(machines: Machines, *, by_type: bool = False) -> dict[Level, Chain]:
+    """The chains by their nodes, the smallest first."""
+    nodes: dict[Level, list[int]] = {}
+    for first, node in zip(machines.first, machines, strict=True):
+        if node.gpus:
+            nodes.setdefault(Level(node.gpus, node.device if by_type else ""), []).append(first)
+    return {node: Chain(levels_of(node.size), nodes[node], node.device) for node in sorted(nodes)}

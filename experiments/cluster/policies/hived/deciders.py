@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from experiments.cluster.interface import Allocation, ClusterView, Demand, Devices, Gang, Machines
-from experiments.cluster.policies.hived.cells import Cell, Chain, chains_of
+from experiments.cluster.policies.hived.cells import Cell, Chain, Level, chains_of
 from experiments.cluster.policies.hived.virtual import (
     Quotas,
     VirtualCell,
@@ -28,13 +29,14 @@ class Cluster:
     """
 
     quotas: Quotas
-    chains: dict[int, Chain] = field(default_factory=dict)
+    chains: dict[Level, Chain] = field(default_factory=dict)
     clusters: dict[str, VirtualCluster] = field(default_factory=dict)
     placed: dict[int, str] = field(default_factory=dict)
     guests: dict[int, Devices] = field(default_factory=dict)
     machines: Machines = field(init=False)
     waiting: dict[str, dict[int, None]] = field(default_factory=dict)
     down: frozenset[int] = frozenset()
+    by_type: bool = False
 
     def allocate(self, view: ClusterView) -> Allocation:
         if not self.chains:
@@ -63,7 +65,8 @@ class Cluster:
     def open(self, machines: Machines) -> None:
         """Divide the cluster among its owners."""
         self.machines = machines
-        self.chains = chains_of(machines)
+        self.by_type = any(level.device for cells in self.quotas.values() for level in cells)
+        self.chains = chains_of(machines, by_type=self.by_type)
         whole = {node: len(chain.nodes) for node, chain in self.chains.items()}
         self.clusters = owners(self.quotas or {EVERYBODY: whole}, self.chains)
 
@@ -77,10 +80,17 @@ class Cluster:
             if cell.jobs.pop(job, None) is not None and not cell.jobs:
                 unbind(cell)
 
-    def place(self, job: int, gpus: int, tenant: str) -> Devices | None:
-        """Run a job in the cells of ``tenant``; ``None`` where they are in use, or on nodes that are down."""
+    def place(self, job: int, gpus: int, tenant: str, types: Sequence[str] = ()) -> Devices | None:
+        """Run a job in the cells of ``tenant``; ``None`` where they are in use, or on nodes that are down.
+
+        ``types`` are those of devices that will do (none: any).
+        """
         cluster = self.clusters[tenant]
-        found = cluster.choose(gpus, self._bind)
+
+        def suits(cell: Cell) -> bool:
+            return not types or self.machines.type_of(cell.first) in types
+
+        found = cluster.choose(gpus, lambda cell: self._bind(cell, suits), suits)
         if found is None:
             return None
         for place, devices in found.items():
@@ -88,14 +98,17 @@ class Cluster:
         self.placed[job] = tenant
         return tuple(sorted(device for devices in found.values() for device in devices))
 
-    def _bind(self, virtual: VirtualCell) -> bool:
-        """Give a virtual cell a physical one; false where only nodes that are down are left for it."""
+    def _bind(self, virtual: VirtualCell, suits: Callable[[Cell], bool]) -> bool:
+        """Give a virtual cell a physical one that ``suits``; false where none that works is left."""
         chain = virtual.chain
         others = reserved(self.clusters.values(), chain)
         others[virtual.size] -= 1
         in_use = {device for devices in self.guests.values() for device in devices}
         virtual.bound = chain.allocate(
-            virtual.size, others, self._works, lambda cell: len(in_use.intersection(cell.devices))
+            virtual.size,
+            others,
+            lambda cell: self._works(cell) and suits(cell),
+            lambda cell: len(in_use.intersection(cell.devices)),
         )
         return virtual.bound is not None
 
@@ -114,16 +127,25 @@ class Cluster:
         tenant = view.jobs.tenant[job] if self.quotas else EVERYBODY
         if tenant not in self.clusters:
             return f"{tenant or 'its tenant'} has no virtual cluster"
-        cluster, gpus = self.clusters[tenant], view.jobs.gpus[job]
-        if cluster.gpus < gpus:
-            return f"wants {gpus} GPUs, and the cells of {tenant} have {cluster.gpus}"
+        gpus, types = view.jobs.gpus[job], self._types(job, view)
+        has = self.clusters[tenant].gpus(types)
+        if has < gpus:
+            of_type = f" of type {' or '.join(types)}" if types else ""
+            return f"wants {gpus} GPUs{of_type}, and the cells of {tenant} have {has}"
         return ""
+
+    def _types(self, job: int, view: ClusterView) -> tuple[str, ...]:
+        """Types of devices that a job asks for, where tenants own cells of types."""
+        return view.jobs.demand(job).types if self.by_type else ()
+
+    def _place(self, job: int, tenant: str, view: ClusterView) -> Devices | None:
+        return self.place(job, view.jobs.gpus[job], tenant, self._types(job, view))
 
     def _serve(self, tenant: str, view: ClusterView, start: dict[int, Devices], preempted: list[int]) -> None:
         """Start a tenant's jobs, the highest priority first; nothing passes one that does not fit."""
         queue = self.waiting.get(f"tenant {tenant}", {})
         for job in sorted(queue, key=lambda one: (-_priority(one, view), one)):
-            devices = self.place(job, view.jobs.gpus[job], tenant)
+            devices = self._place(job, tenant, view)
             if devices is None:
                 devices = self._preempt_for(job, tenant, view, start, preempted)
             if devices is None:
@@ -147,7 +169,7 @@ class Cluster:
             kept = [(one, list(self._cells_of(one, tenant))) for one in victims]
             for one in victims:
                 self.release(one)
-            devices = self.place(job, view.jobs.gpus[job], tenant)
+            devices = self._place(job, tenant, view)
             if devices is not None:
                 preempted += victims
                 self.waiting.setdefault(f"tenant {tenant}", {}).update(dict.fromkeys(victims))

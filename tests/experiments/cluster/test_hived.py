@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.cluster.interface import ClusterPlan, Machine, Machines
+from experiments.cluster.interface import Allocation, ClusterPlan, ClusterView, Machine, Machines
 from experiments.cluster.policies.hived.deciders import Cluster
 from experiments.cluster.policies.hived.virtual import quotas_of, reserved
 from experiments.cluster.simulator import simulate
@@ -112,6 +113,46 @@ def test_words_that_are_no_cells_are_named(words: str) -> None:
         registry.create("cluster", "hived", {"virtual_clusters": words})
 
 
+class TestPreemptionThatTakesTime:
+    def test_victims_run_on_while_their_preemptor_has_reserved_the_cells(self) -> None:
+        trace = replace(
+            jobs((0, 4, 100), (0, 4, 100), (10, 4, 20)),
+            tenant=("x", "x", "a"),
+            traits={"class": (OPPORTUNISTIC, OPPORTUNISTIC, GUARANTEED)},
+        )
+        found = stays(run(trace, virtual_clusters="a:4x1, b:4x1", preemption_grace=5))
+        assert sorted(found) == [(0, 0, 15), (0, 35, 120), (1, 0, 100), (2, 15, 35)]
+
+    def test_a_victim_that_ends_in_time_is_waited_for_no_longer(self) -> None:
+        trace = replace(jobs((0, 4, 12), (10, 4, 20)), traits={"priority": np.array([0.0, 1.0])})
+        plan = run(trace, Machines.of_sizes([4]), preemption_grace=5)
+        assert stays(plan) == [(0, 0, 12), (1, 12, 32)]
+
+    def test_a_higher_priority_cancels_a_preemptor_and_takes_its_reservation(self) -> None:
+        """The victim still leaves by its own time; who was canceled begins to wait again."""
+        priority = np.array([0.0, 1.0, 2.0])
+        trace = replace(jobs((0, 4, 100), (10, 4, 20), (12, 4, 30)), traits={"priority": priority})
+        plan = run(trace, Machines.of_sizes([4]), preemption_grace=5)
+        assert stays(plan) == [(0, 0, 15), (2, 15, 45), (1, 45, 65), (0, 65, 150)]
+
+    def test_a_victim_that_nobody_wants_away_any_more_stays(self) -> None:
+        """Job 3 takes the half of job 0 from job 2, which had reserved all: job 1 stays until job 3 ends."""
+        priority = np.array([0.0, 0.0, 1.0, 2.0])
+        trace = jobs((0, 2, 100), (0, 2, 100), (10, 4, 20), (11, 2, 50))
+        plan = run(replace(trace, traits={"priority": priority}), Machines.of_sizes([4]), preemption_grace=5)
+        first = [(0, 0, 15), (0, 90, 175), (1, 0, 70), (1, 90, 120), (2, 70, 90), (3, 15, 65)]
+        assert sorted(stays(plan)) == first
+
+    def test_opportunistic_jobs_do_not_enter_what_is_reserved(self) -> None:
+        """Job 1 leaves half the node at 12, which job 2 has reserved until job 0 is gone as well."""
+        trace = replace(
+            jobs((0, 2, 100), (0, 2, 12), (10, 4, 20), (11, 2, 5)),
+            traits={"class": (OPPORTUNISTIC, OPPORTUNISTIC, GUARANTEED, OPPORTUNISTIC)},
+        )
+        plan = run(trace, Machines.of_sizes([4]), preemption_grace=5)
+        assert sorted(stays(plan)) == [(0, 0, 15), (0, 35, 120), (1, 0, 12), (2, 15, 35), (3, 35, 40)]
+
+
 class TestBadNodes:
     def cluster(self, words: str) -> Cluster:
         made = Cluster(quotas_of(words))
@@ -175,6 +216,50 @@ def test_no_tenant_is_ever_refused_a_cell_of_its_own(
             if placed is not None:
                 assert len(placed) == gpus
         check(cluster, machines)
+
+
+class Watched(Cluster):
+    """Looks after every decision whether all that is owned is still there."""
+
+    def allocate(self, view: ClusterView) -> Allocation:
+        made = super().allocate(view)
+        check(self, view.pool.machines)
+        return made
+
+
+ROWS = st.tuples(
+    st.integers(0, 60),
+    st.sampled_from([1, 1, 2, 3, 4, 8]),
+    st.integers(1, 60),
+    st.sampled_from("abc"),
+    st.sampled_from([GUARANTEED, GUARANTEED, OPPORTUNISTIC]),
+    st.integers(0, 2),
+)
+
+
+@settings(max_examples=150)
+@given(
+    words=st.sampled_from(QUOTAS[:2]),
+    rows=st.lists(ROWS, min_size=1, max_size=25),
+    grace=st.sampled_from([0.0, 3.0, 20.0]),
+    mtbf=st.sampled_from([None, 100.0]),
+)
+def test_what_is_owned_is_there_after_every_decision(
+    words: str, rows: list[tuple[int, int, int, str, str, int]], grace: float, mtbf: float | None
+) -> None:
+    rows = sorted(rows)
+    trace = replace(
+        jobs(*[row[:3] for row in rows]),
+        tenant=tuple(row[3] for row in rows),
+        traits={
+            "class": tuple(row[4] for row in rows),
+            "priority": np.array([float(row[5]) for row in rows]),
+        },
+    )
+    knobs = {"virtual_clusters": words, "preemption_grace": grace, "node_mtbf": mtbf, "node_repair": 30.0}
+    with patch("experiments.cluster.policies.hived.Cluster", Watched):
+        plan = run(trace, Machines.of_sizes([8, 8, 8]), **knobs)
+    assert plan.unfinished == ()
 
 
 def check(cluster: Cluster, machines: Machines) -> None:

@@ -6,11 +6,13 @@ opportunistic GPUs are in the way. Opportunistic jobs use what is free of all an
 virtual cluster a higher ``priority`` preempts a lower one. Nodes that are down are avoided by splitting
 larger cells as far as that takes nobody's away; what cannot be had so is its owner's loss.
 
-Cells are nodes and their halves down to one device; racks are not cells here. Preemption takes no time, so
-that the states between (reserving, reserved) are passed through at once. A cell brings its part of the host:
-processors and memory that jobs ask for are not looked at, types of devices only where
-tenants own cells of types. Without ``virtual_clusters`` all
-tenants share one that owns every node.
+With ``preemption_grace`` victims run on for that long, or until they end, while their preemptor has reserved
+the cells (``preemption``). A higher priority takes cells that are reserved too; who waited for them waits for
+others, and victims whose devices nobody wants any more stay where they are.
+
+Cells are nodes and their halves down to one device; racks are not cells here. A cell brings its part of the
+host: processors and memory that jobs ask for are not looked at, types of devices only where tenants own cells
+of types. Without ``virtual_clusters`` all tenants share one that owns every node.
 """
 
 from __future__ import annotations
@@ -40,8 +42,17 @@ class HiveD(ClusterPolicy):
         words=True,
     )
 
+    preemption_grace: float = knob(
+        0.0,
+        "time that preempted jobs have to leave; their preemptor has reserved the cells meanwhile, and is "
+        "canceled by a higher priority",
+        low=0.0,
+        high=86400.0,
+        unit="s",
+    )
+
     def __post_init__(self) -> None:
         quotas_of(self.virtual_clusters)
 
     def begin(self) -> Decider:
-        return Cluster(quotas_of(self.virtual_clusters))
+        return Cluster(quotas_of(self.virtual_clusters), grace=self.preemption_grace)

@@ -87,6 +87,18 @@ class Chain:
                 self.release(cell)
         return None
 
+    def cell_around(self, devices: Sequence[int], size: int) -> Cell | None:
+        """The cell of ``size`` that contains all ``devices``, if one does."""
+        if size not in self.levels or not self.nodes or devices[0] < min(self.nodes):
+            return None
+        cell = self._around(Cell(devices[0], 1))(size)
+        return cell if devices[-1] in cell.devices else None
+
+    def is_free(self, cell: Cell) -> bool:
+        """Whether nobody has any of ``cell``."""
+        above = self.levels[: self.levels.index(cell.size) + 1]
+        return any(one.first in self.free[one.size] for one in map(self._around(cell), above))
+
     def claim(self, cell: Cell) -> None:
         """Split the free cell that contains ``cell`` until it is one itself."""
         levels = self.levels[: self.levels.index(cell.size) + 1]

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.cluster.interface import Allocation, ClusterPlan, ClusterView, Machine, Machines
-from experiments.cluster.policies.hived.deciders import Cluster
+from experiments.cluster.policies.hived.cluster import Cluster
+from experiments.cluster.policies.hived.deciders import Scheduler
 from experiments.cluster.policies.hived.virtual import quotas_of, reserved
 from experiments.cluster.simulator import simulate
 from experiments.core import registry
@@ -218,12 +219,12 @@ def test_no_tenant_is_ever_refused_a_cell_of_its_own(
         check(cluster, machines)
 
 
-class Watched(Cluster):
+class Watched(Scheduler):
     """Looks after every decision whether all that is owned is still there."""
 
     def allocate(self, view: ClusterView) -> Allocation:
         made = super().allocate(view)
-        check(self, view.pool.machines)
+        check(self.cluster, view.pool.machines)
         return made
 
 
@@ -257,7 +258,7 @@ def test_what_is_owned_is_there_after_every_decision(
         },
     )
     knobs = {"virtual_clusters": words, "preemption_grace": grace, "node_mtbf": mtbf, "node_repair": 30.0}
-    with patch("experiments.cluster.policies.hived.Cluster", Watched):
+    with patch("experiments.cluster.policies.hived.Scheduler", Watched):
         plan = run(trace, Machines.of_sizes([8, 8, 8]), **knobs)
     assert plan.unfinished == ()
 

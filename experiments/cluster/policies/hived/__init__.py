@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from experiments.cluster.interface import ClusterPolicy, Decider
-from experiments.cluster.policies.hived.deciders import Cluster
+from experiments.cluster.policies.hived.cluster import Cluster
+from experiments.cluster.policies.hived.deciders import Scheduler
 from experiments.cluster.policies.hived.virtual import quotas_of
 from experiments.core.knobs import knob
 
@@ -55,4 +56,4 @@ class HiveD(ClusterPolicy):
         quotas_of(self.virtual_clusters)
 
     def begin(self) -> Decider:
-        return Cluster(quotas_of(self.virtual_clusters), grace=self.preemption_grace)
+        return Scheduler(Cluster(quotas_of(self.virtual_clusters)), self.preemption_grace)

@@ -25,6 +25,7 @@ TRAITS: Mapping[str, str] = MappingProxyType(
         "memory": "bytes of host memory wanted, of all its devices together (NaN: none told)",
         "gpu_share": "share of each of its devices that it wants (1: whole)",
         "gpu_type": "types of devices that will do, with | between them (empty: any)",
+        "suggested_nodes": "names of nodes that it may go to, with | between them (empty: any)",
         "priority": "the larger, the sooner",
         "class": "guaranteed or opportunistic",
         "utilization": "share of a whole device's computing that it uses when it runs alone",

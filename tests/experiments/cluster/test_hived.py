@@ -154,6 +154,46 @@ class TestPreemptionThatTakesTime:
         assert sorted(stays(plan)) == [(0, 0, 15), (0, 35, 120), (1, 0, 12), (2, 15, 35), (3, 35, 40)]
 
 
+class TestSuggestedNodes:
+    def trace(self, *nodes: str, classes: tuple[str, ...] = (GUARANTEED,) * 3) -> JobTrace:
+        rows = [(0, 4, 10), (0, 4, 20), (1, 1, 30)]
+        return replace(jobs(*rows), traits={"suggested_nodes": nodes, "class": classes})
+
+    def places(self, trace: JobTrace, **knobs: Any) -> list[tuple[int, int, float]]:
+        plan = run(trace, Machines.of_sizes([4, 4, 4]), **knobs)
+        return sorted((one.gang.job, one.gang.devices[0], one.start) for one in plan.executions)
+
+    @pytest.mark.parametrize("kind", [GUARANTEED, OPPORTUNISTIC])
+    def test_a_job_goes_to_no_other_node_and_waits_for_its_own(self, kind: str) -> None:
+        """Node 0 is free all the time; job 2 passes job 1, which waits until 10."""
+        trace = self.trace("node-2", "node-2", "node-1", classes=(kind,) * 3)
+        assert self.places(trace) == [(0, 8, 0), (1, 8, 10), (2, 4, 1)]
+
+    @pytest.mark.parametrize("kind", [GUARANTEED, OPPORTUNISTIC])
+    def test_suggestions_that_are_ignored_are_only_tried_first(self, kind: str) -> None:
+        trace = self.trace("node-2", "node-2", "node-1", classes=(kind,) * 3)
+        assert self.places(trace, ignore_suggested=True) == [(0, 8, 0), (1, 0, 0), (2, 4, 1)]
+
+    def test_suggested_nodes_that_never_have_enough_are_a_reason(self) -> None:
+        """The cells of a on one node: the larger one, and none next to it."""
+        kinds = (GUARANTEED, OPPORTUNISTIC, GUARANTEED)
+        trace = replace(self.trace("nowhere", "nowhere", "node-1", classes=kinds), tenant=("a",) * 3)
+        assert run(trace, virtual_clusters="a:4x1, a:2x1").reasons == {
+            0: "wants 4 GPUs, and on its suggested nodes the cells of a have 0",
+            1: "wants 4 GPUs, and on its suggested nodes there are 0",
+        }
+
+    def test_another_tenants_cells_are_safe_from_suggestions(self) -> None:
+        """b owns a whole node: with one GPU of a on each, none would be left, so that job 1 waits."""
+        trace = replace(
+            jobs((0, 1, 10), (0, 1, 10), (5, 4, 10)),
+            tenant=("a", "a", "b"),
+            traits={"suggested_nodes": ("node-0", "node-1", "")},
+        )
+        plan = run(trace, virtual_clusters="a:1x2, b:4x1")
+        assert sorted(stays(plan)) == [(0, 0, 10), (1, 15, 25), (2, 5, 15)]
+
+
 class TestBadNodes:
     def cluster(self, words: str) -> Cluster:
         made = Cluster(quotas_of(words))
@@ -235,6 +275,7 @@ ROWS = st.tuples(
     st.sampled_from("abc"),
     st.sampled_from([GUARANTEED, GUARANTEED, OPPORTUNISTIC]),
     st.integers(0, 2),
+    st.sampled_from(["", "", "node-0", "node-1|node-2"]),
 )
 
 
@@ -244,9 +285,14 @@ ROWS = st.tuples(
     rows=st.lists(ROWS, min_size=1, max_size=25),
     grace=st.sampled_from([0.0, 3.0, 20.0]),
     mtbf=st.sampled_from([None, 100.0]),
+    ignore=st.booleans(),
 )
 def test_what_is_owned_is_there_after_every_decision(
-    words: str, rows: list[tuple[int, int, int, str, str, int]], grace: float, mtbf: float | None
+    words: str,
+    rows: list[tuple[int, int, int, str, str, int, str]],
+    grace: float,
+    mtbf: float | None,
+    ignore: bool,
 ) -> None:
     rows = sorted(rows)
     trace = replace(
@@ -255,9 +301,16 @@ def test_what_is_owned_is_there_after_every_decision(
         traits={
             "class": tuple(row[4] for row in rows),
             "priority": np.array([float(row[5]) for row in rows]),
+            "suggested_nodes": tuple(row[6] for row in rows),
         },
     )
-    knobs = {"virtual_clusters": words, "preemption_grace": grace, "node_mtbf": mtbf, "node_repair": 30.0}
+    knobs = {
+        "virtual_clusters": words,
+        "preemption_grace": grace,
+        "node_mtbf": mtbf,
+        "node_repair": 30.0,
+        "ignore_suggested": ignore,
+    }
     with patch("experiments.cluster.policies.hived.Scheduler", Watched):
         plan = run(trace, Machines.of_sizes([8, 8, 8]), **knobs)
     assert plan.unfinished == ()

@@ -66,6 +66,7 @@ MADE: dict[str, Callable[[JobTrace], object]] = {
     "cpu": lambda trace: 2.0 * trace.gpus,
     "memory": lambda trace: 4e9 * trace.gpus,
     "gpu_share": lambda trace: np.where((np.arange(len(trace)) % 3 == 0) & (trace.gpus == 1), 0.5, 1.0),
+    "suggested_nodes": lambda trace: ("",) * len(trace),
     "priority": lambda trace: np.arange(len(trace)) % 2.0,
     "class": lambda trace: tuple(OPPORTUNISTIC if job % 3 == 2 else GUARANTEED for job in range(len(trace))),
     "utilization": lambda trace: 0.4 + 0.3 * (np.arange(len(trace)) % 3),

@@ -10,6 +10,9 @@ With ``preemption_grace`` victims run on for that long, or until they end, while
 the cells (``preemption``). A higher priority takes cells that are reserved too; who waited for them waits for
 others, and victims whose devices nobody wants any more stay where they are.
 
+A job that names ``suggested_nodes`` is bound to no others; while it waits for them, its tenant's other jobs
+pass it.
+
 Cells are nodes and their halves down to one device; racks are not cells here. A cell brings its part of the
 host: processors and memory that jobs ask for are not looked at, types of devices only where tenants own cells
 of types. Without ``virtual_clusters`` all tenants share one that owns every node.
@@ -33,7 +36,7 @@ class HiveD(ClusterPolicy):
 
     name: ClassVar[str] = "hived"
     mechanism: ClassVar[str] = "guarantees"
-    sees: ClassVar[frozenset[str]] = frozenset({"tenant", "class", "priority"})
+    sees: ClassVar[frozenset[str]] = frozenset({"tenant", "class", "priority", "suggested_nodes"})
     rejects: ClassVar[bool] = True
 
     virtual_clusters: str = knob(
@@ -52,8 +55,15 @@ class HiveD(ClusterPolicy):
         unit="s",
     )
 
+    ignore_suggested: bool = knob(
+        False,
+        "where no suggested node (column suggested_nodes of the trace) can take a job, others do; else it "
+        "waits, or is refused where they never can",
+    )
+
     def __post_init__(self) -> None:
         quotas_of(self.virtual_clusters)
 
     def begin(self) -> Decider:
-        return Scheduler(Cluster(quotas_of(self.virtual_clusters)), self.preemption_grace)
+        cluster = Cluster(quotas_of(self.virtual_clusters))
+        return Scheduler(cluster, self.preemption_grace, self.ignore_suggested)

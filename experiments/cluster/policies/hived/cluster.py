@@ -19,6 +19,8 @@ from experiments.cluster.policies.hived.virtual import (
 
 #: Jobs, and what each had in which cells.
 Kept = Sequence[tuple[int, Sequence[tuple[VirtualCell, Cell, Devices]]]]
+#: Numbers of nodes; ``None``: any.
+Nodes = frozenset[int] | None
 #: The virtual cluster of everybody where nobody has one of its own.
 EVERYBODY = ""
 
@@ -61,15 +63,18 @@ class Cluster:
             if cell.jobs.pop(job, None) is not None and not cell.jobs:
                 unbind(cell)
 
-    def place(self, job: int, gpus: int, tenant: str, types: Sequence[str] = ()) -> Devices | None:
+    def place(
+        self, job: int, gpus: int, tenant: str, types: Sequence[str] = (), nodes: Nodes = None
+    ) -> Devices | None:
         """Run a job in the cells of ``tenant``; ``None`` where they are in use, or on nodes that are down.
 
-        ``types`` are those of devices that will do (none: any).
+        ``types`` are those of devices that will do (none: any), ``nodes`` where it may go (None: anywhere).
         """
         cluster = self.clusters[tenant]
 
         def suits(cell: Cell) -> bool:
-            return not types or self.machines.type_of(cell.first) in types
+            at = self.machines.node_of[cell.first]
+            return (not types or self.machines[at].device in types) and (nodes is None or at in nodes)
 
         found = cluster.choose(gpus, lambda cell: self._bind(cell, suits), suits)
         if found is None:
@@ -78,6 +83,20 @@ class Cluster:
             cluster.cells[place].jobs[job] = devices
         self.placed[job] = tenant
         return tuple(sorted(device for devices in found.values() for device in devices))
+
+    def most_on(self, nodes: frozenset[int], tenant: str, types: Sequence[str] = ()) -> int:
+        """How many GPUs on ``nodes`` the cells of ``tenant`` can have at most."""
+        cells, total = self.clusters[tenant].cells, 0
+        for chain in self.chains.values():
+            if types and chain.device not in types:
+                continue
+            firsts = [first for first in chain.nodes if self.machines.node_of[first] in nodes]
+            part, wanted = Chain(chain.levels, firsts), dict[int, int]()
+            for size in sorted((cell.size for cell in cells if cell.chain is chain), reverse=True):
+                more = {**wanted, size: wanted.get(size, 0) + 1}
+                wanted = more if part.lack(more) is None else wanted
+            total += sum(size * count for size, count in wanted.items())
+        return total
 
     def adopt(self, job: int, parts: Sequence[Devices], tenant: str) -> bool:
         """Give a job that runs already cells of ``tenant`` around its devices; false where they are not free.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from experiments.cluster.interface import Allocation, ClusterView, Demand, Devices, Gang
-from experiments.cluster.policies.hived.cluster import EVERYBODY, Cluster, Kept
+from experiments.cluster.interface import Allocation, ClusterView, Demand, Devices, Gang, Pool
+from experiments.cluster.policies.hived.cluster import EVERYBODY, Cluster, Kept, Nodes
 from experiments.cluster.policies.hived.preemption import Leaver
 from experiments.workloads.jobs import OPPORTUNISTIC
 
@@ -17,6 +17,7 @@ class Scheduler:
 
     cluster: Cluster
     grace: float = 0.0
+    ignore_suggested: bool = False
     waiting: dict[str, dict[int, None]] = field(default_factory=dict)
 
     def allocate(self, view: ClusterView) -> Allocation:
@@ -39,10 +40,11 @@ class Scheduler:
         if self.grace:
             self._ask_to_leave(view, start, preempted)
         evicted = self._evict(start)
-        self._fill(view, start)
+        gone = (*preempted, *evicted)
+        self._fill(view, start, frozenset(gone))
         gangs = tuple(Gang(job, devices) for job, devices in start.items())
         wake_at = self.cluster.preemptions.next_due
-        return Allocation(gangs, (*preempted, *evicted), reject=tuple(rejected), wake_at=wake_at)
+        return Allocation(gangs, gone, reject=tuple(rejected), wake_at=wake_at)
 
     def _wait(self, job: int, view: ClusterView) -> None:
         self.waiting.setdefault(self._queue(job, view), {})[job] = None
@@ -102,9 +104,9 @@ class Scheduler:
         return f"tenant {view.jobs.tenant[job] if self.cluster.quotas else EVERYBODY}"
 
     def _refusal(self, job: int, view: ClusterView) -> str:
-        """Why a guaranteed job can never run; empty when it can."""
+        """Why a job can never run; empty when it can."""
         if self._queue(job, view) == OPPORTUNISTIC:
-            return ""
+            return self._refusal_of_guest(job, view)
         tenant = view.jobs.tenant[job] if self.cluster.quotas else EVERYBODY
         if tenant not in self.cluster.clusters:
             return f"{tenant or 'its tenant'} has no virtual cluster"
@@ -113,26 +115,61 @@ class Scheduler:
         if has < gpus:
             of_type = f" of type {' or '.join(types)}" if types else ""
             return f"wants {gpus} GPUs{of_type}, and the cells of {tenant} have {has}"
+        nodes = self._suggested(job, view)
+        if nodes is not None and not self.ignore_suggested:
+            return self._lack(gpus, self.cluster.most_on(nodes, tenant, types), f"the cells of {tenant} have")
         return ""
+
+    def _refusal_of_guest(self, job: int, view: ClusterView) -> str:
+        nodes = self._suggested(job, view)
+        if nodes is None or self.ignore_suggested:
+            return ""
+        has = sum(self.cluster.machines.sizes[node] for node in nodes)
+        return self._lack(view.jobs.gpus[job], has, "there are")
+
+    @staticmethod
+    def _lack(gpus: int, has: int, whose: str) -> str:
+        return "" if has >= gpus else f"wants {gpus} GPUs, and on its suggested nodes {whose} {has}"
+
+    def _suggested(self, job: int, view: ClusterView) -> Nodes:
+        """The nodes that a job may go to."""
+        names = view.jobs.column("suggested_nodes")[job] if view.jobs.tells("suggested_nodes") else ""
+        if not names:
+            return None
+        wanted = set(names.split("|"))
+        return frozenset(at for at, node in enumerate(self.cluster.machines) if node.name in wanted)
 
     def _types(self, job: int, view: ClusterView) -> tuple[str, ...]:
         """Types of devices that a job asks for, where tenants own cells of types."""
         return view.jobs.demand(job).types if self.cluster.by_type else ()
 
     def _place(self, job: int, tenant: str, view: ClusterView) -> Devices | None:
-        return self.cluster.place(job, view.jobs.gpus[job], tenant, self._types(job, view))
+        """Cells on nodes that are suggested, and on others where suggestions are ignored."""
+        gpus, types, nodes = view.jobs.gpus[job], self._types(job, view), self._suggested(job, view)
+        devices = self.cluster.place(job, gpus, tenant, types, nodes)
+        if devices is None and nodes is not None and self.ignore_suggested:
+            return self.cluster.place(job, gpus, tenant, types)
+        return devices
 
     def _serve(self, tenant: str, view: ClusterView, start: dict[int, Devices], preempted: list[int]) -> None:
-        """Start a tenant's jobs, the highest priority first; nothing passes one that does not fit."""
+        """Start a tenant's jobs, the highest priority first.
+
+        Nothing passes one that does not fit, unless that waits for its suggested nodes.
+        """
         queue = self.waiting.get(f"tenant {tenant}", {})
         for job in sorted(queue, key=lambda one: (-_priority(one, view), one)):
             devices = self._place(job, tenant, view)
             if devices is None:
                 devices = self._preempt_for(job, tenant, view, start, preempted)
+            if devices is None and self._insists(job, view):
+                continue
             if devices is None:
                 return
             start[job] = devices
             del queue[job]
+
+    def _insists(self, job: int, view: ClusterView) -> bool:
+        return not self.ignore_suggested and self._suggested(job, view) is not None
 
     def _preempt_for(
         self, job: int, tenant: str, view: ClusterView, start: dict[int, Devices], preempted: list[int]
@@ -169,26 +206,22 @@ class Scheduler:
     def _dismiss(self, kept: Kept, tenant: str, view: ClusterView, preempted: list[int]) -> None:
         """Victims stop now or have ``grace`` to leave; those that still wait for theirs are canceled."""
         for victim, cells in kept:
-            if self.grace and victim in view.running:
+            if self.grace and victim in view.running and victim not in preempted:
                 parts = tuple(devices for _, _, devices in cells)
                 self.cluster.preemptions.leaving[victim] = Leaver(view.now + self.grace, tenant, parts)
                 continue
-            if victim in view.running:
+            if victim in view.running and victim not in preempted:
                 preempted.append(victim)
             self.waiting.setdefault(f"tenant {tenant}", {})[victim] = None
 
-    def _fill(self, view: ClusterView, start: dict[int, Devices]) -> None:
+    def _fill(self, view: ClusterView, start: dict[int, Devices], gone: frozenset[int]) -> None:
         """Start opportunistic jobs on devices that nobody has, in order, packed on few nodes."""
         queue = self.waiting.get(OPPORTUNISTIC, {})
         if not queue:
             return
         pool = view.pool.copy()
         for job, gang in view.running.items():
-            if (
-                job not in self.cluster.placed
-                and job not in self.cluster.guests
-                and job not in self.cluster.preemptions.leaving
-            ):
+            if job in gone:
                 pool.give_back(gang)
         for job, devices in start.items():
             pool.take(Gang(job, devices))
@@ -196,11 +229,23 @@ class Scheduler:
             unused = tuple(device for device in devices if pool.left_of(device) == (1.0, 1.0))
             pool.take(Gang(job, unused))
         for job in list(queue):
-            place = pool.place(job, Demand(view.jobs.gpus[job]), "pack")
+            place = self._place_guest(job, pool, view)
             if place is not None:
                 pool.take(place)
                 start[job] = self.cluster.guests[job] = place.devices
                 del queue[job]
+
+    def _place_guest(self, job: int, pool: Pool, view: ClusterView) -> Gang | None:
+        """Free devices for an opportunistic job, on the nodes that are suggested first."""
+        demand, nodes = Demand(view.jobs.gpus[job]), self._suggested(job, view)
+        if nodes is not None:
+            part = pool.copy()
+            for node in set(range(len(pool.machines))) - nodes:
+                part.close(node)
+            gang = part.place(job, demand, "pack")
+            if gang is not None or not self.ignore_suggested:
+                return gang
+        return pool.place(job, demand, "pack")
 
 
 def _priority(job: int, view: ClusterView) -> float:

@@ -103,8 +103,9 @@ class Cluster:
 
         Each of ``parts`` needs a cell around it, and all that is owned and unused must be left.
         """
+        owner = self.clusters.get(tenant, VirtualCluster())
         for part in parts:
-            cell = next((one for one in self.clusters[tenant].cells if self._holds(one, part)), None)
+            cell = next((one for one in owner.cells if self._holds(one, part)), None)
             if cell is None:
                 self.release(job)
                 return False

@@ -94,9 +94,9 @@ class Scheduler:
             if not claims.isdisjoint(stay[job].devices):
                 self.cluster.preemptions.leaving.setdefault(job, Leaver(view.now + self.grace))
         for job in self.cluster.preemptions.spared(stay):
-            leaver = self.cluster.preemptions.leaving[job]
-            if job in self.cluster.guests or self.cluster.adopt(job, leaver.parts, leaver.tenant):
-                del self.cluster.preemptions.leaving[job]
+            leaver = self.cluster.preemptions.leaving.pop(job)
+            if job not in self.cluster.guests and not self.cluster.adopt(job, leaver.parts, leaver.tenant):
+                self.cluster.preemptions.leaving[job] = leaver
 
     def _queue(self, job: int, view: ClusterView) -> str:
         if view.jobs.tells("class") and view.jobs.column("class")[job] == OPPORTUNISTIC:

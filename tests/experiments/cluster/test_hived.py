@@ -194,6 +194,35 @@ class TestSuggestedNodes:
         assert sorted(stays(plan)) == [(0, 0, 10), (1, 15, 25), (2, 5, 15)]
 
 
+class TestReconfiguration:
+    def test_jobs_without_cells_go_on_until_their_devices_are_asked_for(self) -> None:
+        """From 10 on b owns both nodes but one GPU: job 0 of a is a guest until job 2 of b comes at 20."""
+        trace = replace(jobs((0, 4, 100), (0, 1, 100), (20, 4, 30)), tenant=("a", "a", "b"))
+        knobs = {"reconfigure_at": 10, "new_virtual_clusters": "a:1x1, b:4x1"}
+        plan = run(trace, virtual_clusters="a:4x2", **knobs)
+        assert sorted(stays(plan)) == [(0, 0, 20), (0, 50, 130), (1, 0, 100), (2, 20, 50)]
+
+    def test_jobs_that_still_fit_keep_their_cells(self) -> None:
+        trace = replace(jobs((0, 4, 100), (20, 4, 30), (20, 4, 30)), tenant=("a", "b", "b"))
+        knobs = {"reconfigure_at": 10, "new_virtual_clusters": "a:4x1, b:4x1"}
+        plan = run(trace, virtual_clusters="a:4x2", **knobs)
+        assert plan.reasons == {}
+        assert sorted(stays(plan)) == [(0, 0, 100), (1, 20, 50), (2, 50, 80)]
+
+    def test_waiting_jobs_that_can_never_run_now_are_refused(self) -> None:
+        trace = replace(jobs((0, 8, 100), (1, 8, 10)), tenant=("a", "a"))
+        knobs = {"reconfigure_at": 10, "new_virtual_clusters": "a:4x1"}
+        plan = run(trace, virtual_clusters="a:4x2", **knobs)
+        assert plan.reasons == {1: "wants 8 GPUs, and the cells of a have 4"}
+        assert stays(plan) == [(0, 0, 100)]
+
+    def test_new_quotas_are_checked_before_anything_runs(self) -> None:
+        with pytest.raises(Infeasible, match="a owns cells of 8 GPUs"):
+            run(jobs((0, 1, 1)), reconfigure_at=10, new_virtual_clusters="a:8x1")
+        with pytest.raises(BadInput, match="given together"):
+            registry.create("cluster", "hived", {"reconfigure_at": 10})
+
+
 class TestBadNodes:
     def cluster(self, words: str) -> Cluster:
         made = Cluster(quotas_of(words))
@@ -286,6 +315,7 @@ ROWS = st.tuples(
     grace=st.sampled_from([0.0, 3.0, 20.0]),
     mtbf=st.sampled_from([None, 100.0]),
     ignore=st.booleans(),
+    change=st.booleans(),
 )
 def test_what_is_owned_is_there_after_every_decision(
     words: str,
@@ -293,6 +323,7 @@ def test_what_is_owned_is_there_after_every_decision(
     grace: float,
     mtbf: float | None,
     ignore: bool,
+    change: bool,
 ) -> None:
     rows = sorted(rows)
     trace = replace(
@@ -311,6 +342,8 @@ def test_what_is_owned_is_there_after_every_decision(
         "node_repair": 30.0,
         "ignore_suggested": ignore,
     }
+    if change:
+        knobs |= {"reconfigure_at": 30.0, "new_virtual_clusters": "a:1x4, b:4x3, c:8x1"}
     with patch("experiments.cluster.policies.hived.Scheduler", Watched):
         plan = run(trace, Machines.of_sizes([8, 8, 8]), **knobs)
     assert plan.unfinished == ()

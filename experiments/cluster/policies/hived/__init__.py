@@ -13,6 +13,9 @@ others, and victims whose devices nobody wants any more stay where they are.
 A job that names ``suggested_nodes`` is bound to no others; while it waits for them, its tenant's other jobs
 pass it.
 
+At ``reconfigure_at`` tenants own ``new_virtual_clusters``. A job keeps its devices where its tenant has cells
+around them; others go on as opportunistic ones until they end or give way.
+
 Cells are nodes and their halves down to one device; racks are not cells here. A cell brings its part of the
 host: processors and memory that jobs ask for are not looked at, types of devices only where tenants own cells
 of types. Without ``virtual_clusters`` all tenants share one that owns every node.
@@ -25,8 +28,9 @@ from typing import ClassVar
 
 from experiments.cluster.interface import ClusterPolicy, Decider
 from experiments.cluster.policies.hived.cluster import Cluster
-from experiments.cluster.policies.hived.deciders import Scheduler
+from experiments.cluster.policies.hived.deciders import Change, Scheduler
 from experiments.cluster.policies.hived.virtual import quotas_of
+from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 
 
@@ -61,9 +65,27 @@ class HiveD(ClusterPolicy):
         "waits, or is refused where they never can",
     )
 
+    reconfigure_at: float | None = knob(
+        None,
+        "when new_virtual_clusters begin to hold; running jobs without cells go on as opportunistic ones",
+        low=0.0,
+        high=1e12,
+        unit="s",
+    )
+    new_virtual_clusters: str = knob(
+        "", "cells of each tenant from reconfigure_at on, as virtual_clusters", words=True
+    )
+
     def __post_init__(self) -> None:
         quotas_of(self.virtual_clusters)
+        quotas_of(self.new_virtual_clusters, "new_virtual_clusters")
+        if bool(self.new_virtual_clusters.strip()) != (self.reconfigure_at is not None):
+            what = "new_virtual_clusters and reconfigure_at are given together"
+            raise BadInput(what, "knobs.reconfigure_at", "both or neither")
 
     def begin(self) -> Decider:
         cluster = Cluster(quotas_of(self.virtual_clusters))
-        return Scheduler(cluster, self.preemption_grace, self.ignore_suggested)
+        change = None
+        if self.reconfigure_at is not None:
+            change = Change(self.reconfigure_at, quotas_of(self.new_virtual_clusters, "new_virtual_clusters"))
+        return Scheduler(cluster, self.preemption_grace, self.ignore_suggested, change)

@@ -51,6 +51,25 @@ class Cluster:
         whole = {node: len(chain.nodes) for node, chain in self.chains.items()}
         self.clusters = owners(self.quotas or {EVERYBODY: whole}, self.chains)
 
+    def reconfigure(self, quotas: Quotas) -> list[int]:
+        """Divide the cluster anew; jobs that no longer fit into cells of their tenants become guests.
+
+        Jobs that wait for their victims lose their cells and are returned.
+        """
+        canceled = list(self.preemptions.reserving)
+        for job in canceled:
+            self.release(job)
+        kept = {
+            job: (tenant, [devices for _, _, devices in self.cells_of(job, tenant)])
+            for job, tenant in self.placed.items()
+        }
+        self.quotas, self.placed = quotas, {}
+        self.open(self.machines)
+        for job, (tenant, parts) in kept.items():
+            if tenant not in self.clusters or not self.adopt(job, parts, tenant):
+                self.guests[job] = tuple(sorted(device for part in parts for device in part))
+        return canceled
+
     def release(self, job: int) -> None:
         """Take a job out of its cells, and unbind those that nobody uses any more."""
         self.guests.pop(job, None)

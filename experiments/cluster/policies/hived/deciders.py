@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from experiments.cluster.interface import Allocation, ClusterView, Demand, Devices, Gang, Pool
+from experiments.cluster.interface import Allocation, ClusterView, Demand, Devices, Gang, Machines, Pool
 from experiments.cluster.policies.hived.cluster import EVERYBODY, Cluster, Kept, Nodes
 from experiments.cluster.policies.hived.preemption import Leaver
+from experiments.cluster.policies.hived.virtual import Quotas
 from experiments.workloads.jobs import OPPORTUNISTIC
+
+
+class Change(NamedTuple):
+    """The quotas that hold from ``at`` (s) on."""
+
+    at: float
+    quotas: Quotas
 
 
 @dataclass
@@ -18,15 +27,17 @@ class Scheduler:
     cluster: Cluster
     grace: float = 0.0
     ignore_suggested: bool = False
+    change: Change | None = None
     waiting: dict[str, dict[int, None]] = field(default_factory=dict)
 
     def allocate(self, view: ClusterView) -> Allocation:
         if not self.cluster.chains:
-            self.cluster.open(view.pool.machines)
+            self._open(view.pool.machines)
         self.cluster.down = view.down
         for job in (*view.ended, *view.stopped):
             self.cluster.release(job)
-        rejected = [(job, why) for job in view.arrived if (why := self._refusal(job, view))]
+        rejected = self._reconfigure(view)
+        rejected += [(job, why) for job in view.arrived if (why := self._refusal(job, view))]
         refused = dict(rejected)
         self._cancel_on_failed_nodes(view)
         for job in (*view.arrived, *view.stopped):
@@ -39,23 +50,51 @@ class Scheduler:
             self._serve(tenant, view, start, preempted)
         if self.grace:
             self._ask_to_leave(view, start, preempted)
-        evicted = self._evict(start)
+        evicted = self._evict(start, view)
         gone = (*preempted, *evicted)
         self._fill(view, start, frozenset(gone))
         gangs = tuple(Gang(job, devices) for job, devices in start.items())
-        wake_at = self.cluster.preemptions.next_due
+        times = (self.cluster.preemptions.next_due, self.change.at if self.change else None)
+        wake_at = min((time for time in times if time is not None), default=None)
         return Allocation(gangs, gone, reject=tuple(rejected), wake_at=wake_at)
 
-    def _wait(self, job: int, view: ClusterView) -> None:
-        self.waiting.setdefault(self._queue(job, view), {})[job] = None
+    def _open(self, machines: Machines) -> None:
+        if self.change:
+            Cluster(self.change.quotas).open(machines)
+        self.cluster.open(machines)
 
-    def _evict(self, start: Mapping[int, Devices]) -> list[int]:
+    def _reconfigure(self, view: ClusterView) -> list[tuple[int, str]]:
+        """Change the quotas when it is time, and refuse waiting jobs that can never run now.
+
+        Those that have run already become opportunistic instead.
+        """
+        if self.change is None or view.now < self.change.at:
+            return []
+        quotas, self.change = self.change.quotas, None
+        jobs = self.cluster.reconfigure(quotas)
+        jobs += [job for queue in self.waiting.values() for job in queue]
+        self.waiting = {}
+        refused = []
+        for job in sorted(jobs):
+            why = self._refusal(job, view)
+            if why and not view.attained.executions[job]:
+                refused.append((job, why))
+            else:
+                self._wait(job, view)
+        return refused
+
+    def _wait(self, job: int, view: ClusterView) -> None:
+        is_orphan = bool(view.attained.executions[job] and self._refusal(job, view))
+        queue = OPPORTUNISTIC if is_orphan else self._queue(job, view)
+        self.waiting.setdefault(queue, {})[job] = None
+
+    def _evict(self, start: Mapping[int, Devices], view: ClusterView) -> list[int]:
         """Stop opportunistic jobs on devices that start with another job now."""
         taken = {device for devices in start.values() for device in devices}
         evicted = [job for job, devices in self.cluster.guests.items() if not taken.isdisjoint(devices)]
         for job in evicted:
             del self.cluster.guests[job]
-            self.waiting.setdefault(OPPORTUNISTIC, {})[job] = None
+            self._wait(job, view)
         return evicted
 
     def _cancel_on_failed_nodes(self, view: ClusterView) -> None:

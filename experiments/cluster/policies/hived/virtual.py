@@ -13,7 +13,7 @@ from experiments.core.errors import BadInput, Infeasible
 Quotas = Mapping[str, Mapping[Level, int]]
 
 
-def quotas_of(words: str) -> Quotas:
+def quotas_of(words: str, knob: str = "virtual_clusters") -> Quotas:
     """Read ``a:4x2, b:1x3@V100``: two cells of four GPUs for a, three of one V100 for b."""
     found: dict[str, dict[Level, int]] = {}
     for word in filter(None, (part.strip() for part in words.split(","))):
@@ -29,7 +29,7 @@ def quotas_of(words: str) -> Quotas:
         ):
             raise BadInput(
                 f"{word!r} is no cell of a tenant",
-                "knobs.virtual_clusters",
+                f"knobs.{knob}",
                 "name:GPUsxcells, ... or name:GPUsxcells@type",
             )
         owned = found.setdefault(tenant, {})

@@ -126,6 +126,7 @@ def with_traits(trace: JobTrace, rng: np.random.Generator) -> JobTrace:
         name: tuple(f"{name} {value}" for value in rng.integers(0, 3, len(trace)))
         for name in ("user", "group", "name")
     }
+    words["suggested_nodes"] = tuple(rng.choice(["", "node-0", "node-0|node-1"], len(trace)).tolist())
     losses = tuple(((1.0, value),) for value in rng.uniform(0.0, 3.0, len(trace)).tolist())
     traits = {**numbers, **shares, **amounts, "class": classes, **words, "losses": losses}
     assert traits.keys() == TRAITS.keys() - REQUESTS

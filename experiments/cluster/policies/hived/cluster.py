@@ -128,7 +128,7 @@ class Cluster:
             if cell is None:
                 self.release(job)
                 return False
-            cell.jobs[job] = part
+            cell.jobs[job] = tuple(sorted((*cell.jobs.get(job, ()), *part)))
             self.placed[job] = tenant
         return True
 

@@ -88,10 +88,10 @@ def files_below(folder: Path, prefix: str = "") -> Iterator[StoredFile]:
         for name in sorted(names):
             path = Path(place, name)
             if path.is_file() and path.resolve().is_relative_to(folder):
-                yield StoredFile(_shown(f"{prefix}{path.relative_to(folder)}"), path)
+                yield StoredFile(_name_in_lab(f"{prefix}{path.relative_to(folder)}"), path)
 
 
-def _shown(name: str) -> str:
+def _name_in_lab(name: str) -> str:
     """As the lab has names of files: without folders."""
     return re.sub(r"[^\w .,+=()@-]", "-", name)[-LONGEST_NAME:].strip()
 

@@ -1,4 +1,4 @@
-"""What users ask of a cluster beside GPUs, drawn from a seed: deadline, tenant, class and utilization.
+"""What users ask of a cluster besides GPUs, drawn from a seed: deadline, tenant, class and utilization.
 
 For schedulers that a trace of sizes and durations alone tells nothing. Each law, with its source:
 

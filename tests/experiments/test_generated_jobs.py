@@ -82,13 +82,13 @@ def test_an_unknown_kind_is_named() -> None:
         generate("x", 0, 1.0, 1, SPEEDS)
 
 
-def annotated(count: int = 20_000, seed: int = 0) -> JobTrace:
+def draw_annotated(count: int = 20_000, seed: int = 0) -> JobTrace:
     return generate("annotated", seed, 0.01, count, SPEEDS)
 
 
 def test_annotated_jobs_are_phillys_with_what_users_ask() -> None:
     """Half are guaranteed and have a deadline, a third of them each; the others run when they may."""
-    plain, trace = generate("philly", 0, 0.01, 20_000, SPEEDS), annotated()
+    plain, trace = generate("philly", 0, 0.01, 20_000, SPEEDS), draw_annotated()
     assert (trace.submit == plain.submit).all() and (trace.service == plain.service).all()
     assert (trace.gpus == plain.gpus).all() and trace.profiles is None
     sure = np.array(trace.traits["class"]) == "guaranteed"
@@ -103,11 +103,11 @@ def test_annotated_jobs_are_phillys_with_what_users_ask() -> None:
 
 
 def test_jobs_of_a_model_use_as_much_of_their_devices_however_many_are_drawn() -> None:
-    trace, used = annotated(), {}
+    trace, used = draw_annotated(), {}
     for model, part in zip(trace.model, trace.traits["utilization"].tolist(), strict=True):
         assert used.setdefault(model, part) == part
     assert len(set(used.values())) == len(MODELS) and 0 < min(used.values()) < max(used.values()) <= 1
-    few = annotated(10)
+    few = draw_annotated(10)
     assert few.traits["utilization"].tolist() == trace.traits["utilization"][:10].tolist()
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from django.db import connections
 
 from webapp.accounts.models import Project, Team
 from webapp.artifacts.models import Artifact
+from webapp.runs import lifecycle
 from webapp.runs.models import Run
 from workers.process_tree import descendants, is_zombie
 
@@ -175,3 +178,10 @@ def queue_runs(project: Project, *behaviors: str) -> list[Run]:
 
 def all_ended(runs: list[Run]) -> bool:
     return not Run.objects.filter(pk__in=[run.pk for run in runs]).exclude(state__in=Run.FINAL).exists()
+
+
+def reap_until(done: threading.Event) -> None:
+    """What beat sends every ten seconds."""
+    while not done.wait(1):
+        lifecycle.reap()
+    connections.close_all()

@@ -20,9 +20,8 @@ from experiments.core import jsonio
 from experiments.core.spec import load_outcome
 from tests.figures import tell
 from tests.webapp.cast import Cast, make_cast
-from tests.workers.crew import until
+from tests.workers.crew import reap_until, until
 from tests.workers.far import Lab
-from tests.workers.test_two_hosts import reap_until
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import store_upload
 from webapp.runs.grid import Trial

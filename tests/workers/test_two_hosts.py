@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 from django.core.files.base import ContentFile
-from django.db import connections
 from django.db.models import Sum
 
 from experiments.core import jsonio
@@ -25,11 +24,10 @@ from experiments.core.spec import load_outcome, load_spec
 from experiments.run import run as carry_out
 from tests.figures import tell
 from tests.webapp.cast import Cast, make_cast
-from tests.workers.crew import until
+from tests.workers.crew import reap_until, until
 from tests.workers.far import Lab
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.services import store_upload
-from webapp.runs import lifecycle
 from webapp.runs.grid import Trial
 from webapp.runs.models import Run
 from webapp.runs.services import submit_experiment
@@ -177,13 +175,6 @@ def unlike(state: str) -> list[tuple[str, ...]]:
 
 def in_hand(host: str) -> bool:
     return Run.objects.filter(state="running", host__name=host).exists()
-
-
-def reap_until(done: threading.Event) -> None:
-    """What beat sends every ten seconds."""
-    while not done.wait(1):
-        lifecycle.reap()
-    connections.close_all()
 
 
 def is_the_same_here(run: Run, tmp_path: Path) -> bool:

@@ -79,7 +79,7 @@ def make_channel(request: HttpRequest, project: str | None = None) -> Any:
     """  # noqa: E501
     token = require_admin(request)
     form = ChannelForm(project_of(token.team, project), read_given(request, **FIELDS))
-    made = _saved(form, token.created_by)
+    made = _save(form, token.created_by)
     return Status(201, {**_row(made), "secret": made.secret})
 
 
@@ -119,7 +119,7 @@ def change_channel(request: HttpRequest, channel: int) -> Any:
     kinds = {name: kind for name, kind in FIELDS.items() if name != "kind"}
     had = {name: getattr(found, name) for name in FIELDS}
     form = ChannelForm(found.project, had | read_given(request, **kinds), found)
-    return _row(_saved(form, require_admin(request).created_by))
+    return _row(_save(form, require_admin(request).created_by))
 
 
 @api.delete("/channels/{int:channel}", response={204: None, **REFUSALS}, tags=["who is told"])
@@ -150,14 +150,14 @@ def test_channel(request: HttpRequest, channel: int) -> Any:
     return {"taken": True, "error": ""}
 
 
-def _saved(form: ChannelForm, user: Any) -> Channel:
+def _save(form: ChannelForm, user: Any) -> Channel:
     """The channel as the form has it; ``BadInput`` names the first field that is wrong."""
     for field, reasons in form.errors.items():
-        raise BadInput("; ".join(map(str, reasons)), field, _expected(form, field))
+        raise BadInput("; ".join(map(str, reasons)), field, _what_would_do(form, field))
     return form.save(user)
 
 
-def _expected(form: ChannelForm, field: str) -> str:
+def _what_would_do(form: ChannelForm, field: str) -> str:
     if field == "kind":
         return ", ".join(Channel.Kind.values)
     if field.startswith("quiet"):

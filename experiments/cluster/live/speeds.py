@@ -13,7 +13,7 @@ from experiments.core.errors import BadInput
 #: What a slot is not, where jobs keep to shares of it.
 PACED = (
     "a job that uses part of a slot waits between its steps, for what would be input elsewhere",
-    "a step is as fast beside another job as alone: cores have caches in common, which nothing divides",
+    "another job on the slot slows no step itself: caches that cores have in common are not divided",
     "memory is neither capped nor moved: of what a policy leaves on the host only its loss of speed is real",
     "a start is held to the share as well; simulated ones take as long as on a whole slot",
 )

@@ -44,7 +44,7 @@ def rounds(*of: tuple[float, str, int]) -> JobTrace:
     )
 
 
-def planned(trace: JobTrace, policy: str = "hare", **knobs: float | str) -> ClusterPlan:
+def plan_of(trace: JobTrace, policy: str = "hare", **knobs: float | str) -> ClusterPlan:
     performance, made = performance_of(trace, UNLIKE), registry.create("cluster", policy, knobs)
     plan = simulate(trace, UNLIKE, made, performance)  # type: ignore[arg-type]
     assert violations(plan, trace, UNLIKE, performance, rigid=False) == []
@@ -57,8 +57,8 @@ def ends(plan: ClusterPlan) -> dict[int, float]:
 
 def test_the_fast_gpu_does_three_tasks_of_a_round_while_the_slow_one_does_the_fourth() -> None:
     """Card 24: rounds end at 3 and 6 s."""
-    assert ends(planned(rounds((0, "four", 1)))) == {0: 3}
-    assert ends(planned(rounds((0, "four", 2)))) == {0: 6}
+    assert ends(plan_of(rounds((0, "four", 1)))) == {0: 3}
+    assert ends(plan_of(rounds((0, "four", 2)))) == {0: 6}
 
 
 def test_a_gang_without_relaxed_synchronisation_would_need_twice_as_long() -> None:
@@ -70,7 +70,7 @@ def test_a_gang_without_relaxed_synchronisation_would_need_twice_as_long() -> No
 
 def test_while_one_job_synchronises_another_runs() -> None:
     """A's two rounds are at 0-1 and 3-4 on the fast GPU, with 2 s between them; B comes and goes in these."""
-    plan = planned(rounds((0, "one", 2), (0.5, "one", 1)))
+    plan = plan_of(rounds((0, "one", 2), (0.5, "one", 1)))
     assert [(one.gang.job, one.gang.devices, one.start, one.end) for one in plan.executions] == [
         (0, (0,), 0, 1),
         (1, (0,), 1, 2),
@@ -79,8 +79,8 @@ def test_while_one_job_synchronises_another_runs() -> None:
 
 
 def test_switching_jobs_costs_time_on_the_gpu() -> None:
-    free = ends(planned(rounds((0, "four", 1), (0, "four", 1))))
-    costly = ends(planned(rounds((0, "four", 1), (0, "four", 1)), switch_cost=0.5))
+    free = ends(plan_of(rounds((0, "four", 1), (0, "four", 1))))
+    costly = ends(plan_of(rounds((0, "four", 1), (0, "four", 1)), switch_cost=0.5))
     assert max(costly.values()) > max(free.values())
 
 
@@ -95,15 +95,15 @@ def test_a_gpu_idles_for_what_starting_and_resuming_cost_and_the_other_job_runs_
     0.5 s, before its round may begin: at no cost of time. With 1 s it would not be ready: B has the slow GPU.
     """
     both = rounds((0, "one", 2), (0.5, "one", 1))
-    hidden = planned(both, start_cost=0.25, restart_cost=0.5)
+    hidden = plan_of(both, start_cost=0.25, restart_cost=0.5)
     assert starts(hidden) == [(0, (0,), 0.25, 1.25), (1, (0,), 1.5, 2.5), (0, (0,), 3.25, 4.25)]
-    longer = planned(both, start_cost=0.25, restart_cost=1)
+    longer = plan_of(both, start_cost=0.25, restart_cost=1)
     assert starts(longer) == [(0, (0,), 0.25, 1.25), (1, (1,), 0.75, 3.75), (0, (0,), 3.25, 4.25)]
 
 
 def test_a_task_of_the_same_job_follows_at_no_cost() -> None:
     """Three tasks of each round on the fast GPU: both GPUs start the job once, and never again."""
-    assert ends(planned(rounds((0, "four", 2)), start_cost=0.25, restart_cost=50)) == {0: 6.25}
+    assert ends(plan_of(rounds((0, "four", 2)), start_cost=0.25, restart_cost=50)) == {0: 6.25}
 
 
 def test_a_job_on_a_node_that_had_none_of_its_rounds_migrates() -> None:
@@ -115,13 +115,13 @@ def test_a_job_on_a_node_that_had_none_of_its_rounds_migrates() -> None:
 
 def test_a_gpu_that_is_made_ready_when_another_job_comes_is_not_made_ready_anew() -> None:
     """The start of A takes 2 s; B, as long, comes at 1 s."""
-    plan = planned(rounds((0, "one", 1), (1, "one", 1)), start_cost=2)
+    plan = plan_of(rounds((0, "one", 1), (1, "one", 1)), start_cost=2)
     assert starts(plan) == [(0, (0,), 2, 3), (1, (0,), 5, 6)]
 
 
 def test_where_stops_lose_progress_jobs_keep_their_gpus() -> None:
     for knobs in ({"node_mtbf": 1e9}, {"preemption_loses": "all"}):
-        plan = planned(rounds((0, "four", 3), (1, "four", 1)), start_cost=0.25, **knobs)
+        plan = plan_of(rounds((0, "four", 3), (1, "four", 1)), start_cost=0.25, **knobs)
         assert len(plan.executions) == 2
         assert plan.executions.numbers["restarting"].tolist() == [0.25, 0.25]
 
@@ -145,7 +145,7 @@ def test_between_tasks_of_two_jobs_a_gpu_idles_for_the_switch(
         "migration_cost": migration,
     }
     trace = rounds(*sorted(of))
-    plan = planned(trace, **costs)
+    plan = plan_of(trace, **costs)
     assert plan.unfinished == ()
     least = min(start, restart, migration)
     for device in range(UNLIKE.devices):

@@ -209,6 +209,11 @@ class TestReconfiguration:
         assert plan.reasons == {}
         assert sorted(stays(plan)) == [(0, 0, 100), (1, 20, 50), (2, 50, 80)]
 
+    def test_a_job_of_two_cells_keeps_both_parts_in_one_new_cell(self) -> None:
+        trace = replace(jobs((0, 2, 100), (20, 1, 10)), tenant=("a", "a"))
+        plan = run(trace, virtual_clusters="a:1x2", reconfigure_at=10, new_virtual_clusters="a:2x1")
+        assert sorted(stays(plan)) == [(0, 0, 100), (1, 100, 110)]
+
     def test_waiting_jobs_that_can_never_run_now_are_refused(self) -> None:
         trace = replace(jobs((0, 8, 100), (1, 8, 10)), tenant=("a", "a"))
         knobs = {"reconfigure_at": 10, "new_virtual_clusters": "a:4x1"}
@@ -217,8 +222,9 @@ class TestReconfiguration:
         assert stays(plan) == [(0, 0, 100)]
 
     def test_new_quotas_are_checked_before_anything_runs(self) -> None:
-        with pytest.raises(Infeasible, match="a owns cells of 8 GPUs"):
+        with pytest.raises(Infeasible, match="a owns cells of 8 GPUs") as refusal:
             run(jobs((0, 1, 1)), reconfigure_at=10, new_virtual_clusters="a:8x1")
+        assert refusal.value.where == "knobs.new_virtual_clusters"
         with pytest.raises(BadInput, match="given together"):
             registry.create("cluster", "hived", {"reconfigure_at": 10})
 

@@ -74,21 +74,21 @@ class TestPace:
         assert pace.debt() == pytest.approx(1)
 
 
-def shared(guest: float, guaranteed: float) -> JobTrace:
+def guest_and_owner(guest: float, guaranteed: float) -> JobTrace:
     """An opportunistic job that could use all of the slot, and a guaranteed one that uses part of it."""
     trace = jobs((0, 1, guest), (0, 1, guaranteed))
     traits = {"class": (OPPORTUNISTIC, GUARANTEED), "utilization": np.array([1.0, USED])}
     return replace(trace, traits=traits, model=("cnn", "cnn"))
 
 
-def timed(trace: JobTrace) -> tuple[TrainingJobs, MeasuredSpeed]:
+def time_jobs(trace: JobTrace) -> tuple[TrainingJobs, MeasuredSpeed]:
     made = training_jobs(trace, lambda model, gpus: STEP, paced=True)
     return made, MeasuredSpeed(made, Calibration({("cnn", 1): STEP}, 3.0, 0.1), paced=True)
 
 
 def test_a_job_has_the_steps_and_the_speed_of_the_part_that_it_uses() -> None:
     """A step of 10 ms on a whole slot takes 16.7 ms of a job that uses 0.6 of it: 60 in a second."""
-    made, speed = timed(shared(1, 1))
+    made, speed = time_jobs(guest_and_owner(1, 1))
     assert made.steps == (100, 60)
     assert speed.rate(1, Gang(1, (0,), 1.0)).speed == pytest.approx(60)
     assert speed.rate(1, Gang(1, (0,), 0.6)).speed == pytest.approx(60)
@@ -100,7 +100,7 @@ def test_a_job_has_the_steps_and_the_speed_of_the_part_that_it_uses() -> None:
 @pytest.mark.slow
 def test_a_guest_is_slowed_where_it_is_until_the_guaranteed_job_has_ended(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    made, speed = timed(shared(2, 2))
+    made, speed = time_jobs(guest_and_owner(2, 2))
     policy = registry.create("cluster", "antman", {})
     assert isinstance(policy, ClusterPolicy)
     seen: list[tuple[int, float, float, float]] = []

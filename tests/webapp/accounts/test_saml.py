@@ -49,7 +49,7 @@ KEY, CERTIFICATE = key_pair()
 OTHER_KEY, OTHER_CERTIFICATE = key_pair()
 
 
-def signed(text: str, key: str = KEY, certificate: str = CERTIFICATE) -> bytes:
+def sign(text: str, key: str = KEY, certificate: str = CERTIFICATE) -> bytes:
     utils = saml_utils.OneLogin_Saml2_Utils
     made = utils.add_sign(
         text,
@@ -64,7 +64,7 @@ def signed(text: str, key: str = KEY, certificate: str = CERTIFICATE) -> bytes:
 
 
 def by_another(text: str) -> bytes:
-    return signed(text, OTHER_KEY, OTHER_CERTIFICATE)
+    return sign(text, OTHER_KEY, OTHER_CERTIFICATE)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def moment(seconds: int) -> str:
 
 
 @pytest.fixture
-def told(settings: Any) -> Any:
+def name_provider(settings: Any) -> Any:
     """Puts what the environment says into the settings, as a start of the server would."""
 
     def tell(**more: str) -> None:
@@ -123,9 +123,9 @@ def told(settings: Any) -> Any:
 
 
 @pytest.fixture
-def joining(told: Any) -> None:
+def joining(name_provider: Any) -> None:
     """People of the provider join a team."""
-    told(SAML_TEAM=cast.place("vera").project.team.slug, SAML_ROLE="member")
+    name_provider(SAML_TEAM=cast.place("vera").project.team.slug, SAML_ROLE="member")
 
 
 def begin(client: Client) -> str:
@@ -146,9 +146,9 @@ def post(client: Client, content: bytes) -> Any:
     return client.get(taken["Location"])
 
 
-def sign_in(assertion: Assertion, sign: Signer = signed, client: Client | None = None) -> tuple[Client, Any]:
+def sign_in(assertion: Assertion, signer: Signer = sign, client: Client | None = None) -> tuple[Client, Any]:
     client = client or Client()
-    return client, post(client, sign(assertion.response(begin(client))))
+    return client, post(client, signer(assertion.response(begin(client))))
 
 
 def is_in(client: Client) -> bool:
@@ -189,26 +189,26 @@ def assert_refused(client: Client, answer: Any) -> None:
     assert not User.objects.filter(username__startswith="grace").exists()
 
 
-def changed(text: str) -> bytes:
-    return signed(text).replace(b"grace-1", b"ada-1")
+def change(text: str) -> bytes:
+    return sign(text).replace(b"grace-1", b"ada-1")
 
 
-def wrapped(text: str) -> bytes:
+def wrap(text: str) -> bytes:
     """The signed answer inside another one, whose assertion is not signed."""
     forged = text.replace("_r1", "_r2").replace("_a1", "_a2").replace("grace-1", "ada-1").encode()
     head, end, _ = forged.rpartition(b"</samlp:Response>")
-    return head + b"<samlp:Extensions>" + signed(text) + b"</samlp:Extensions>" + end
+    return head + b"<samlp:Extensions>" + sign(text) + b"</samlp:Extensions>" + end
 
 
 def with_entity(text: str) -> bytes:
     """A signed answer behind a document type that names a file of the server."""
-    return b'<!DOCTYPE r [<!ENTITY file SYSTEM "file:///etc/passwd">]>' + signed(text)
+    return b'<!DOCTYPE r [<!ENTITY file SYSTEM "file:///etc/passwd">]>' + sign(text)
 
 
 @pytest.mark.parametrize(
     "sign",
-    [str.encode, by_another, changed, wrapped, with_entity, lambda text: b"<a/>", lambda text: b"\xff"],
-    ids=["unsigned", "another key", "changed", "wrapped", "document type", "no answer", "no XML"],
+    [str.encode, by_another, change, wrap, with_entity, lambda text: b"<a/>", lambda text: b"\xff"],
+    ids=["unsigned", "another key", "change", "wrap", "document type", "no answer", "no XML"],
 )
 def test_an_answer_that_the_provider_did_not_sign_is_refused(joining: None, sign: Signer) -> None:
     client, answer = sign_in(Assertion(), sign)
@@ -217,20 +217,20 @@ def test_an_answer_that_the_provider_did_not_sign_is_refused(joining: None, sign
 
 def test_an_answer_opens_once_and_in_the_browser_alone_that_asked(joining: None) -> None:
     client = Client()
-    content = signed(Assertion().response(begin(client)))
+    content = sign(Assertion().response(begin(client)))
     stranger = Client()
     assert post(stranger, content).status_code == 403 and not is_in(stranger), "no request of that browser"
     post(client, content)
     assert is_in(client)
     client.logout()
     assert post(client, content).status_code == 403 and not is_in(client)
-    unasked = signed(Assertion().response(""))
+    unasked = sign(Assertion().response(""))
     assert post(client, unasked).status_code != 302 and not is_in(client)
 
 
-def test_without_a_team_only_who_was_invited_comes_in(told: Any) -> None:
+def test_without_a_team_only_who_was_invited_comes_in(name_provider: Any) -> None:
     there = cast.place("vera", Role.ADMIN)
-    told()
+    name_provider()
     client, refused = sign_in(Assertion())
     assert refused.status_code == 403 and b"ask an admin" in refused.content
     session = client.session
@@ -240,8 +240,8 @@ def test_without_a_team_only_who_was_invited_comes_in(told: Any) -> None:
     assert Membership.objects.get(user__username="grace").role == Role.VIEWER
 
 
-def test_who_leaves_the_group_is_refused_from_then_on(told: Any) -> None:
-    told(SAML_TEAM=cast.place("vera").project.team.slug, SAML_GROUP="systems")
+def test_who_leaves_the_group_is_refused_from_then_on(name_provider: Any) -> None:
+    name_provider(SAML_TEAM=cast.place("vera").project.team.slug, SAML_GROUP="systems")
     assert is_in(sign_in(Assertion(groups=("kernel", "systems")))[0])
     client, refused = sign_in(replace(Assertion(), groups=("kernel",)))
     assert refused.status_code == 403 and b"is not in the group" in refused.content
@@ -255,12 +255,12 @@ def test_an_account_of_the_same_name_is_another_persons(joining: None) -> None:
     assert is_in(client) and client.session["_auth_user_id"] != str(ada.user.pk)
 
 
-def test_the_pages_are_there_with_a_provider_alone(told: Any) -> None:
+def test_the_pages_are_there_with_a_provider_alone(name_provider: Any) -> None:
     at = "/accounts/saml/company/"
     paths = [f"{at}{name}" for name in ("login/", "acs/", "acs/finish/", "metadata/", "sls/")]
     assert {Client().post(path).status_code for path in paths} == {404}
     assert b"Sign in with" not in Client().get("/accounts/login/").content
-    told()
+    name_provider()
     assert b"Sign in with Example University" in Client().get("/accounts/login/").content
     metadata = Client().get(f"{at}metadata/").content.decode()
     assert f"{HERE}/acs/" in metadata and f'entityID="{HERE}/metadata/"' in metadata

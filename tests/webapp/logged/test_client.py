@@ -22,7 +22,6 @@ from experiments.client.log_file import SUFFIX, left_behind
 from experiments.client.sender import Sender, Transfer, send_left
 from labtools import remote
 from tests.proxy import Proxy
-from tests.webapp import cast
 from tests.webapp.browser import serving
 from tests.webapp.cast import Place
 from webapp.accounts.models import Role
@@ -44,11 +43,6 @@ with Lab(folder=sys.argv[1]).log("endless", params={"lr": 0.1}) as run:
         if step % 1000 == 0:
             print(step, flush=True)
 """
-
-
-@pytest.fixture
-def ada() -> Place:
-    return cast.place("ada")
 
 
 @pytest.fixture

@@ -54,11 +54,6 @@ class Program:
 
 
 @pytest.fixture
-def ada() -> Place:
-    return cast.place("ada")
-
-
-@pytest.fixture
 def program(ada: Place) -> Program:
     return Program(ada)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,6 @@ from experiments.client import Server
 from labtools import mlflow_store
 from labtools.mlflow_store import StoredRun, read_store, records_of
 from labtools.problems import Problem
-from tests.webapp import cast
-from tests.webapp.browser import serving
-from tests.webapp.cast import Place
-from webapp.accounts.models import Role
-from webapp.api.services import make_token
 from webapp.logged.models import Series
 from webapp.runs.models import Experiment, Run
 
@@ -58,20 +52,6 @@ def store(tmp_path: Path) -> Path:
             database.executemany("INSERT INTO tags VALUES (?, ?, ?)", tags)
         database.execute("INSERT INTO runs VALUES ('dead', 'x', 'FINISHED', 1, 2, 'deleted', 1, NULL)")
     return path
-
-
-@pytest.fixture
-def ada() -> Place:
-    return cast.place("ada")
-
-
-@pytest.fixture
-def server(ada: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
-    _, secret = make_token(ada.project.team, ada.user, "import", Role.MEMBER)
-    monkeypatch.setenv("LAB_TOKEN", secret)
-    with serving() as address:
-        yield Server(address, secret)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -16,13 +15,8 @@ from labtools import mlflow_files, mlflow_store
 from labtools.mlflow_files import FileFolders, Unreached, files_below
 from labtools.mlflow_store import read_store
 from labtools.problems import Problem
-from tests.webapp import cast
-from tests.webapp.browser import serving
-from tests.webapp.cast import Place
 from tests.webapp.logged.test_mlflow import IDS, TABLES
-from webapp.accounts.models import Role
 from webapp.api.models import KeptAnswer
-from webapp.api.services import make_token
 from webapp.artifacts.models import Artifact
 from webapp.logged.models import LoggedRun
 
@@ -32,20 +26,6 @@ CREATE TABLE logged_models (model_id TEXT, experiment_id INTEGER, name TEXT, art
                             source_run_id TEXT, lifecycle_stage TEXT);
 """
 POISON = "poison: no run's file"
-
-
-@pytest.fixture
-def ada() -> Place:
-    return cast.place("ada")
-
-
-@pytest.fixture
-def server(ada: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
-    _, secret = make_token(ada.project.team, ada.user, "import", Role.MEMBER)
-    monkeypatch.setenv("LAB_TOKEN", secret)
-    with serving() as address:
-        yield Server(address, secret)
 
 
 def rows(*places: str) -> str:
@@ -58,7 +38,7 @@ def rows(*places: str) -> str:
     return "\n".join([TABLES, MODELS, *made, model])
 
 
-def written(folder: Path, **files: str) -> Path:
+def write(folder: Path, **files: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         path = folder / name.replace("__", "/")
@@ -71,9 +51,9 @@ def written(folder: Path, **files: str) -> Path:
 def store(tmp_path: Path) -> Path:
     """As `mlflow` without a server leaves it: the database, and `mlruns` next to it."""
     root = tmp_path / "store" / "mlruns" / "1"
-    first = written(root / IDS[0] / "artifacts", notes__readme="hello", config="{}")
-    written(root / IDS[1] / "artifacts", config="{}")
-    model = written(root / "models" / "m-1" / "artifacts", MLmodel="flavors: {}")
+    first = write(root / IDS[0] / "artifacts", notes__readme="hello", config="{}")
+    write(root / IDS[1] / "artifacts", config="{}")
+    model = write(root / "models" / "m-1" / "artifacts", MLmodel="flavors: {}")
     path = tmp_path / "store" / "mlflow.db"
     with sqlite3.connect(path) as database:
         database.executescript(rows(str(first), f"file://{root / IDS[1]}/artifacts", str(model)))
@@ -127,8 +107,8 @@ def test_a_server_of_postgres_whose_files_are_in_a_folder(
 ) -> None:
     """As `mlflow server --backend-store-uri postgresql://... --artifacts-destination FOLDER` leaves it."""
     served = tmp_path / "served"
-    written(served / "1" / IDS[0] / "artifacts", config="{}")
-    written(served / "1" / IDS[1] / "artifacts", config="[]")
+    write(served / "1" / IDS[0] / "artifacts", config="{}")
+    write(served / "1" / IDS[1] / "artifacts", config="[]")
     told = connection.get_connection_params()
     parts = {"host": told.get("host", ""), "port": str(told.get("port", "")), "user": told["user"]}
     parts |= {"password": told.get("password", ""), "dbname": told["dbname"]}
@@ -174,8 +154,8 @@ def test_a_server_of_postgres_whose_files_are_in_a_folder(
     ],
 )
 def test_what_a_store_says_leads_nowhere_else(tmp_path: Path, uri: str) -> None:
-    written(tmp_path / "secret", key=POISON)
-    store = written(tmp_path / "store", **{"mlflow.db": ""})
+    write(tmp_path / "secret", key=POISON)
+    store = write(tmp_path / "store", **{"mlflow.db": ""})
     (store / "link").symlink_to(tmp_path / "secret")
     (store / "mlartifacts").mkdir()
     folders = FileFolders.of(store / "mlflow.db", None)
@@ -186,8 +166,8 @@ def test_what_a_store_says_leads_nowhere_else(tmp_path: Path, uri: str) -> None:
 
 
 def test_links_out_of_a_runs_folder_are_passed_over_and_those_within_are_files(tmp_path: Path) -> None:
-    written(tmp_path / "secret", key=POISON)
-    folder = written(tmp_path / "run", weights="1", deep__log="2").resolve()
+    write(tmp_path / "secret", key=POISON)
+    folder = write(tmp_path / "run", weights="1", deep__log="2").resolve()
     (folder / "out").symlink_to(tmp_path / "secret" / "key")
     (folder / "outside").symlink_to(tmp_path / "secret")
     (folder / "latest").symlink_to(folder / "weights")
@@ -200,7 +180,7 @@ def test_links_out_of_a_runs_folder_are_passed_over_and_those_within_are_files(t
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    store = written(tmp_path / "store", **{"mlflow.db": ""}) / "mlflow.db"
+    store = write(tmp_path / "store", **{"mlflow.db": ""}) / "mlflow.db"
     with pytest.raises(Problem, match=r"there is no folder .*elsewhere"):
         FileFolders.of(store, tmp_path / "elsewhere")
     with pytest.raises(Unreached, match=r"there is no folder .*/store/mlartifacts: --artifacts"):
@@ -224,9 +204,9 @@ def test_too_many_and_too_large_files_are_told(
 
 def test_a_folder_has_its_runs_files_and_models(tmp_path: Path) -> None:
     run, model = tmp_path / "1" / IDS[0], tmp_path / "1" / "models" / "m-1"
-    written(run, **{"meta.yaml": f"run_id: {IDS[0]}\nartifact_uri: /moved/1/artifacts\nend_time: 9"})
-    written(run / "artifacts", config="{}")
-    written(model, **{"meta.yaml": f"name: best\nsource_run_id: {IDS[0]}\nlifecycle_stage: active"})
+    write(run, **{"meta.yaml": f"run_id: {IDS[0]}\nartifact_uri: /moved/1/artifacts\nend_time: 9"})
+    write(run / "artifacts", config="{}")
+    write(model, **{"meta.yaml": f"name: best\nsource_run_id: {IDS[0]}\nlifecycle_stage: active"})
     (found,) = read_store(str(tmp_path))
     assert found.files == str(run / "artifacts")
     assert found.models == [("best", str(model / "artifacts"))]

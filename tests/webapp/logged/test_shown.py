@@ -38,11 +38,6 @@ def table(name: str, step: int, rows: list[Any], columns: tuple[str, ...] = ("wh
     return {"table": {"name": name, "step": step, "columns": list(columns), "rows": rows}}
 
 
-@pytest.fixture
-def ada(db: None) -> Place:
-    return place("ada")
-
-
 def test_what_is_logged_at_a_step_last_stands_there(ada: Place, client: Client) -> None:
     tables = [
         table("worst", 1, [["a", 1]]),

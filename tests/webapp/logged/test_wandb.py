@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import shutil
 import struct
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,24 +18,10 @@ from experiments.client import Server
 from labtools import wandb_folder
 from labtools.problems import Problem
 from labtools.wandb_folder import BLOCK_BYTES, MAGIC, FoundRun, files_in, read_file, records_in, records_of
-from tests.webapp import cast
-from tests.webapp.browser import serving
-from webapp.accounts.models import Role
-from webapp.api.services import make_token
 from webapp.logged.models import Series
 from webapp.runs.models import Experiment, Run
 
 FOLDER = Path(__file__).parent / "wandb"
-
-
-@pytest.fixture
-def server(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
-    ada = cast.place("ada")
-    _, secret = make_token(ada.project.team, ada.user, "import", Role.MEMBER)
-    monkeypatch.setenv("LAB_TOKEN", secret)
-    with serving() as address:
-        yield Server(address, secret)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -55,7 +55,7 @@ class Reserving:
         self, wanted: Wanted, free: Mapping[float, int], now: float, slot: float, total: int
     ) -> None:
         self.wanted, self.before, self.now, self.slot, self.total = wanted, free, now, slot, total
-        self.due = self._aligned(wanted.deadline)
+        self.due = self._align(wanted.deadline)
         self.free: Steps = dict(free)
         if self.due >= now:
             self.free = cut(self.free, (self.due,))
@@ -84,7 +84,7 @@ class Reserving:
         ends = self.now + math.ceil(self.left / speed)
         self._take(self.now, gpus)
         steps = ((self.wanted.deadline if later == self.due else later) - self.now) * speed
-        in_time = later >= self._aligned(ends) and self.wanted.deadline >= ends
+        in_time = later >= self._align(ends) and self.wanted.deadline >= ends
         if in_time or later <= self.now or steps >= self.left:
             return self._end(self.now, speed)
         self.left -= steps
@@ -136,13 +136,13 @@ class Reserving:
     def _end(self, begin: float, speed: float) -> tuple[JobPlan, Steps]:
         """The plan of a job that does what is left from ``begin`` on."""
         ends = begin + math.ceil(self.left / speed)
-        noticed = self._aligned(ends)
+        noticed = self._align(ends)
         if noticed not in self.before:
             self.free[noticed] = value_at(self.before, noticed, self.total)
         free = drop_repeats(self.free)
         return JobPlan(drop_repeats(self.held), ends, noticed, ends <= self.wanted.deadline), free
 
-    def _aligned(self, time: float) -> float:
+    def _align(self, time: float) -> float:
         return self.now + math.ceil((time - self.now) / self.slot) * self.slot
 
 

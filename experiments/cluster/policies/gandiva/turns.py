@@ -170,7 +170,7 @@ class Turns:
                 self._move(job, view, homes)
             start += self._brought_together(view, homes, pool)
         if self.empties and (view.ended or lost) and not view.waiting and not start and not self.next:
-            start += self._emptied(view, homes, lost)
+            start += self._empty_a_node(view, homes, lost)
         ready = [job for job in waiting if all(one in view.waiting for one in self.packing.unit(job))]
         start += self._at_once(self._fit(ready, view, pool).values(), frozenset(), view)
         return Allocation(tuple(start))
@@ -236,7 +236,7 @@ class Turns:
                 homes.leave(job)
                 homes.settle(job, before)
 
-    def _emptied(self, view: ClusterView, homes: Homes, lost: dict[int, str]) -> Iterator[Gang]:
+    def _empty_a_node(self, view: ClusterView, homes: Homes, lost: dict[int, str]) -> Iterator[Gang]:
         """Where nobody waits, the jobs of the least loaded node move to nodes that have others."""
         staying = [
             job

@@ -43,13 +43,13 @@ class Cluster:
     by_type: bool = False
     preemptions: Preemptions = field(default_factory=Preemptions)
 
-    def open(self, machines: Machines) -> None:
-        """Divide the cluster among its owners."""
+    def open(self, machines: Machines, knob: str = "virtual_clusters") -> None:
+        """Divide the cluster among its owners; ``Infeasible`` names the ``knob`` that asks for too much."""
         self.machines = machines
         self.by_type = any(level.device for cells in self.quotas.values() for level in cells)
         self.chains = chains_of(machines, by_type=self.by_type)
         whole = {node: len(chain.nodes) for node, chain in self.chains.items()}
-        self.clusters = owners(self.quotas or {EVERYBODY: whole}, self.chains)
+        self.clusters = owners(self.quotas or {EVERYBODY: whole}, self.chains, knob)
 
     def reconfigure(self, quotas: Quotas) -> list[int]:
         """Divide the cluster anew; jobs that no longer fit into cells of their tenants become guests.

@@ -60,7 +60,7 @@ class Scheduler:
 
     def _open(self, machines: Machines) -> None:
         if self.change:
-            Cluster(self.change.quotas).open(machines)
+            Cluster(self.change.quotas).open(machines, "new_virtual_clusters")
         self.cluster.open(machines)
 
     def _reconfigure(self, view: ClusterView) -> list[tuple[int, str]]:
@@ -132,7 +132,7 @@ class Scheduler:
         for job in self.cluster.guests:
             if not claims.isdisjoint(stay[job].devices):
                 self.cluster.preemptions.leaving.setdefault(job, Leaver(view.now + self.grace))
-        for job in self.cluster.preemptions.spared(stay):
+        for job in self.cluster.preemptions.list_spared(stay):
             leaver = self.cluster.preemptions.leaving.pop(job)
             if job not in self.cluster.guests and not self.cluster.adopt(job, leaver.parts, leaver.tenant):
                 self.cluster.preemptions.leaving[job] = leaver
@@ -154,13 +154,13 @@ class Scheduler:
         if has < gpus:
             of_type = f" of type {' or '.join(types)}" if types else ""
             return f"wants {gpus} GPUs{of_type}, and the cells of {tenant} have {has}"
-        nodes = self._suggested(job, view)
+        nodes = self._suggested_nodes(job, view)
         if nodes is not None and not self.ignore_suggested:
             return self._lack(gpus, self.cluster.most_on(nodes, tenant, types), f"the cells of {tenant} have")
         return ""
 
     def _refusal_of_guest(self, job: int, view: ClusterView) -> str:
-        nodes = self._suggested(job, view)
+        nodes = self._suggested_nodes(job, view)
         if nodes is None or self.ignore_suggested:
             return ""
         has = sum(self.cluster.machines.sizes[node] for node in nodes)
@@ -170,7 +170,7 @@ class Scheduler:
     def _lack(gpus: int, has: int, whose: str) -> str:
         return "" if has >= gpus else f"wants {gpus} GPUs, and on its suggested nodes {whose} {has}"
 
-    def _suggested(self, job: int, view: ClusterView) -> Nodes:
+    def _suggested_nodes(self, job: int, view: ClusterView) -> Nodes:
         """The nodes that a job may go to."""
         names = view.jobs.column("suggested_nodes")[job] if view.jobs.tells("suggested_nodes") else ""
         if not names:
@@ -184,7 +184,7 @@ class Scheduler:
 
     def _place(self, job: int, tenant: str, view: ClusterView) -> Devices | None:
         """Cells on nodes that are suggested, and on others where suggestions are ignored."""
-        gpus, types, nodes = view.jobs.gpus[job], self._types(job, view), self._suggested(job, view)
+        gpus, types, nodes = view.jobs.gpus[job], self._types(job, view), self._suggested_nodes(job, view)
         devices = self.cluster.place(job, gpus, tenant, types, nodes)
         if devices is None and nodes is not None and self.ignore_suggested:
             return self.cluster.place(job, gpus, tenant, types)
@@ -208,7 +208,7 @@ class Scheduler:
             del queue[job]
 
     def _insists(self, job: int, view: ClusterView) -> bool:
-        return not self.ignore_suggested and self._suggested(job, view) is not None
+        return not self.ignore_suggested and self._suggested_nodes(job, view) is not None
 
     def _preempt_for(
         self, job: int, tenant: str, view: ClusterView, start: dict[int, Devices], preempted: list[int]
@@ -276,7 +276,7 @@ class Scheduler:
 
     def _place_guest(self, job: int, pool: Pool, view: ClusterView) -> Gang | None:
         """Free devices for an opportunistic job, on the nodes that are suggested first."""
-        demand, nodes = Demand(view.jobs.gpus[job]), self._suggested(job, view)
+        demand, nodes = Demand(view.jobs.gpus[job]), self._suggested_nodes(job, view)
         if nodes is not None:
             part = pool.copy()
             for node in set(range(len(pool.machines))) - nodes:

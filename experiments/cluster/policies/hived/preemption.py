@@ -45,7 +45,7 @@ class Preemptions:
         used = {device for gang in running.values() for device in gang.devices}
         return ((job, devices) for job, devices in list(self.reserving.items()) if used.isdisjoint(devices))
 
-    def spared(self, running: Mapping[int, Gang]) -> list[int]:
+    def list_spared(self, running: Mapping[int, Gang]) -> list[int]:
         """Victims whose devices nobody has reserved, the last first: their preemptors were canceled."""
         claims = self.claims()
         return [job for job in reversed(self.leaving) if claims.isdisjoint(running[job].devices)]

@@ -126,13 +126,15 @@ def unbind(cell: VirtualCell) -> None:
     cell.bound = None
 
 
-def owners(quotas: Quotas, chains: Mapping[Level, Chain]) -> dict[str, VirtualCluster]:
+def owners(
+    quotas: Quotas, chains: Mapping[Level, Chain], knob: str = "virtual_clusters"
+) -> dict[str, VirtualCluster]:
     """The virtual clusters, each cell in the chain of the smallest nodes that has room for it.
 
     ``Infeasible`` names the level that lacks cells, and how many. Cells of a type choose first, then larger
     ones.
     """
-    _refuse_unknown(quotas, chains)
+    _refuse_unknown(quotas, chains, knob)
     found = {tenant: VirtualCluster() for tenant in quotas}
     wanted: dict[Level, dict[int, int]] = {node: {} for node in chains}
     asked = [
@@ -150,13 +152,13 @@ def owners(quotas: Quotas, chains: Mapping[Level, Chain]) -> dict[str, VirtualCl
     if missing:
         lacks = (f"{missing.count(level)} of {level}" for level in sorted(set(missing), reverse=True))
         what = f"the cells of the tenants do not fit the cluster, which lacks {', '.join(lacks)}"
-        raise Infeasible(what, "knobs.virtual_clusters", sum(level.size for level in missing))
+        raise Infeasible(what, f"knobs.{knob}", sum(level.size for level in missing))
     for cluster in found.values():
         cluster.cells.sort(key=lambda cell: cell.size)
     return found
 
 
-def _refuse_unknown(quotas: Quotas, chains: Mapping[Level, Chain]) -> None:
+def _refuse_unknown(quotas: Quotas, chains: Mapping[Level, Chain], knob: str) -> None:
     """``Infeasible`` names a tenant whose cells are of a level that no node has."""
     for tenant, cells in quotas.items():
         for level in cells:
@@ -166,7 +168,7 @@ def _refuse_unknown(quotas: Quotas, chains: Mapping[Level, Chain]) -> None:
                 what = (
                     f"{tenant} owns cells of {level}, and no node has such cells: it lacks {cells[level]} of "
                 )
-                raise Infeasible(f"{what}{level}; nodes have {has}", "knobs.virtual_clusters", missing)
+                raise Infeasible(f"{what}{level}; nodes have {has}", f"knobs.{knob}", missing)
 
 
 def _has_level(level: Level, chain: Chain) -> bool:

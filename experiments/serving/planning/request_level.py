@@ -1,8 +1,12 @@
 """Request-level batching: a batch of requests runs until its longest answer is done.
 
-Prompts are padded to the longest; every slot costs a token in every step, finished or not; all answers go out
-together (``early_return``: each at its own end). KV memory is reserved for the longest prompt and the longest
-answer allowed. Over a pipeline, a batch is split into micro-batches of ``micro_batch`` requests.
+Prompts are padded to the longest, or as FasterTransformer 4.0 has it (``SHORTEST``): the first pass computes
+as many tokens of each as the shortest prompt has, the passes after it one token each, of a prompt or of an
+answer. Every slot costs a token in every step, finished or not; all answers go out together
+(``early_return``: each at its own end). KV memory is reserved for the longest prompt and the longest answer
+allowed. Over a pipeline, a batch is split into micro-batches of ``micro_batch`` requests.
+
+Source of ``SHORTEST``: FasterTransformer at revision 39eeeda of May 2021, ``th_op/gpt.cc`` and ``gpt.h``.
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ from experiments.serving.interface import (
     Wait,
 )
 
+PADDED, SHORTEST = "padded", "shortest"
+
 
 @dataclass(frozen=True)
 class RequestLevelBatching(ServingPolicy):
@@ -36,6 +42,12 @@ class RequestLevelBatching(ServingPolicy):
     )
     max_output: int | None = knob(
         None, "tokens reserved for an answer; empty: the service's longest", low=1, high=10**6
+    )
+    prompts: str = knob(
+        PADDED,
+        "prompts of a batch in the first pass: padded to the longest, or as long as the shortest, the rest of"
+        " the others token by token",
+        choices=(PADDED, SHORTEST),
     )
     early_return: bool = knob(False, "answer each request at its own end instead of the batch's")
 
@@ -57,7 +69,7 @@ class RequestLevelBatching(ServingPolicy):
 
 @dataclass
 class _RequestLevel:
-    """``batch`` are the requests that run now, ``padded`` their padded context after the last pass.
+    """``batch`` are the requests that run now, ``context`` what each slot has after the last pass.
 
     True output lengths are looked at only to know when the last answer of a batch is done: the engine would
     see that step by step, and no choice depends on it.
@@ -67,19 +79,23 @@ class _RequestLevel:
     kv_slots: int
     max_output: int
     batch: list[int] = field(default_factory=list)
-    padded: int = 0
+    context: int = 0
 
     def next_batch(self, view: ServingView) -> Batch | Wait:
-        steps = max((view.output[r] - view.generated[r] for r in self.batch), default=0)
+        steps = max((self._left(r, view) for r in self.batch), default=0)
         rejected = tuple(r for r in view.arrived if view.prompt[r] + self.max_output > self.kv_slots)
         if steps:
             return self._decode(steps, rejected)
         answer, self.batch = tuple(self.batch), []
         return self._dispatch(answer, rejected, view)
 
+    def _left(self, request: int, view: ServingView) -> int:
+        """Tokens to be computed until its answer is whole, whose last token is not computed on."""
+        return view.prompt[request] + view.output[request] - 1 - view.computed[request]
+
     def _decode(self, steps: int, rejected: tuple[int, ...]) -> Batch:
-        contexts = (self.padded,) * len(self.batch)
-        self.padded += steps
+        contexts = (self.context,) * len(self.batch)
+        self.context += steps
         requests = tuple(self.batch)
         return Batch(
             requests=requests,
@@ -100,11 +116,13 @@ class _RequestLevel:
         if until is not None:
             return Wait(None if until == math.inf else until, rejected, answer)
         self.batch = self._that_fit(queue, view)
-        self.padded = longest = max(view.prompt[r] for r in self.batch)
+        lengths = [view.prompt[r] for r in self.batch]
+        longest = max(lengths)
+        self.context = longest if self.policy.prompts == PADDED else min(lengths)
         size = len(self.batch)
         return Batch(
             requests=tuple(self.batch),
-            tokens=(longest,) * size,
+            tokens=(self.context,) * size,
             contexts=(0,) * size,
             micro_batch=self.policy.micro_batch,
             admit=tuple(Admission(r, longest + self.max_output) for r in self.batch),

@@ -228,14 +228,15 @@ class BatchEngine:
         self, request: int, tokens: int, ends: tuple[float, ...], gaps: array[float]
     ) -> None:
         """Tokens computed are those that exist: padding is not progress. The last one known gives the next
-        one; ``gaps`` are those between the ends.
+        one, in the first of the passes or in a later one; ``gaps`` are those between the ends.
         """
         view, generated = self.view, self.view.generated[request]
         known = view.prompt[request] + generated
-        computed = view.computed[request] + tokens
-        if computed < known:
-            view.computed[request] = computed
+        before = -(-(known - view.computed[request]) // tokens) - 1
+        if before >= len(ends):
+            view.computed[request] += tokens * len(ends)
             return
+        ends, gaps = ends[before:], gaps[before:]
         made, left = len(ends), self.output[request] - generated
         if made > left:
             made, gaps = left, gaps[: left - 1]

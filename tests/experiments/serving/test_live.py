@@ -37,6 +37,8 @@ TIGHT: dict[str, dict[str, Any]] = {
 }
 PAGED = policies_of(PagedPolicy)
 BATCHED = policies_of(ServingPolicy)
+#: Of a batch's prompts in the first pass.
+WAYS = ("padded", "shortest")
 
 
 @functools.cache
@@ -116,13 +118,15 @@ def check_answers(trace: RequestTrace, plan: ServingPlan, answers: list[list[int
 
 @pytest.mark.parametrize("name", BATCHED)
 @settings(max_examples=20, deadline=None)
-@given(rows=rows, slots=st.integers(60, 120), micro=st.integers(0, 2))
+@given(rows=rows, slots=st.integers(60, 120), micro=st.integers(0, 2), ways=st.sampled_from(WAYS))
 def test_answers_of_whole_batches_are_those_too(
-    name: str, rows: list[tuple[int, int, int]], slots: int, micro: int
+    name: str, rows: list[tuple[int, int, int]], slots: int, micro: int, ways: str
 ) -> None:
-    """Through padding, requests that wait for the longest answer, and chunks of a batch."""
+    """Through padding, prompts that go on token by token, requests that wait for the longest answer, and
+    chunks of a batch.
+    """
     trace = requests(*rows)
-    knobs = {"max_batch": 3} | ({} if name == "orca" else {"micro_batch": micro})
+    knobs = {"max_batch": 3} | ({} if name == "orca" else {"micro_batch": micro, "prompts": ways})
     made = registry.create("serving", name, knobs)
     assert isinstance(made, ServingPolicy)
     prompts = live.prompts_of(trace, model().vocabulary, 0)

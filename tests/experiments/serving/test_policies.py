@@ -58,6 +58,20 @@ class TestStaticBatching:
     def test_early_return_answers_at_the_own_end(self) -> None:
         assert answered(serve(TRACE, "static-batching", max_batch=2, early_return=True)) == [54, 18, 78]
 
+    def test_what_is_longer_than_the_shortest_prompt_is_computed_token_by_token(self) -> None:
+        """Two tokens of A and of B: 14 ms, B's answer. A's other two, then three of its answer: 12 ms each."""
+        plan = serve(TRACE, "static-batching", max_batch=2, prompts="shortest")
+        assert answered(plan) == [74, 74, 98]
+        assert [round(s.first_token * 1e3) for s in plan.served] == [38, 14, 87]
+        assert [(i.tokens, i.steps) for i in plan.iterations] == [(4, 1), (2, 5), (3, 1), (1, 1)]
+        early = serve(TRACE, "static-batching", max_batch=2, prompts="shortest", early_return=True)
+        assert answered(early) == [74, 14, 98]
+
+    def test_equal_prompts_are_computed_alike_either_way(self) -> None:
+        alike = requests((0, 7, 4), (0, 7, 1), (5, 7, 2))
+        plans = [serve(alike, "static-batching", max_batch=2, prompts=way) for way in ("padded", "shortest")]
+        assert plans[0] == plans[1]
+
     def test_a_full_batch_is_waited_for(self) -> None:
         plan = serve(requests((0, 1, 1), (50, 1, 1)), "static-batching", max_batch=2)
         assert answered(plan) == [62, 62]

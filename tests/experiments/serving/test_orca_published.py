@@ -40,7 +40,7 @@ def of_uniform_lengths() -> float:
 
 
 def test_it_takes_more_than_ten_times_the_rate_of_whole_batches(of_uniform_lengths: float) -> None:
-    """36.9 in the paper. The batch of eight loses most of it to prompts that go on where the shortest ends."""
+    """36.9 in the paper. A batch of eight loses most of it to prompts longer than the shortest."""
     assert of_uniform_lengths >= 10
 
 

@@ -59,7 +59,7 @@ class TestStaticBatching:
         assert answered(serve(TRACE, "static-batching", max_batch=2, early_return=True)) == [54, 18, 78]
 
     def test_what_is_longer_than_the_shortest_prompt_is_computed_token_by_token(self) -> None:
-        """Two tokens of A and of B: 14 ms, B's answer. A's other two, then three of its answer: 12 ms each."""
+        """Two tokens of A and of B: 14 ms, B's answer. A's other two, then three answered: 12 ms each."""
         plan = serve(TRACE, "static-batching", max_batch=2, prompts="shortest")
         assert answered(plan) == [74, 74, 98]
         assert [round(s.first_token * 1e3) for s in plan.served] == [38, 14, 87]

@@ -63,14 +63,12 @@ def rows_of(url: str) -> dict[str, int]:
 
 @pytest.mark.django_db(transaction=True)
 def test_what_was_kept_comes_back_whole_while_rows_are_written(tmp_path: Path, settings: Any) -> None:
+    files, kept = tmp_path / "here", tmp_path / "lab.tar"
+    settings.MEDIA_ROOT = files
     cast = make_cast()
     artifact = store_upload(cast.project, cast.ada, "jobs.csv", ContentFile(JOBS))
     run = finished(run_in(experiment(cast.project), artifact, Run.State.SUCCEEDED))
-    here, files, kept = (
-        address(str(connection.settings_dict["NAME"])),
-        Path(settings.MEDIA_ROOT),
-        tmp_path / "lab.tar",
-    )
+    here = address(str(connection.settings_dict["NAME"]))
     pages = [cast.url(), cast.url("experiments/"), f"/t/red/vision/runs/{run.pk}/"]
     shown = {page: signed_in(cast.ada).get(page).status_code for page in pages}
     before, stop = rows_of(here), threading.Event()

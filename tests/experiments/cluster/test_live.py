@@ -205,7 +205,7 @@ def test_a_shorter_job_takes_the_slot_and_the_longer_one_goes_on(tmp_path: Path)
     live, speed = cluster(tmp_path, trace, "srtf")
 
     def submit() -> None:
-        while 0 not in live.stays or live.stays[0].step == 0:
+        while 0 not in live.executions.stays or live.executions.stays[0].step == 0:
             time.sleep(0.01)
         trace.submit[1] = live.now
 
@@ -230,9 +230,9 @@ def test_a_killed_job_starts_again_from_its_last_checkpoint(tmp_path: Path) -> N
     )
 
     def kill() -> None:
-        while 0 not in live.stays or live.stays[0].kept < 20:
+        while 0 not in live.executions.stays or live.executions.stays[0].kept < 20:
             time.sleep(0.01)
-        os.kill(live.stays[0].process.ranks[0].pid, signal.SIGKILL)
+        os.kill(live.executions.stays[0].process.ranks[0].pid, signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -251,14 +251,20 @@ def test_a_job_that_went_on_in_memory_falls_back_to_the_checkpoint_that_there_is
     live, speed = cluster(tmp_path, trace_of((0, 1, 20)), "fifo")
 
     def disturb() -> None:
-        while 0 not in live.stays or live.stays[0].step < 30:
+        while 0 not in live.executions.stays or live.executions.stays[0].step < 30:
             time.sleep(0.01)
-        live.stays[0].ordered = "pause"
-        live.stays[0].process.tell("pause")
-        while 0 not in live.stays or not live.stays[0].resumed or live.stays[0].step < 60:
-            live.stopped += [0] if 0 in live.paused and not live.stopped else []
+        live.executions.stays[0].ordered = "pause"
+        live.executions.stays[0].process.tell("pause")
+        while (
+            0 not in live.executions.stays
+            or not live.executions.stays[0].resumed
+            or live.executions.stays[0].step < 60
+        ):
+            live.executions.stopped += (
+                [0] if 0 in live.executions.paused and not live.executions.stopped else []
+            )
             time.sleep(0.01)
-        os.kill(live.stays[0].process.ranks[0].pid, signal.SIGKILL)
+        os.kill(live.executions.stays[0].process.ranks[0].pid, signal.SIGKILL)
 
     hand = threading.Thread(target=disturb)
     hand.start()
@@ -279,8 +285,8 @@ def test_a_job_that_is_never_started_is_told_as_unfinished(tmp_path: Path) -> No
 
 def test_cancelling_leaves_no_process_behind(tmp_path: Path) -> None:
     def cancel(share: float, what: str) -> None:
-        if live.stays and live.stays[0].step > 3:
-            pids.extend(process.pid for process in live.stays[0].process.ranks)
+        if live.executions.stays and live.executions.stays[0].step > 3:
+            pids.extend(process.pid for process in live.executions.stays[0].process.ranks)
             raise KeyboardInterrupt
 
     pids: list[int] = []

@@ -106,7 +106,7 @@ def test_a_guest_is_slowed_where_it_is_until_the_guaranteed_job_has_ended(tmp_pa
     seen: list[tuple[int, float, float, float]] = []
 
     def look(fraction: float, step: str) -> None:
-        if stay := live.stays.get(0):
+        if stay := live.executions.stays.get(0):
             pid = stay.process.ranks[0].pid
             seen.append((pid, stay.gang.share, live.now, processor_seconds(pid)))
 

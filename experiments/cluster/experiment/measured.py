@@ -18,7 +18,7 @@ from experiments.cluster.experiment.document import plan_json
 from experiments.cluster.experiment.knowledge import columns_of_formats, refuse_unknown
 from experiments.cluster.interface import ClusterPolicy, Machines, Performance, violations
 from experiments.cluster.interface.policy import OWN
-from experiments.cluster.planning.performance import TableSpeed
+from experiments.cluster.planning.performance import GoodputSpeed, TableSpeed
 from experiments.cluster.simulator import curves, figures, find_oversized, simulate
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part
@@ -39,6 +39,10 @@ class LiveHost:
     slots: live.Slots
     calibration: live.Calibration
 
+    def step_seconds(self, model: str, gpus: int) -> float:
+        """Of a step on so many slots; on all where a job wants more, which then runs on fewer or never."""
+        return self.calibration.step_seconds[model, min(gpus, len(self.slots))]
+
 
 def measure(spec: RunSpec, policy: ClusterPolicy, progress: Progress) -> Result:
     """Train the jobs of the trace on this host's slots as ``policy`` decides."""
@@ -56,12 +60,15 @@ def calibrate_host(
     """This host with the times of what ``policy`` may ask of it for the jobs of ``trace``."""
     if policy.rules != OWN:
         raise BadInput(f"rules {policy.rules}", "knobs.rules", f"{OWN}: a measured run has no other engine")
+    for name, why in policy.not_live.items():
+        raise BadInput(f"{name} {getattr(policy, name)}", f"knobs.{name}", why)
     _refuse_untimed(trace)
     slots = live.slots_here(policy.slots)
     machines = slots.machines()
     find_oversized(trace, machines, policy)
     wanted = _sizes(trace, machines, policy)
-    return LiveHost(slots, live.calibrate(wanted, slots, folder, seed, progress))
+    timing = live.calibrate_batches if _chooses_batches(policy) else live.calibrate
+    return LiveHost(slots, timing(wanted, slots, folder, seed, progress))
 
 
 def measure_on(
@@ -75,16 +82,15 @@ def measure_on(
 ) -> Result:
     """Simulate the run by what ``host`` was calibrated to, then let it happen."""
     slots, machines = host.slots, host.slots.machines()
-    jobs = live.training_jobs(
-        trace, lambda model, gpus: host.calibration.step_seconds[model, gpus], paced=policy.caps_shares
-    )
+    jobs = live.training_jobs(trace, host.step_seconds, paced=policy.caps_shares)
     speed = _speed_model(host, jobs, policy, machines)
     refuse_unknown(policy, jobs.trace, speed, columns_of_formats())
     predicted = simulate(jobs.trace, machines, _with_costs(policy, host.calibration), speed, spec.seed)
     expected = figures(predicted, jobs.trace, machines)
     _refuse_long(expected)
     oversized = find_oversized(trace, machines, policy)
-    plan = live.LiveCluster(jobs, slots, policy, speed, folder, spec.seed, oversized, progress).run()
+    knowing = _with_costs(policy, host.calibration)
+    plan = live.LiveCluster(jobs, slots, knowing, speed, folder, spec.seed, oversized, progress).run()
     document = plan_json(plan, jobs.trace, machines)
     if faults := violations(plan, jobs.trace, machines, speed, rigid=policy.keeps_sizes):
         return Result.from_violations(faults, document, loaded.sha256)
@@ -121,6 +127,8 @@ def _speed_model(
     host: LiveHost, jobs: live.TrainingJobs, policy: ClusterPolicy, machines: Machines
 ) -> Performance:
     """What the calibration says of the jobs' speeds: as a table where the policy asks for one."""
+    if _chooses_batches(policy):
+        return live.goodput_of(jobs, host.calibration, machines)
     if TableSpeed.name not in policy.models:
         return live.MeasuredSpeed(jobs, host.calibration, paced=policy.caps_shares)
     timed = sorted(host.calibration.step_seconds.items())
@@ -133,6 +141,10 @@ def _speed_model(
     return TableSpeed(trace, machines, ThroughputTables("this host", rows))
 
 
+def _chooses_batches(policy: ClusterPolicy) -> bool:
+    return policy.models == (GoodputSpeed.name,)
+
+
 def _refuse_untimed(trace: JobTrace) -> None:
     steps = trace.traits.get("iterations", np.full(len(trace), np.nan))
     unknown = int((np.isnan(trace.service) & np.isnan(steps)).sum())
@@ -143,10 +155,8 @@ def _refuse_untimed(trace: JobTrace) -> None:
 
 def _sizes(trace: JobTrace, machines: Machines, policy: ClusterPolicy) -> set[tuple[str, int]]:
     """The models of the trace on the numbers of slots that their jobs may get."""
-    models = live.models_of(trace)
-    wanted = {
-        (model, int(gpus)) for model, gpus in zip(models, trace.gpus, strict=True) if gpus <= machines.devices
-    }
+    asked = zip(live.models_of(trace), trace.gpus, strict=True)
+    wanted = {(model, min(int(gpus), machines.devices)) for model, gpus in asked}
     if policy.keeps_sizes:
         return wanted
     return wanted | {(model, size) for model, _ in wanted for size in range(1, machines.devices + 1)}

@@ -30,9 +30,9 @@ class Measurement(NamedTuple):
 
 @runtime_checkable
 class Measurable(Protocol):
-    """A performance model that also says what jobs measure."""
+    """A performance model that also says what jobs measure; ``None`` where one has not yet."""
 
-    def measure(self, job: int, gang: Gang, done: float) -> Measurement: ...
+    def measure(self, job: int, gang: Gang, done: float) -> Measurement | None: ...
 
     def limits(self, job: int) -> Any:
         """Return between which batches the user of ``job`` lets it train."""

@@ -120,6 +120,13 @@ class ClusterPolicy(Policy):
         return None
 
     @property
+    def not_live(self) -> Mapping[str, str]:
+        """Knobs whose values no measured run can follow, each with what it could."""
+        if self.node_mtbf is not None:
+            return {"node_mtbf": "empty: this host does not fail when it is told to"}
+        return {}
+
+    @property
     def plans_costs(self) -> bool:
         """Whether its plans leave devices idle for what starting costs, so that executions begin at once."""
         return False

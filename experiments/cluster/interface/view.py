@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -76,7 +76,7 @@ class ClusterView:
     @classmethod
     def over(
         cls, trace: JobTrace, machines: Machines, performance: Performance, sees: frozenset[str], seed: int
-    ) -> ClusterView:
+    ) -> Self:
         """The view before anything has happened, for a policy that ``sees`` so much."""
         return cls(
             jobs=VisibleJobs(trace, sees),

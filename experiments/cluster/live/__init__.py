@@ -8,8 +8,10 @@ the processes do.
 
 from __future__ import annotations
 
-from experiments.cluster.live.calibration import Calibration, calibrate
+from experiments.cluster.live.batch_calibration import calibrate_batches
+from experiments.cluster.live.calibration import Calibration, MeasuredBatches, calibrate
 from experiments.cluster.live.cluster import LiveCluster
+from experiments.cluster.live.goodput import goodput_of
 from experiments.cluster.live.slots import Slots, slots_here
 from experiments.cluster.live.speeds import MeasuredSpeed
 from experiments.cluster.live.training_jobs import TrainingJobs, models_of, training_jobs
@@ -17,10 +19,13 @@ from experiments.cluster.live.training_jobs import TrainingJobs, models_of, trai
 __all__ = [
     "Calibration",
     "LiveCluster",
+    "MeasuredBatches",
     "MeasuredSpeed",
     "Slots",
     "TrainingJobs",
     "calibrate",
+    "calibrate_batches",
+    "goodput_of",
     "models_of",
     "slots_here",
     "training_jobs",

@@ -9,10 +9,13 @@ from __future__ import annotations
 import selectors
 import statistics
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from experiments.cluster.live.gang_process import GangProcess, start
 from experiments.cluster.live.slots import Slots
@@ -25,19 +28,51 @@ ENDLESS = 10**12
 
 
 @dataclass(frozen=True)
+class MeasuredBatches:
+    """One model at several batches.
+
+    ``steps``  by slots: samples that each takes at once, seconds of a step, and of it for the exchange.
+    ``noise``  steps of the initial batch done, and the gradient's squared norm and variance there.
+    """
+
+    steps: Mapping[int, tuple[tuple[int, float, float], ...]]
+    noise: tuple[tuple[float, float, float], ...]
+
+    def step_seconds(self, slots: int, each: float) -> float:
+        """Seconds of a step with so many samples at once, between those that were measured."""
+        batch, step, _ = zip(*self.steps[slots], strict=True)
+        return float(np.interp(each, batch, step))
+
+    def describe(self) -> Mapping[str, Any]:
+        return {
+            "steps": {f"{each} on each of {k}": row for k, rows in self.steps.items() for each, *row in rows},
+            "noise": [list(row) for row in self.noise],
+        }
+
+
+@dataclass(frozen=True)
 class Calibration:
-    """``step_seconds`` by model and slots; ``start`` until the first step, ``save`` until one has stopped."""
+    """``step_seconds`` by model and slots; ``start`` until the first step, ``save`` until one has stopped.
+
+    ``batches``: by model, what was measured at other batches, where a scheduler chooses them.
+    """
 
     step_seconds: Mapping[tuple[str, int], float]
     start: float
     save: float
     facts: Mapping[str, Any] = field(default_factory=dict)
+    batches: Mapping[str, MeasuredBatches] = field(default_factory=dict)
 
     def describe(self) -> Mapping[str, Any]:
         return {
             "step_seconds": {f"{model} on {k}": took for (model, k), took in self.step_seconds.items()},
             "start_seconds": self.start,
             "checkpoint_seconds": self.save,
+            **(
+                {"batches": {name: one.describe() for name, one in self.batches.items()}}
+                if self.batches
+                else {}
+            ),
             **self.facts,
         }
 
@@ -71,26 +106,41 @@ def calibrate(
 
 def _time_together(model: str, size: int, slots: Slots, folder: Path, seed: int) -> list[Timed]:
     """As many gangs as there is room for, at once."""
-    gangs, began = [], time.monotonic()
+    training = {"model": model, "seed": seed}
+    with working_gangs(training, size, slots, folder) as (gangs, starts):
+        time.sleep(SECONDS)
+        return stop_gangs(gangs, starts)
+
+
+@contextmanager
+def working_gangs(
+    training: Mapping[str, Any], size: int, slots: Slots, folder: Path
+) -> Iterator[tuple[list[GangProcess], list[float]]]:
+    """Gangs of ``size`` on all slots that train without end, and the seconds until the first step of each."""
+    gangs: list[GangProcess] = []
+    endless = {**training, "steps": ENDLESS, "checkpoint_every": None}
+    began = time.monotonic()
     try:
         for place in range(max(1, len(slots) // size)):
             devices = range(place * size, (place + 1) * size)
-            training = {"model": model, "seed": seed, "steps": ENDLESS, "checkpoint_every": None}
             cores, gpus = [slots.core(d) for d in devices], [slots.gpu(d) for d in devices]
-            gangs.append(start(folder / str(place), 0, training, cores, gpus))
-        starts = [_hear(gang, "begun")[0] - began for gang in gangs]
-        time.sleep(SECONDS)
-        asked = time.monotonic()
-        for gang in gangs:
-            gang.tell("stop")
-        found = []
-        for gang, took in zip(gangs, starts, strict=True):
-            at, said = _hear(gang, "stopped")
-            found.append(Timed(took, said["seconds"] / max(1, said["steps"]), at - asked))
-        return found
+            gangs.append(start(folder / str(place), 0, endless, cores, gpus))
+        yield gangs, [_hear(gang, "begun")[0] - began for gang in gangs]
     finally:
         for gang in gangs:
             gang.end()
+
+
+def stop_gangs(gangs: Sequence[GangProcess], starts: Sequence[float]) -> list[Timed]:
+    """Tell all of them to stop, and return what each took."""
+    asked = time.monotonic()
+    for gang in gangs:
+        gang.tell("stop")
+    found = []
+    for gang, took in zip(gangs, starts, strict=True):
+        at, said = _hear(gang, "stopped")
+        found.append(Timed(took, said["seconds"] / max(1, said["steps"]), at - asked))
+    return found
 
 
 def _hear(gang: GangProcess, awaited: str) -> tuple[float, dict[str, Any]]:

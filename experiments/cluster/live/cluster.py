@@ -16,13 +16,13 @@ from experiments.cluster.interface import (
     Allocation,
     ClusterPlan,
     ClusterPolicy,
-    ClusterView,
     Gang,
     Performance,
     gang_fault,
 )
 from experiments.cluster.live.executions import POLL, LiveExecutions
 from experiments.cluster.live.launch import Launcher
+from experiments.cluster.live.observed import LiveView, ObservedJobs
 from experiments.cluster.live.slots import Slots
 from experiments.cluster.live.stays import PAUSE, STOP
 from experiments.cluster.live.training_jobs import TrainingJobs
@@ -47,9 +47,11 @@ class LiveCluster:
         self.jobs, self.slots, self.policy, self.progress = jobs, slots, policy, progress
         self.rejected: dict[int, str] = dict(oversized or {})
         self.decider = policy.begin()
-        self.view = ClusterView.over(jobs.trace, slots.machines(), performance, policy.sees, seed)
-        launcher = Launcher(jobs, slots, policy, folder, seed)
+        self.view = LiveView.over(jobs.trace, slots.machines(), performance, policy.sees, seed)
+        launcher = Launcher(jobs, slots, policy, folder, seed, self.view.agents)
         self.executions = LiveExecutions(self.view, launcher, performance, lambda: self.now, self._report)
+        if self.view.agents is not None:
+            self.view.agents = ObservedJobs(self.view.agents, self.executions.stays)
         self.next_job, self.decisions = 0, 0
         self.wake = self.round_end = math.inf
         self.origin = time.monotonic()
@@ -81,6 +83,8 @@ class LiveCluster:
         waiting = tuple(sorted(self.view.waiting))
         facts = {"decisions": self.decisions, "losses": sum(live.losses.values())}
         told = {"training_losses": self._by_name(live.final_loss)}
+        if live.trained:
+            told["trained"] = self._by_name(live.trained)
         return ClusterPlan(live.log, tuple(self.rejected), waiting, self.rejected, facts={**facts, **told})
 
     def _by_name(self, found: Mapping[int, Any]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class LiveExecutions:
     """Starts and stops processes, and keeps ``view`` true to them.
 
     - ``stays`` of running jobs, and those ``paused`` in memory.
+    - ``final_loss`` of each job, and what it ``trained`` really where steps are not all of one batch.
     - ``ended`` and ``stopped``: the jobs that completed, or lost a process, since the last decision.
     - ``heard`` is called whenever processes have been listened to; ``clock`` is the trace's time.
     """
@@ -48,6 +49,7 @@ class LiveExecutions:
         self.paused: dict[int, Stay] = {}
         self.losses = dict.fromkeys(range(len(view.works)), 0)
         self.final_loss: dict[int, float] = {}
+        self.trained: dict[int, dict[str, int]] = {}
         self.ended: list[int] = []
         self.stopped: list[int] = []
         self.completed = 0
@@ -89,6 +91,7 @@ class LiveExecutions:
         if stay is None or stay.process is not process:
             return
         now, what, step = self.clock(), said["said"], said.get("step", stay.step)
+        stay.observe(said)
         if what == "begun":
             stay.begin(now, step)
             if not stay.resumed:
@@ -105,6 +108,8 @@ class LiveExecutions:
             stay.keep(now, step)
             stay.computing = said["computing"]
             self.final_loss[job] = said["loss"]
+            if "made" in said:
+                self.trained[job] = {"steps": said["made"], "samples": said["samples"]}
             stopped = MOVED if stay.moves else PREEMPTED
             self._end(job, COMPLETED if what == "done" and stay.ordered == RUN else stopped)
         elif what == "gone":
@@ -225,7 +230,7 @@ class LiveExecutions:
         """New processes, from the job's last checkpoint on."""
         attained = self.view.attained
         process = self.launcher.start(gang, attained.executions[gang.job])
-        done = int(attained.done[gang.job])
+        done = attained.done[gang.job]
         return Stay(gang, process, self.clock(), done, done, done)
 
     def _save_paused(self, process: GangProcess) -> None:

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from experiments.cluster.live.training_jobs import BATCHES
+
 CLASSES, SAMPLES = 16, 512
 #: Noise that is added to what a model reads, as a share of its spread.
 NOISE = 0.1
@@ -28,9 +30,9 @@ class TrainingTask:
     targets: Tensor
     batch: int
 
-    def draw(self) -> tuple[Tensor, Tensor]:
+    def draw(self, count: int) -> tuple[Tensor, Tensor]:
         """Return a batch from torch's own generator: which samples, and the noise on them."""
-        chosen = torch.randint(len(self.inputs), (self.batch,))
+        chosen = torch.randint(len(self.inputs), (count,))
         read = self.inputs[chosen]
         if read.is_floating_point():
             read = read + NOISE * torch.randn(read.shape)
@@ -61,7 +63,7 @@ def perceptron() -> TrainingTask:
     model = nn.Sequential(
         nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 512), nn.GELU(), nn.Linear(512, CLASSES)
     )
-    return _taught(model, torch.randn(SAMPLES, 256), 64)
+    return _taught(model, torch.randn(SAMPLES, 256), BATCHES["mlp"])
 
 
 def convolutions() -> TrainingTask:
@@ -70,12 +72,12 @@ def convolutions() -> TrainingTask:
         *(nn.Conv2d(16, 32, 3, padding=1), nn.GELU(), nn.AvgPool2d(2)),
         *(nn.Flatten(), nn.Linear(32 * 6 * 6, CLASSES)),
     )
-    return _taught(model, torch.randn(SAMPLES, 3, 24, 24), 32)
+    return _taught(model, torch.randn(SAMPLES, 3, 24, 24), BATCHES["cnn"])
 
 
 def language_model() -> TrainingTask:
     tokens = torch.randint(CLASSES, (SAMPLES, 32))
-    return TrainingTask(TinyGpt(), tokens, (tokens[:, -1] + tokens[:, 0]) % CLASSES, 16)
+    return TrainingTask(TinyGpt(), tokens, (tokens[:, -1] + tokens[:, 0]) % CLASSES, BATCHES["gpt"])
 
 
 def _taught(model: nn.Module, inputs: Tensor, batch: int) -> TrainingTask:
@@ -84,7 +86,7 @@ def _taught(model: nn.Module, inputs: Tensor, batch: int) -> TrainingTask:
     return TrainingTask(model, inputs, (inputs.flatten(1) @ teacher).argmax(1), batch)
 
 
-#: By the names of ``training_jobs.MODELS``.
+#: By the names of ``training_jobs.BATCHES``.
 MAKERS: Mapping[str, Callable[[], TrainingTask]] = {
     "mlp": perceptron,
     "cnn": convolutions,

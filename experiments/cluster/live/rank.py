@@ -1,10 +1,11 @@
 """One process of a gang: trains a job from its last checkpoint on, and stops between two steps when told to.
 
 The only argument is a JSON object (``gang_process.start``). Commands come as lines on the standard input of
-rank 0: ``stop`` (save and exit), ``pause`` and ``go``; ``share`` and a number comes to all ranks (``pace``).
-It answers in JSON lines: ``begun`` at its first step, ``step`` now and then, ``paused``, and ``done`` or
-``stopped`` with the step that was saved. Every process ends when its input ends, that is with whoever started
-it.
+rank 0: ``stop`` (save and exit), ``pause`` and ``go``, ``batch`` with samples at once and accumulations
+(``adaptive_batch``); ``share`` and a number comes to all ranks (``pace``). It answers in JSON lines:
+``begun`` at its first step, ``step`` now and then, ``paused``, and ``done`` or ``stopped`` with the step that
+was saved; where the batch changes, steps are those of the initial one. Every process ends when its input
+ends, that is with whoever started it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from experiments.cluster.live.pace import Pace
 
 #: Seconds between two reports of progress.
 REPORT_EVERY = 0.05
-GO_ON, STOP, PAUSE = 0, 1, 2
+GO_ON, STOP, END = 0, 1, 2
 
 
 def main() -> None:
@@ -44,11 +45,11 @@ def main() -> None:
 def listen(commands: queue.SimpleQueue[str], pace: Pace) -> None:
     """Pass on what comes; end the process when nobody can say anything any more."""
     for line in sys.stdin:
-        command, _, share = line.strip().partition(" ")
+        command, _, number = line.strip().partition(" ")
         if command == "share":
-            pace.share = float(share)
+            pace.share = float(number)
         else:
-            commands.put(command)
+            commands.put(line)
     os._exit(1)
 
 
@@ -58,26 +59,33 @@ def say(what: str, **facts: Any) -> None:
 
 
 class Training:
-    """A job's model, optimizer and place in its steps."""
+    """A job's model, optimizer and place in its work."""
 
     def __init__(self, asked: dict[str, Any], commands: queue.SimpleQueue[str], pace: Pace) -> None:
         import torch
 
+        from experiments.cluster.live import checkpoint
+        from experiments.cluster.live.adaptive_batch import AdaptiveBatch
+        from experiments.cluster.live.fixed_batch import FixedBatch
         from experiments.cluster.live.models import training_task
+        from experiments.cluster.live.replica import Replica
 
         self.asked, self.commands, self.pace = asked, commands, pace
-        self.rank, self.ranks, self.steps = asked["rank"], asked["ranks"], asked["steps"]
+        self.rank, self.ranks, self.work = asked["rank"], asked["ranks"], asked["steps"]
         self.state = Path(asked["folder"]) / "state.pt"
         torch.set_num_threads(1)
         torch.set_flush_denormal(True)
         self.device = "cuda" if asked["gpu"] is not None else "cpu"
-        self.task = training_task(asked["model"], asked["seed"])
-        self.model = self.task.model.to(self.device)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
-        self.step, self.loss, self.last_save = 0, 0.0, time.monotonic()
+        task = training_task(asked["model"], asked["seed"])
+        self.replica = Replica(task, self.device, self.rank, self.ranks)
+        if "division" in asked:
+            self.batch: Any = AdaptiveBatch(self.replica, self.work, tuple(asked["division"]))
+        else:
+            self.batch = FixedBatch(self.replica)
+        self.last_save = time.monotonic()
         if self.ranks > 1:
             self._meet()
-        self._load()
+        checkpoint.load(self.state, self.replica, self.batch)
 
     def _meet(self) -> None:
         import torch.distributed as dist
@@ -87,112 +95,68 @@ class Training:
         dist.init_process_group(kind, meeting, rank=self.rank, world_size=self.ranks)
 
     def run(self) -> None:
-        """Train until the last step or until told to stop; the state is saved either way."""
-        began, used, first = time.monotonic(), time.process_time(), self.step
-        self._say("begun", step=self.step)
+        """Train until the work is done or until told to stop; the state is saved either way."""
+        began, used, first = time.monotonic(), time.process_time(), self.batch.done
+        self._say("begun", step=self.batch.done)
         reported = began
-        stopped = False
-        while self.step < self.steps:
-            if self._told() == STOP:
-                stopped = True
-                break
-            self._train()
+        while (word := self._told()) == GO_ON:
+            self.batch.train()
             self.pace.wait(lambda: not self.commands.empty())
             now = time.monotonic()
             if now - reported >= REPORT_EVERY:
                 reported = now
-                self._say("step", step=self.step)
+                self._say("step", step=self.batch.done, **self.batch.facts())
             every = self.asked["checkpoint_every"]
             if every is not None and now - self.last_save >= every:
                 self._save()
-                self._say("saved", step=self.step)
+                self._say("saved", step=self.batch.done)
         computing = time.process_time() - used
         seconds = time.monotonic() - began
         self._save()
-        told = {"step": self.step, "steps": self.step - first, "seconds": seconds, "computing": computing}
-        self._say("stopped" if stopped else "done", loss=self.loss, **told)
+        done = self.batch.done
+        told = {"step": done, "steps": done - first, "seconds": seconds, "computing": computing}
+        word_told = "stopped" if word == STOP else "done"
+        self._say(word_told, loss=self.batch.loss, **told, **self.batch.facts())
 
     def _told(self) -> int:
         """What the gang does before its next step; rank 0 hears it, the others hear it of rank 0."""
         word = GO_ON
         if self.rank == 0:
-            word = self._hear()
+            word = self._hear() if self.batch.done < self.work else END
         if self.ranks == 1:
             return word
         import torch
         import torch.distributed as dist
 
-        told = torch.tensor([word], device=self.device)
+        told = torch.tensor([word, *self.batch.division], device=self.device)
         dist.broadcast(told, 0)
-        return int(told)
+        word, *division = told.tolist()
+        if tuple(division) != self.batch.division:
+            self.batch.divide(tuple(division))
+        return int(word)
 
     def _hear(self) -> int:
         paused = False
         while paused or not self.commands.empty():
-            command = self.commands.get()
+            command, *numbers = self.commands.get().split()
             if command == "stop":
                 return STOP
             if command == "pause":
                 paused = True
-                self._say("paused", step=self.step)
+                self._say("paused", step=self.batch.done)
             elif command == "go":
                 paused = False
-                self._say("begun", step=self.step)
+                self._say("begun", step=self.batch.done)
+            elif command == "batch":
+                self.batch.divide(tuple(map(int, numbers)))
         return GO_ON
 
-    def _train(self) -> None:
-        """One step of the whole batch, of which this process computes its part."""
-        import torch
-
-        from experiments.cluster.live.models import loss_of
-
-        inputs, targets = (value.tensor_split(self.ranks)[self.rank] for value in self.task.draw())
-        inputs, targets = inputs.to(self.device), targets.to(self.device)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss = loss_of(self.model(inputs), targets, self.task.batch)
-        loss.backward()  # type: ignore[no-untyped-call]
-        if self.ranks > 1:
-            self._add_up()
-        self.optimizer.step()
-        self.step += 1
-        self.loss = float(loss.detach()) * self.ranks  # of its own part; the whole batch's in one process
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-
-    def _add_up(self) -> None:
-        """Gradients of all parts, in one message."""
-        import torch
-        import torch.distributed as dist
-        from torch.nn.utils import parameters_to_vector, vector_to_parameters
-
-        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        with torch.no_grad():
-            together = parameters_to_vector(gradients)
-            dist.all_reduce(together)
-            vector_to_parameters(together, gradients)
-
     def _save(self) -> None:
-        """Model, optimizer, random state and step; whole or not at all."""
-        import torch
+        from experiments.cluster.live.checkpoint import save
 
         self.last_save = time.monotonic()
-        if self.rank:
-            return
-        half = self.state.with_suffix(".half")
-        held = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-        torch.save({**held, "random": torch.get_rng_state(), "step": self.step}, half)
-        half.replace(self.state)
-
-    def _load(self) -> None:
-        import torch
-
-        if not self.state.is_file():
-            return
-        kept = torch.load(self.state, map_location=self.device, weights_only=True)
-        self.model.load_state_dict(kept["model"])
-        self.optimizer.load_state_dict(kept["optimizer"])
-        torch.set_rng_state(kept["random"].cpu())
-        self.step = kept["step"]
+        if self.rank == 0:
+            save(self.state, self.replica, self.batch)
 
     def _say(self, what: str, **facts: Any) -> None:
         if self.rank == 0:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from experiments.cluster.interface import Execution, Gang
+from experiments.cluster.interface.measurements import Measurement
 from experiments.cluster.live.gang_process import GangProcess
 
 #: What a stay was told: nothing yet, to save and exit, to wait in memory.
@@ -25,15 +28,16 @@ class Stay:
     - ``computing``: processor seconds of rank 0 as it told at the end.
     - ``ordered``: what it was told, and whether so that it ``moves``.
     - ``resumed``: it went on in memory, beyond its last checkpoint.
+    - ``measured``: what it said last of its own steps, where its batch is the scheduler's to choose.
     """
 
     gang: Gang
     process: GangProcess
     start: float
-    before: int
-    step: int
-    kept: int
-    first: int = 0
+    before: float
+    step: float
+    kept: float
+    first: float = 0.0
     told: float = math.nan
     begun: float = math.inf
     kept_at: float = math.inf
@@ -41,22 +45,38 @@ class Stay:
     ordered: str = RUN
     moves: bool = False
     resumed: bool = False
+    measured: Measurement | None = None
 
-    def begin(self, now: float, step: int) -> None:
+    def begin(self, now: float, step: float) -> None:
         """Its first step begins."""
         self.begun = self.told = self.kept_at = now
         self.first = self.step = step
 
-    def tell(self, now: float, step: int) -> None:
+    def tell(self, now: float, step: float) -> None:
         """It has done so many steps."""
         self.step, self.told = step, now
+
+    def observe(self, said: Mapping[str, Any]) -> None:
+        """It has measured its steps, and the noise of their gradients."""
+        if said.get("timed", 0) < FEWEST_STEPS:
+            return
+        self.measured = Measurement(
+            nodes=1,
+            gpus=self.gang.size,
+            each=said["each"],
+            accumulations=said["accumulations"],
+            step=said["step_seconds"],
+            sync=said["sync_seconds"],
+            square=said["square"],
+            variance=said["variance"],
+        )
 
     def speed(self) -> float | None:
         """Steps per second as told since its first; ``None`` where that is too little to say."""
         made, seconds = self.step - self.first, self.told - self.begun
         return made / seconds if made >= FEWEST_STEPS and seconds > FEWEST_SECONDS else None
 
-    def keep(self, now: float, step: int) -> None:
+    def keep(self, now: float, step: float) -> None:
         """A checkpoint was written."""
         self.tell(now, step)
         self.kept, self.kept_at = step, now

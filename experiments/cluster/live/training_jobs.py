@@ -11,8 +11,11 @@ import numpy as np
 
 from experiments.workloads.jobs import JobTrace
 
-#: The models that jobs train (``models.MAKERS``).
-MODELS = ("mlp", "cnn", "gpt")
+#: The models that jobs train (``models.MAKERS``), and the samples of a step that each is submitted with.
+BATCHES: Mapping[str, int] = {"mlp": 64, "cnn": 32, "gpt": 16}
+MODELS = tuple(BATCHES)
+#: The most samples of a step, the fewest and the most that a slot takes at once, in batches as submitted.
+MOST, LEAST_EACH, MOST_EACH = 8, 1 / 8, 4
 
 
 @dataclass(frozen=True)

@@ -144,6 +144,18 @@ class TestPreemptionThatTakesTime:
         first = [(0, 0, 15), (0, 90, 175), (1, 0, 70), (1, 90, 120), (2, 70, 90), (3, 15, 65)]
         assert sorted(stays(plan)) == first
 
+    def test_a_victim_whose_cell_is_gone_leaves_though_its_preemptor_was_canceled(self) -> None:
+        """Job 2 takes the only cell from job 1, to node 1: on node 0 nobody waits for job 0's GPUs any more,
+        but they are in no cell of its tenant's.
+        """
+        trace = replace(
+            jobs((0, 2, 100), (10, 2, 20), (12, 2, 30)),
+            tenant=("a",) * 3,
+            traits={"priority": np.arange(3.0), "suggested_nodes": ("node-0", "node-0", "node-1")},
+        )
+        plan = run(trace, Machines.of_sizes([2, 2]), virtual_clusters="a:2x1", preemption_grace=5)
+        assert sorted(stays(plan)) == [(0, 0, 15), (0, 62, 147), (1, 42, 62), (2, 12, 42)]
+
     def test_opportunistic_jobs_do_not_enter_what_is_reserved(self) -> None:
         """Job 1 leaves half the node at 12, which job 2 has reserved until job 0 is gone as well."""
         trace = replace(

@@ -42,6 +42,7 @@ class Pollux(ClusterPolicy):
     name: ClassVar[str] = "pollux"
     mechanism: ClassVar[str] = "resize to the best use"
     effort: ClassVar[str] = MINUTES
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     sees: ClassVar[frozenset[str]] = frozenset({"gradients"})
     models: ClassVar[tuple[str, ...]] = ("goodput",)
     rigid: ClassVar[bool] = False
@@ -65,6 +66,12 @@ class Pollux(ClusterPolicy):
     @property
     def round_seconds(self) -> float | None:
         return self.interval
+
+    @property
+    def not_live(self) -> Mapping[str, str]:
+        if self.autoscale:
+            return {"autoscale": "false: this host is one node, of which none can be given up"}
+        return super().not_live
 
     def begin(self) -> Decider:
         return _Rounds(self)

@@ -306,9 +306,10 @@ def test_more_slots_than_this_host_has_are_infeasible() -> None:
 
 def test_a_measured_run_stands_beside_what_was_simulated_before_it(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
-    path.write_text("job,submit,gpus,service,model\na,0,1,2,cnn\nb,1,1,1,resnet\n")
+    path.write_text("job,submit,gpus,service,model\na,0,1,2,cnn\nb,1,1,1,resnet\nlarge,1,2,9,cnn\n")
     workload = {"source": str(path), "format": "jobs-csv"}
-    spec = {"family": "cluster", "policy": "fifo", "workload": workload, "knobs": {"slots": 1}}
+    knobs = {"slots": 1, "oversized": "drop"}
+    spec = {"family": "cluster", "policy": "fifo", "workload": workload, "knobs": knobs}
     done = run(load_spec({**spec, "hardware": "local", "mode": "measured"}))
     assert done.status == "ok", done.reason
     told = done.provenance
@@ -319,3 +320,4 @@ def test_a_measured_run_stands_beside_what_was_simulated_before_it(tmp_path: Pat
     assert abs(seen["jct_error_mean"]) < 1.0
     assert "jobs of resnet train" in " ".join(told["trace"]["assumed"])
     assert [row[5] for row in done.plan["rows"]] == ["completed", "completed"]
+    assert done.plan["rejected"] == ["large"]

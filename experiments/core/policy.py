@@ -92,6 +92,11 @@ class Policy:
         return ""
 
     @classmethod
+    def lacks_live(cls, told: Mapping[str, Any]) -> str:
+        """What it needs and the workload of a measured run lacks, likewise."""
+        return cls.lacks(told)
+
+    @classmethod
     def summary(cls) -> str:
         """The first line of the docstring."""
         return (cls.__doc__ or "").strip().split("\n")[0]

@@ -161,7 +161,7 @@ def _chip(
     seconds = max(took, default=None)
     is_quick = seconds < QUICK if seconds is not None else policy.effort == AT_ONCE
     slow = "" if is_quick else human(seconds, "s") if seconds is not None else policy.effort
-    reason = _reason(policy, choices.kinds, modes) or lack_of(policy, choices.told)
+    reason = _reason(policy, choices.kinds, modes) or lack_of(policy, choices.told, modes)
     return Chip(key, policy, _words(policy), key in chosen, slow, reason, is_quick, policy.name in failed)
 
 

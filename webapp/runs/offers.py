@@ -51,9 +51,10 @@ def modes_on(policy: type[Policy], kinds: Iterable[str]) -> tuple[str, ...]:
     return tuple(m for m in policy.modes if not set(kinds).isdisjoint(policy.workloads.get(m, ())))
 
 
-def lack_of(policy: type[Policy], told: Iterable[Told]) -> str:
+def lack_of(policy: type[Policy], told: Iterable[Told], modes: Sequence[str]) -> str:
     """What the policy needs and some of the workloads lacks, in words; empty where it lacks nothing."""
-    return next((words for one in told if (words := policy.lacks(one))), "")
+    lacks = policy.lacks_live if modes and "simulated" not in modes else policy.lacks
+    return next((words for one in told if (words := lacks(one))), "")
 
 
 def try_all(
@@ -66,6 +67,6 @@ def try_all(
     """
     known = registry.family_policies(family).values()
     asked = [p for p in known if not set(modes_on(p, kinds) if kinds else p.modes).isdisjoint(modes)]
-    asked = [policy for policy in asked if not lack_of(policy, told)]
+    asked = [policy for policy in asked if not lack_of(policy, told, modes)]
     ordered = sorted(asked, key=lambda policy: (not policy.is_baseline, EFFORTS.index(policy.effort)))
     return [f"{family}/{policy.name}" for policy in ordered]

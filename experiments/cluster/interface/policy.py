@@ -115,6 +115,11 @@ class ClusterPolicy(Policy):
             return f"needs a side file that tells how fast jobs run ({' or '.join(cls.models)})"
         return ""
 
+    @classmethod
+    def lacks_live(cls, told: Mapping[str, Any]) -> str:
+        """As ``lacks``; how fast jobs run is found on the host."""
+        return cls.lacks({**told, "speeds": True})
+
     @property
     def round_seconds(self) -> float | None:
         return None

@@ -216,6 +216,7 @@ def test_without_measurements_it_is_refused_in_words_and_not_among_all() -> None
     told = jobs((0, 1, 10)).told()
     assert "side file that tells how fast jobs run (goodput)" in pollux().lacks(told)
     assert pollux().lacks({**told, "speeds": "table"})
+    assert not pollux().lacks_live(told), "a measured run finds speeds itself"
     trace = jobs((0, 1, 10))
     with pytest.raises(BadInput, match="tells no more than fixed speeds, and pollux needs more"):
         refuse_unknown(pollux(), trace, performance_of(trace, TWO_NODES), {})

@@ -62,7 +62,10 @@ def test_a_scheduler_that_needs_what_a_trace_lacks_is_not_among_all_and_says_so(
     asked = found.asked.getlist("policies")
     assert asked == try_all("cluster", ["jobs"], told=[jobs.summary["told"]])
     assert "cluster/fifo" in asked
-    assert {"cluster/edf", "cluster/hare", "cluster/allox"}.isdisjoint(asked)
+    assert {"cluster/edf", "cluster/hare", "cluster/allox", "cluster/pollux"}.isdisjoint(asked)
+    live = try_all("cluster", ["jobs"], ["measured"], told=[jobs.summary["told"]])
+    assert "cluster/pollux" in live, "the host says how fast jobs run"
+    assert "cluster/edf" not in live
     page = signed_in(cast.max).get(cast.url(f"experiments/new?artifacts={jobs.pk}")).content.decode()
     assert "needs deadline of each job, which the trace does not tell" in page
     assert "knows jobs of one GPU alone" in page

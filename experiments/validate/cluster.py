@@ -1,7 +1,8 @@
 """Cluster schedulers: twelve jobs that train here, next to the simulator on times of this host.
 
-The host is calibrated once, before the first of them. The last cell says whether the simulator has the
-policies in the order that was measured, wherever two of them differ by more than twice its error.
+The host is calibrated before the first of them, once more for policies that choose batches. The last cell
+says whether the simulator has the policies in the order that was measured, wherever two of them differ by
+more than twice its error.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from experiments.cluster.experiment.measured import LiveHost, calibrate_host, measure_on
+from experiments.cluster.experiment.measured import LiveHost, calibrate_host, chooses_batches, measure_on
 from experiments.cluster.interface import ClusterPolicy
 from experiments.core.completion import complete
 from experiments.core.errors import LabError
@@ -44,6 +45,7 @@ PLANS: tuple[Plan, ...] = (
     ("gandiva", {"slice_length": 6.0, "switch_time": 0.2}),
     ("elasticflow", {"slot": 2.0}),
     ("optimus", {}),
+    ("pollux", {"interval": 6.0}),
 )
 TRACE = "package:twelve-short-jobs.csv"
 ORDER = "order of policies"
@@ -61,19 +63,30 @@ def cells(device: str, progress: Progress, chosen: Chosen = EVERYTHING) -> Itera
     found: list[ValidationCell] = []
     with tempfile.TemporaryDirectory(prefix="lab-cluster-") as name:
         progress(0.0, "timing the models of the jobs")
-        # One that may resize jobs has them timed on any number of slots.
-        spec, policy = min((_complete(plan) for plan in plans), key=lambda made: made[1].keeps_sizes)
-        trace, _ = jobs_of(spec.workload)
-        host = calibrate_host(trace, policy, 0, Path(name) / "calibration", part(progress, 0.0, 0.1))
+        hosts = _calibrate(plans, Path(name) / "calibration", part(progress, 0.0, 0.1))
         for done, plan in enumerate(plans):
             here = part(progress, 0.1 + 0.9 * done / len(plans), 0.1 + 0.9 * (done + 1) / len(plans))
             if chosen.out_of_time:
                 cell = left_out(TRACE, "cluster", plan[0])
             else:
+                host = hosts[chooses_batches(_complete(plan)[1])]
                 cell = _cell(host, plan, Path(name) / plan[0], here)
             found.append(cell)
             yield cell
     yield order_of([cell for cell in found if cell.status == "ok"])
+
+
+def _calibrate(plans: Sequence[Plan], folder: Path, progress: Progress) -> dict[bool, LiveHost]:
+    """The host as policies know it that choose batches, and as the others do."""
+    made = [_complete(plan) for plan in plans]
+    hosts = {}
+    for chooses in {chooses_batches(policy) for _, policy in made}:
+        alike = (one for one in made if chooses_batches(one[1]) == chooses)
+        # One that may resize jobs has them timed on any number of slots.
+        spec, policy = min(alike, key=lambda one: one[1].keeps_sizes)
+        trace, _ = jobs_of(spec.workload)
+        hosts[chooses] = calibrate_host(trace, policy, 0, folder / str(chooses), progress)
+    return hosts
 
 
 def _complete(plan: Plan) -> tuple[Any, ClusterPolicy]:

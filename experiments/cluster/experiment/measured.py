@@ -19,7 +19,14 @@ from experiments.cluster.experiment.knowledge import columns_of_formats, refuse_
 from experiments.cluster.interface import ClusterPolicy, Machines, Performance, violations
 from experiments.cluster.interface.policy import OWN
 from experiments.cluster.planning.performance import GoodputSpeed, TableSpeed
-from experiments.cluster.simulator import curves, figures, find_oversized, simulate
+from experiments.cluster.simulator import (
+    PacedStartCosts,
+    StartCosts,
+    curves,
+    figures,
+    find_oversized,
+    simulate,
+)
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
@@ -67,7 +74,7 @@ def calibrate_host(
     machines = slots.machines()
     find_oversized(trace, machines, policy)
     wanted = _sizes(trace, machines, policy)
-    timing = live.calibrate_batches if _chooses_batches(policy) else live.calibrate
+    timing = live.calibrate_batches if chooses_batches(policy) else live.calibrate
     return LiveHost(slots, timing(wanted, slots, folder, seed, progress))
 
 
@@ -85,11 +92,12 @@ def measure_on(
     jobs = live.training_jobs(trace, host.step_seconds, paced=policy.caps_shares)
     speed = _speed_model(host, jobs, policy, machines)
     refuse_unknown(policy, jobs.trace, speed, columns_of_formats())
-    predicted = simulate(jobs.trace, machines, _with_costs(policy, host.calibration), speed, spec.seed)
+    knowing = _with_costs(policy, host.calibration)
+    costs = PacedStartCosts if policy.caps_shares else StartCosts
+    predicted = simulate(jobs.trace, machines, knowing, speed, spec.seed, costs=costs)
     expected = figures(predicted, jobs.trace, machines)
     _refuse_long(expected)
     oversized = find_oversized(trace, machines, policy)
-    knowing = _with_costs(policy, host.calibration)
     plan = live.LiveCluster(jobs, slots, knowing, speed, folder, spec.seed, oversized, progress).run()
     document = plan_json(plan, jobs.trace, machines)
     if faults := violations(plan, jobs.trace, machines, speed, rigid=policy.keeps_sizes):
@@ -127,7 +135,7 @@ def _speed_model(
     host: LiveHost, jobs: live.TrainingJobs, policy: ClusterPolicy, machines: Machines
 ) -> Performance:
     """What the calibration says of the jobs' speeds: as a table where the policy asks for one."""
-    if _chooses_batches(policy):
+    if chooses_batches(policy):
         return live.goodput_of(jobs, host.calibration, machines)
     if TableSpeed.name not in policy.models:
         return live.MeasuredSpeed(jobs, host.calibration, paced=policy.caps_shares)
@@ -141,7 +149,8 @@ def _speed_model(
     return TableSpeed(trace, machines, ThroughputTables("this host", rows))
 
 
-def _chooses_batches(policy: ClusterPolicy) -> bool:
+def chooses_batches(policy: ClusterPolicy) -> bool:
+    """Whether jobs measure themselves for ``policy``, and train at the batch that it gives them."""
     return policy.models == (GoodputSpeed.name,)
 
 

@@ -15,7 +15,7 @@ PACED = (
     "a job that uses part of a slot waits between its steps, for what would be input elsewhere",
     "another job on the slot slows no step itself: caches that cores have in common are not divided",
     "memory is neither capped nor moved: of what a policy leaves on the host only its loss of speed is real",
-    "a start is held to the share as well; simulated ones take as long as on a whole slot",
+    "a start is held to the share as well, also where it waits for files instead of computing",
 )
 
 

@@ -1,6 +1,7 @@
 """Carries out a cluster policy's decisions and measures what came of them."""
 
 from experiments.cluster.simulator.admission import find_oversized
+from experiments.cluster.simulator.costs import PacedStartCosts, StartCosts
 from experiments.cluster.simulator.curves import curves
 from experiments.cluster.simulator.engine import ClusterSimulation, simulate
 from experiments.cluster.simulator.figures import figures
@@ -8,6 +9,8 @@ from experiments.cluster.simulator.picture import executions_of, lives, occupanc
 
 __all__ = [
     "ClusterSimulation",
+    "PacedStartCosts",
+    "StartCosts",
     "curves",
     "executions_of",
     "figures",

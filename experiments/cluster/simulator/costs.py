@@ -13,6 +13,7 @@ class StartCosts:
     def __init__(self, policy: ClusterPolicy, machines: Machines) -> None:
         self.policy, self.machines = policy, machines
         self.last: dict[int, Gang] = {}
+        self.left: dict[int, float] = {}
         self.suspended: set[int] = set()
         self.free = policy.plans_costs or not any(
             (
@@ -21,10 +22,10 @@ class StartCosts:
             )
         )
 
-    def remember(self, gang: Gang) -> None:
-        """Note where a job ran when it was stopped."""
+    def remember(self, gang: Gang, left: float) -> None:
+        """Note where a job ran when it was stopped, and how much was ``left`` of its start (s)."""
         if not self.free:
-            self.last[gang.job] = gang
+            self.last[gang.job], self.left[gang.job] = gang, left
 
     def suspend(self, job: int) -> None:
         """Note that a job's state stays in the memory of its hosts."""
@@ -47,7 +48,7 @@ class StartCosts:
         if suspended and nodes == before:
             return policy.suspend_cost
         if moves and last.devices == gang.devices:
-            return 0.0  # only its batch or its share changes, which stops nothing
+            return self.left[gang.job]  # only its batch or its share changes, which stops nothing
         cost: float | None = policy.restart_cost
         if gang.size != last.size:
             cost = policy.resize_cost
@@ -61,3 +62,13 @@ class StartCosts:
             (min(self.machines[n].storage, self.machines[n].network) for n in nodes), default=math.inf
         )
         return 2 * self.policy.checkpoint_bytes / slowest
+
+
+class PacedStartCosts(StartCosts):
+    """The same where a start is held to the share of devices that its gang has."""
+
+    def remember(self, gang: Gang, left: float) -> None:
+        super().remember(gang, left * gang.share)
+
+    def of(self, gang: Gang, executions: int, *, moves: bool) -> float:
+        return super().of(gang, executions, moves=moves) / gang.share

@@ -25,6 +25,7 @@ from experiments.cluster.interface import (
 from experiments.cluster.interface.log import COMPLETED, CUT, LOST, MOVED, PREEMPTED
 from experiments.cluster.planning.performance import FixedSpeed
 from experiments.cluster.simulator.admission import find_oversized
+from experiments.cluster.simulator.costs import StartCosts
 from experiments.cluster.simulator.executions import Executions
 from experiments.cluster.simulator.outages import draw_outages
 from experiments.core.errors import ImpossiblePlan, Infeasible
@@ -54,12 +55,13 @@ def simulate(
     performance: Performance | None = None,
     seed: int = 0,
     progress: Progress = silent,
+    costs: type[StartCosts] = StartCosts,
 ) -> ClusterPlan:
     """Run all jobs of ``trace`` on ``machines`` and return the log of what ran where.
 
-    Jobs are as fast as ``performance`` says; ``fixed`` where none is given.
+    Jobs are as fast as ``performance`` says, ``fixed`` where none is given, and start as ``costs`` says.
     """
-    return ClusterSimulation(trace, machines, policy, performance, seed, progress).run()
+    return ClusterSimulation(trace, machines, policy, performance, seed, progress, costs).run()
 
 
 class ClusterSimulation:
@@ -73,6 +75,7 @@ class ClusterSimulation:
         performance: Performance | None = None,
         seed: int = 0,
         progress: Progress = silent,
+        costs: type[StartCosts] = StartCosts,
     ) -> None:
         self.trace, self.policy, self.machines, self.progress = trace, policy, machines, progress
         self.performance = performance or FixedSpeed(trace)
@@ -81,7 +84,7 @@ class ClusterSimulation:
         self.decider = policy.begin()
         self.view = ClusterView.over(trace, machines, self.performance, policy.sees, seed)
         self.events: EventQueue[ClusterEvent] = EventQueue()
-        self.executions = Executions(self.view, policy, self.performance, self._expect)
+        self.executions = Executions(self.view, policy, self.performance, self._expect, costs)
         begin = float(trace.submit[0])
         self.outages: list[Iterator[tuple[float, float]]] = [
             draw_outages(policy, node, seed, begin) for node in range(len(machines))

@@ -62,10 +62,11 @@ class Executions:
         policy: ClusterPolicy,
         performance: Performance,
         schedule: Callable[[float, int, int], None],
+        costs: type[StartCosts] = StartCosts,
     ) -> None:
         self.view, self.policy, self.performance, self.schedule = view, policy, performance, schedule
         self.log = ExecutionLog()
-        self.costs = StartCosts(policy, view.pool.machines)
+        self.costs = costs(policy, view.pool.machines)
         self.running: dict[int, RunningExecution] = {}
         self.sharers: dict[int, dict[int, None]] = {}
         self.keeps_all = policy.preemption_loses == NOTHING_LOST and policy.node_mtbf is None
@@ -114,7 +115,7 @@ class Executions:
         del view.running[job]
         if ended != COMPLETED:
             view.waiting[job] = None
-        self.costs.remember(gang)
+        self.costs.remember(gang, max(0.0, execution.begins - now))
         if not gang.is_alone:
             for device in gang.devices:
                 del self.sharers[device][job]

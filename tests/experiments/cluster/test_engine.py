@@ -19,7 +19,7 @@ from experiments.cluster.interface import (
     Machines,
     Rate,
 )
-from experiments.cluster.simulator import ClusterSimulation, figures
+from experiments.cluster.simulator import ClusterSimulation, PacedStartCosts, StartCosts, figures
 from experiments.core.errors import Infeasible
 from experiments.workloads.jobs import JobTrace
 from tests.experiments.cluster.traces import faults, jobs
@@ -73,9 +73,14 @@ class Curve:
 
 
 def carry_out(
-    trace: JobTrace, *answers: Allocation, machines: Machines = TWO_NODES, model: Any = None, **knobs: Any
+    trace: JobTrace,
+    *answers: Allocation,
+    machines: Machines = TWO_NODES,
+    model: Any = None,
+    costs: type[StartCosts] = StartCosts,
+    **knobs: Any,
 ) -> tuple[ClusterPlan, ClusterSimulation]:
-    simulation = ClusterSimulation(trace, machines, Loose(**knobs), model)
+    simulation = ClusterSimulation(trace, machines, Loose(**knobs), model, costs=costs)
     simulation.decider = Script([*answers])
     return simulation.run(), simulation
 
@@ -133,6 +138,25 @@ def test_what_a_resumption_costs_depends_on_what_happened(
     )
     mine = [one for one in plan.executions if one.gang.job == 0]
     assert [one.restarting for one in mine] == [4.0, cost]
+
+
+@pytest.mark.parametrize(
+    ("costs", "share", "restarting"),
+    [(StartCosts, 1.0, [3.0, 4.0]), (StartCosts, 0.5, [3.0, 4.0]), (PacedStartCosts, 0.5, [3.0, 5.5])],
+    ids=["another batch", "another share", "paced by another share"],
+)
+def test_a_job_that_is_changed_while_it_starts_goes_on_starting(
+    costs: type[StartCosts], share: float, restarting: list[float]
+) -> None:
+    """After 3 s of 7 there are 4 left. At half a device, 3 s have done 1.5 s of it, and the whole one does
+    the 5.5 s that are left in as long.
+    """
+    trace = jobs((0, 1, 12), (3, 1, 1))
+    first, second = Gang(0, (0,), share), Gang(0, (0,), batch=8)
+    plan, _ = carry_out(trace, starts(first), starts(second), costs=costs, start_cost=7.0)
+    mine = [one for one in plan.executions if one.gang.job == 0]
+    assert [one.restarting for one in mine] == restarting
+    assert mine[-1].end == sum(restarting) + 12
 
 
 def test_a_checkpoint_travels_at_the_speed_of_the_slowest_node() -> None:

@@ -45,6 +45,7 @@ PLANS: tuple[Plan, ...] = (
     ("gandiva", {"slice_length": 6.0, "switch_time": 0.2}),
     ("elasticflow", {"slot": 2.0}),
     ("optimus", {}),
+    ("antman", {}),
     ("pollux", {"interval": 6.0}),
 )
 TRACE = "package:twelve-short-jobs.csv"

@@ -157,14 +157,15 @@ def _interruptions(plan: ClusterPlan, outcomes: Outcomes, machines: Machines) ->
 
 
 def _going_on(plan: ClusterPlan) -> int:
-    """Executions that only go on with another batch or share: at once, on the same devices, at no cost."""
+    """Executions that only go on with another batch or share: at once, on the same devices, at no cost but
+    what was left of the start.
+    """
     log, numbers = plan.executions, plan.executions.numbers
     order = np.lexsort((numbers["start"], log.job))
     shape, before = log.shape[order][1:], log.shape[order][:-1]
-    same = (log.job[order][1:] == log.job[order][:-1]) & (shape != before)
-    same &= (numbers["start"][order][1:] == numbers["end"][order][:-1]) & (
-        numbers["restarting"][order][1:] == 0
-    )
+    start, end, restarting = (numbers[name][order] for name in ("start", "end", "restarting"))
+    same = (log.job[order][1:] == log.job[order][:-1]) & (shape != before) & (start[1:] == end[:-1])
+    same &= (restarting[1:] == 0) | (restarting[:-1] >= end[:-1] - start[:-1])
     places = np.flatnonzero(same)
     return sum(log.shapes[shape[row]].devices == log.shapes[before[row]].devices for row in places)
 

@@ -157,6 +157,7 @@ def test_a_job_that_is_changed_while_it_starts_goes_on_starting(
     mine = [one for one in plan.executions if one.gang.job == 0]
     assert [one.restarting for one in mine] == restarting
     assert mine[-1].end == sum(restarting) + 12
+    assert figures(plan, trace, TWO_NODES)["restarts"] == 0, "it has started once"
 
 
 def test_a_checkpoint_travels_at_the_speed_of_the_slowest_node() -> None:

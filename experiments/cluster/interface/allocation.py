@@ -25,6 +25,7 @@ class Gang:
     ``memory``  (0 to 1] of each device's memory; a gang with both at 1 has its devices alone.
     ``hosts``   what it takes of the nodes beside devices, nodes ascending.
     ``batch``   samples of a step over all devices; 0: as the job was submitted.
+    ``readying``  those of its devices that are made ready for it and compute nothing yet.
     """
 
     job: int
@@ -33,6 +34,7 @@ class Gang:
     memory: float = 1.0
     hosts: tuple[OnHost, ...] = ()
     batch: int = 0
+    readying: Devices = ()
 
     @property
     def size(self) -> int:

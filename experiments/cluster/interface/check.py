@@ -61,6 +61,8 @@ def gang_fault(gang: Gang, wanted: int, *, rigid: bool) -> str:
         return "is started on nothing"
     if any(gang.devices[place] >= gang.devices[place + 1] for place in range(gang.size - 1)):
         return "is started on devices that are not in ascending order, each once"
+    if not set(gang.readying) <= set(gang.devices):
+        return "is made ready on devices that it does not have"
     if not 0 < gang.share <= 1:
         return f"is started with the share {gang.share:g} of its devices' time"
     if not 0 < gang.memory <= 1:

@@ -34,7 +34,7 @@ class Execution(NamedTuple):
 
     ``work``        what it added to the job's work, in the unit of the performance model; less than nothing
                     where older progress was lost with it.
-    ``restarting``  seconds before it made progress.
+    ``restarting``  seconds before it made progress, in the mean of its devices.
     ``lost``        device-seconds of progress that were lost at its end, of it and of older executions.
     ``busy``        share of the devices' time given to it, apart from restarting, in which they computed.
     """
@@ -70,7 +70,7 @@ class ExecutionLog(Sequence[Execution]):
     def append(self, execution: Execution) -> None:
         gang, start, end, work, restarting, lost, busy, ended = execution
         self._job.append(gang.job)
-        key = (gang.devices, gang.share, gang.memory, gang.hosts, gang.batch)
+        key = (gang.devices, gang.share, gang.memory, gang.hosts, gang.batch, gang.readying)
         shape = self._shape_of.get(key)
         if shape is None:
             shape = self._shape_of[key] = len(self.shapes)
@@ -93,7 +93,7 @@ class ExecutionLog(Sequence[Execution]):
 
     def _at(self, row: int) -> Execution:
         like, job = self.shapes[self._shape[row]], self._job[row]
-        gang = Gang(job, like.devices, like.share, like.memory, like.hosts, like.batch)
+        gang = Gang(job, like.devices, like.share, like.memory, like.hosts, like.batch, like.readying)
         start, end, work, restarting, lost, busy = self._numbers[6 * row : 6 * row + 6]
         return Execution(gang, start, end, work, restarting, lost, busy, _NAMES[self._ended[row]])
 

@@ -12,12 +12,14 @@ from experiments.cluster.interface.allocation import Gang
 class Rate(NamedTuple):
     """``speed`` in units of work per second, for as long as less than ``until`` of the work is done.
 
-    ``busy`` is the share of the gang's device time in which its devices compute.
+    ``restarting`` is the share of the gang's device time in which devices are made ready for it, ``busy`` the
+    share of the rest in which they compute.
     """
 
     speed: float
     until: float = math.inf
     busy: float = 1.0
+    restarting: float = 0.0
 
 
 class Performance(Protocol):

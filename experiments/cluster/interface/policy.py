@@ -133,7 +133,7 @@ class ClusterPolicy(Policy):
 
     @property
     def plans_costs(self) -> bool:
-        """Whether its plans leave devices idle for what starting costs, so that executions begin at once."""
+        """Whether its plans themselves make devices ready for what starting costs (``Gang.readying``)."""
         return False
 
     def insists_on(self, demand: Demand) -> Demand:

@@ -25,7 +25,8 @@ class RunningExecution:
 
     - ``begins``: when it makes progress; ``settled``: up to when its progress is counted.
     - ``before``: work done when it started.
-    - ``speed`` in work per second; ``busy`` as ``Rate`` has it, and ``computed`` its integral over time.
+    - ``speed`` in work per second; ``busy`` and ``readying`` as ``Rate`` has them (there ``restarting``), and
+      ``computed`` and ``readied`` their integrals over time.
     - ``stamp``: of the event at which it ends or its speed changes, which ``completes`` it or not.
     """
 
@@ -37,6 +38,8 @@ class RunningExecution:
     speed: float = 0.0
     busy: float = 1.0
     computed: float = 0.0
+    readying: float = 0.0
+    readied: float = 0.0
     stamp: int = 0
     completes: bool = False
 
@@ -106,7 +109,7 @@ class Executions:
         held = now - execution.start
         attained.seconds[job] += held
         attained.service[job] += held * gang.size * gang.share
-        restarting = min(held, execution.begins - execution.start)
+        restarting = min(held, execution.begins - execution.start + execution.readied)
         made = held - restarting
         busy = execution.computed / made if made > 0 else 1.0
         work = attained.done[job] - execution.before
@@ -151,7 +154,8 @@ class Executions:
         made = seconds * execution.speed
         if not self.keeps_all:
             self._save(job, execution, seconds)
-        execution.computed += seconds * execution.busy
+        execution.readied += seconds * execution.readying
+        execution.computed += seconds * (1 - execution.readying) * execution.busy
         execution.settled = attained.progress[job] = now
         attained.done[job] += made
 
@@ -185,7 +189,7 @@ class Executions:
         done, work = self.view.attained.done[job], self.view.works[job]
         neighbors = () if gang.is_alone else self._neighbors(gang)
         rate = self.performance.rate(job, gang, neighbors, done)
-        execution.speed, execution.busy = rate.speed, rate.busy
+        execution.speed, execution.busy, execution.readying = rate.speed, rate.busy, rate.restarting
         self.view.attained.speed[job] = rate.speed
         target = min(work, rate.until)
         self.stamps += 1

@@ -22,7 +22,8 @@ from experiments.cluster.policies.hare.plan import (
     plan_tasks,
     weighted_completion,
 )
-from experiments.cluster.simulator import simulate
+from experiments.cluster.simulator import figures, simulate
+from experiments.cluster.simulator.figures import Outcomes
 from experiments.core import registry
 from experiments.core.errors import BadInput
 from experiments.workloads.jobs import JobTrace
@@ -85,7 +86,9 @@ def test_switching_jobs_costs_time_on_the_gpu() -> None:
 
 
 def starts(plan: ClusterPlan) -> list[tuple[int, tuple[int, ...], float, float]]:
-    return [(one.gang.job, one.gang.devices, one.start, one.end) for one in plan.executions]
+    """Executions by the devices that compute."""
+    found = [(one, tuple(sorted({*one.gang.devices} - {*one.gang.readying}))) for one in plan.executions]
+    return [(one.gang.job, devices, one.start, one.end) for one, devices in found if devices]
 
 
 def test_a_gpu_idles_for_what_starting_and_resuming_cost_and_the_other_job_runs_in_the_gap() -> None:
@@ -99,6 +102,38 @@ def test_a_gpu_idles_for_what_starting_and_resuming_cost_and_the_other_job_runs_
     assert starts(hidden) == [(0, (0,), 0.25, 1.25), (1, (0,), 1.5, 2.5), (0, (0,), 3.25, 4.25)]
     longer = plan_of(both, start_cost=0.25, restart_cost=1)
     assert starts(longer) == [(0, (0,), 0.25, 1.25), (1, (1,), 0.75, 3.75), (0, (0,), 3.25, 4.25)]
+
+
+def test_what_makes_a_gpu_ready_counts_as_restarting_and_is_held() -> None:
+    """In the case above: 0.25 s before each first task and 0.5 s before A's second; three tasks of 1 s."""
+    both = rounds((0, "one", 2), (0.5, "one", 1))
+    plan = plan_of(both, start_cost=0.25, restart_cost=0.5)
+    assert [
+        (one.gang.job, one.gang.readying, one.start, one.end) for one in plan.executions if one.work == 0
+    ] == [
+        (0, (0,), 0, 0.25),
+        (1, (0,), 1.25, 1.5),
+        (0, (0,), 2.5, 3.0),
+    ]
+    found = figures(plan, both, UNLIKE)
+    assert found["restart_gpu_seconds"] == 1
+    assert found["idle_gpu_seconds"] == 0
+    assert Outcomes.of(plan, both).device_seconds["useful"] == 3
+
+
+def test_one_gpu_of_a_job_is_made_ready_while_it_computes_on_the_other() -> None:
+    """Job 1 has the fast GPU until 1 s and job 0 the slow one until 3 s; the fast one is ready for it at 2 s.
+
+    Of 14 GPU-seconds 1 makes ready, 1 is job 1's, and job 0 needs 2 x 3 s and 6 x 1 s.
+    """
+    trace = rounds((0, "four", 2), (0, "one", 1))
+    plan = plan_of(trace, switch_cost=1)
+    assert ends(plan) == {0: 8, 1: 1}
+    turning = next(one for one in plan.executions if one.gang.readying)
+    assert (turning.gang.devices, turning.gang.readying) == ((0, 1), (0,))
+    assert (turning.start, turning.end, turning.restarting) == (1, 2, 0.5)
+    seconds = Outcomes.of(plan, trace).device_seconds
+    assert seconds == pytest.approx({"held": 14, "restarting": 1, "lost": 0, "idle": 0, "useful": 13})
 
 
 def test_a_task_of_the_same_job_follows_at_no_cost() -> None:
@@ -134,10 +169,10 @@ ARRIVALS = st.lists(
 
 @settings(max_examples=80, deadline=None)
 @given(of=ARRIVALS, switch=COSTS, start=COSTS, restart=COSTS, migration=COSTS)
-def test_between_tasks_of_two_jobs_a_gpu_idles_for_the_switch(
+def test_between_tasks_of_two_jobs_a_gpu_is_made_ready_for_the_second(
     of: list[tuple[int, str, int]], switch: float, start: float, restart: float, migration: float
 ) -> None:
-    """Whatever comes when, all is done and a GPU that turns to another job pauses for the least it costs."""
+    """Whatever comes when, all is done and a GPU that turns to another job is held for the least it costs."""
     costs: dict[str, float | str] = {
         "switch_cost": switch,
         "start_cost": start,
@@ -149,12 +184,16 @@ def test_between_tasks_of_two_jobs_a_gpu_idles_for_the_switch(
     assert plan.unfinished == ()
     least = min(start, restart, migration)
     for device in range(UNLIKE.devices):
-        log = sorted(
+        held = sorted(
             (one for one in plan.executions if device in one.gang.devices), key=lambda one: one.start
         )
+        log = [one for one in held if device not in one.gang.readying]
         for before, after in itertools.pairwise(log):
             if before.gang.job != after.gang.job:
-                assert after.start - before.end >= switch + least - 1e-6
+                ready = [one for one in held if before.end <= one.start < after.start]
+                assert {one.gang.job for one in ready[-1:]} <= {after.gang.job}
+                seconds = sum(one.end - one.start for one in ready if one.gang.job == after.gang.job)
+                assert seconds >= switch + least - 1e-6
 
 
 def test_a_model_that_the_side_file_lacks_names_job_and_model() -> None:

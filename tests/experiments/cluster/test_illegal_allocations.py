@@ -50,6 +50,10 @@ def start(*devices: int, job: int = 1, share: float = 1.0, memory: float = 1.0) 
         ),
         ([start(job=0)], "job 0 at t=0 s: is started on nothing"),
         (
+            [Allocation(start=(Gang(0, (0, 1), readying=(2,)),))],
+            "job 0 at t=0 s: is made ready on devices that it does not have",
+        ),
+        (
             [start(0, 1, job=0, share=0.0)],
             "job 0 at t=0 s: is started with the share 0 of its devices' time",
         ),

@@ -1,8 +1,8 @@
 """``tasks``: a job is rounds of equal gradient tasks, each of which any device can do (Hare).
 
-A gang with a ``batch`` has one task on each of its devices. One without is given its rounds whole: tasks go
-one after another to the device that ends them first, and the next round begins when all are synchronised.
-Nothing waits for the synchronisation of the last round.
+A gang with a ``batch`` has one task on each of its devices that is ready. One without is given its rounds
+whole: tasks go one after another to the device that ends them first, and the next round begins when all are
+synchronised. Nothing waits for the synchronisation of the last round.
 """
 
 from __future__ import annotations
@@ -64,12 +64,17 @@ class TaskSpeed:
         return known[max(matches, key=len)] if matches else math.inf
 
     def rate(self, job: int, gang: Gang, neighbors: Sequence[Gang] = (), done: float = 0.0) -> Rate:
-        seconds = tuple(self.seconds(job, device) for device in gang.devices)
+        readying = len(gang.readying) / gang.size
+        if readying == 1.0:
+            return Rate(0.0, restarting=1.0)
+        ready = (device for device in gang.devices if device not in gang.readying)
+        seconds = tuple(self.seconds(job, device) for device in ready)
         if min(seconds) == math.inf:
             kinds = sorted({self.machines.type_of(device) for device in gang.devices})
             raise BadInput(f"{self.name} has no seconds on {', '.join(kinds)}", f"job number {job}")
         if gang.batch:
-            return Rate(gang.share * sum(1 / each for each in seconds if each < math.inf))
+            speed = gang.share * sum(1 / each for each in seconds if each < math.inf)
+            return Rate(speed, restarting=readying)
         times, rounds = self._times[job], self._rounds[job]
         makespan = self._makespan(times.tasks, tuple(sorted(seconds)))
         whole = rounds * makespan + (rounds - 1) * times.sync

@@ -6,9 +6,9 @@
   (``plan.py``), gaps included. Plans are made anew when jobs come and end; running tasks are not cut.
 - A GPU that takes a task of another job than its last one needs ``switch_cost`` before it, and what starting
   costs the job: ``start_cost`` for a task of its first round, else ``restart_cost`` (``migration_cost`` on a
-  node that had none of its earlier rounds) and its state's way to storage and back. The GPU idles for so
-  long, the job's other tasks run on: nothing is resized. Hare's early cleaning and speculative retention are
-  what makes that small; they are not modelled beyond it.
+  node that had none of its earlier rounds) and its state's way to storage and back. The job has the GPU for
+  so long, which counts as restarting; its other tasks run on: nothing is resized. Hare's early cleaning and
+  speculative retention are what makes that small; they are not modelled beyond it.
 
 How long tasks take on what is known (``tasks``). Every job weighs the same. Only the paper's abstract was at
 hand: the order by the better of two forms of Smith's rule and the filling of gaps are chosen here. Plans

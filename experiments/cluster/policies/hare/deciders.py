@@ -110,9 +110,7 @@ class TaskByTask:
         """What each device still does, or is made ready for."""
         now = latest(view.now)
         ends = {task.device: task.end for task in self.running}
-        following: dict[int, PlannedTask] = {}
-        for task in self.plan:
-            following.setdefault(task.device, task)
+        following = self._next_tasks()
         lines = []
         for device in range(view.pool.machines.devices):
             after = following.get(device)
@@ -123,15 +121,26 @@ class TaskByTask:
                 lines.append(DeviceLine(view.now, after.job, ready, switch))
         return lines
 
+    def _next_tasks(self) -> dict[int, PlannedTask]:
+        """The next task of each device that has one."""
+        following: dict[int, PlannedTask] = {}
+        for task in self.plan:
+            following.setdefault(task.device, task)
+        return following
+
     def _begin_tasks(self, now: float, view: ClusterView) -> None:
         """Begin the tasks whose time has come, on devices that are free."""
-        busy = {task.device for task in self.running}
-        busy.update(device for job in self._lingering(view) for device in view.running[job].devices)
+        busy = self._busy(view)
         for task in [task for task in self.plan if task.start <= now and task.device not in busy]:
             self.plan.remove(task)
             self.running.append(task)
             self._count(task, view)
             busy.add(task.device)
+
+    def _busy(self, view: ClusterView) -> set[int]:
+        """Devices on which a task runs."""
+        lingering = (device for job in self._lingering(view) for device in view.running[job].devices)
+        return {*(task.device for task in self.running), *lingering}
 
     def _count(self, task: PlannedTask, view: ClusterView) -> None:
         job, node = task.job, view.pool.machines.node_of[task.device]
@@ -154,11 +163,29 @@ class TaskByTask:
         devices: dict[int, list[int]] = {}
         for task in self.running:
             devices.setdefault(task.job, []).append(task.device)
-        gangs = [Gang(job, tuple(sorted(held)), batch=len(held)) for job, held in sorted(devices.items())]
-        lingering = self._lingering(view)
+        readying = self._readying(view, now)
+        gangs = [
+            Gang(
+                job,
+                tuple(sorted((*devices.get(job, ()), *readying.get(job, ())))),
+                batch=len(devices.get(job, ())),
+                readying=tuple(sorted(readying.get(job, ()))),
+            )
+            for job in sorted(devices.keys() | readying.keys())
+        ]
+        held = {gang.job for gang in gangs}.union(self._lingering(view))
         times = [task.end for task in self.running] + [task.start for task in self.plan]
+        times += [task.ready for task in self._next_tasks().values()]
         return Allocation(
             start=tuple(gang for gang in gangs if view.running.get(gang.job) != gang),
-            preempt=tuple(job for job in view.running if job not in devices and job not in lingering),
+            preempt=tuple(job for job in view.running if job not in held),
             wake_at=min((time for time in times if time > now), default=None),
         )
+
+    def _readying(self, view: ClusterView, now: float) -> dict[int, list[int]]:
+        """The free devices that are made ready for their next task, by its job."""
+        busy, found = self._busy(view), dict[int, list[int]]()
+        for device, task in self._next_tasks().items():
+            if device not in busy and task.ready > now:
+                found.setdefault(task.job, []).append(device)
+        return found

@@ -9,6 +9,7 @@ paired with the step before it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +44,9 @@ class GradientNoise:
     weight: float = 0.0
 
     def learn(self, square: float, variance: float, scale: float) -> None:
-        """Take in the estimates of a step."""
+        """Take in the estimates of a step; of a job that diverged none, so that its work still ends."""
+        if not math.isfinite(square + variance):
+            return
         new = min(1.0, scale / STEPS)
         self.square_sum += new * (square - self.square_sum)
         self.variance_sum += new * (variance - self.variance_sum)

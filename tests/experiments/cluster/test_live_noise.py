@@ -59,6 +59,8 @@ def test_larger_batches_weigh_more_and_what_is_later_as_well() -> None:
     assert (noise.square, noise.variance) == pytest.approx((10, 30))
     noise.learn(20, 0, 50)
     assert (noise.square, noise.variance) == pytest.approx((50 / 3, 10))
+    noise.learn(np.nan, np.inf, 50)
+    assert (noise.square, noise.variance) == pytest.approx((50 / 3, 10)), "a gradient that is none"
 
 
 def test_a_step_of_two_batches_is_worth_four_thirds_where_noise_and_gradient_are_as_large() -> None:

@@ -100,7 +100,7 @@ def test_a_job_has_the_steps_and_the_speed_of_the_part_that_it_uses() -> None:
 @pytest.mark.slow
 def test_a_guest_is_slowed_where_it_is_until_the_guaranteed_job_has_ended(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    made, speed = time_jobs(guest_and_owner(2, 2))
+    made, speed = time_jobs(guest_and_owner(3, 1.5))
     policy = registry.create("cluster", "antman", {})
     assert isinstance(policy, ClusterPolicy)
     seen: list[tuple[int, float, float, float]] = []

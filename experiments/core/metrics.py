@@ -166,6 +166,7 @@ tpot_p90                         s          lower   90th percentile time per out
 tpot_p95                         s          lower   95th percentile time per output token
 tpot_p99                         s          lower   99th percentile time per output token
 tbt_p99                          s          lower   99th percentile time between tokens
+scheduling_delay_p50             s          lower   median time until a request is first in a pass
 latency_mean                     s          lower   mean request latency
 latency_p50                      s          lower   median request latency
 latency_p90                      s          lower   90th percentile request latency
@@ -189,7 +190,7 @@ extrapolated_steps               count      -       passes priced beyond what wa
 ttft_error                       fraction   -       mean time to first token over the measured one, less 1
 tpot_error                       fraction   -       mean time per output token over the measured one, less 1
 latency_error                    fraction   -       mean request latency over the measured one, less 1
-max_rate                         requests/s higher  highest rate with the wanted attainment
+max_rate                         requests/s higher  highest rate within the objectives
 transfer_time                    s          lower   mean time of a copy of KV between instances
 transfer_wait                    s          lower   mean time that KV waits before it is copied
 model_loads                      count      lower   copies of weights to devices

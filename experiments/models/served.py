@@ -77,6 +77,8 @@ def _palm(name: str, parameters: float, layers: int, hidden: int, heads: int) ->
 
 #: Of the published configurations.
 META = "config.json of meta-llama/Llama-3.1-"
+MISTRAL = "config.json of mistralai/Mistral-7B-v0.1, without its sliding window"
+YI = "config.json of 01-ai/Yi-34B-200K"
 
 SERVED: Mapping[str, ServedModel] = {
     model.name: model
@@ -86,6 +88,8 @@ SERVED: Mapping[str, ServedModel] = {
         _llama("llama2-70b", 68.977e9, 80, 8192, 64, 8),
         ServedModel("llama31-8b", 8.030e9, 32, 4096, 32, 8, 128, 131072, META + "8B"),
         ServedModel("llama31-70b", 70.554e9, 80, 8192, 64, 8, 128, 131072, META + "70B"),
+        ServedModel("mistral-7b", 7.242e9, 32, 4096, 32, 8, 128, 32768, MISTRAL, 14336),
+        ServedModel("yi-34b", 34.389e9, 60, 7168, 56, 8, 128, 200000, YI, 20480),
         ServedModel("qwen3-32b", 32.762e9, 64, 5120, 64, 8, 128, 40960, "config.json of Qwen/Qwen3-32B"),
         _opt("opt-13b", 12.853e9, 40, 5120, 40),
         _opt("opt-66b", 65.717e9, 64, 9216, 72),

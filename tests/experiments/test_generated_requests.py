@@ -42,6 +42,23 @@ def test_lengths_have_the_published_means_and_fit_a_context(kind: str, prompt: i
     assert (trace.prompt + trace.output).max() <= 2048
 
 
+@pytest.mark.parametrize(
+    ("kind", "prompt", "output", "longest"),
+    [("openchat", (1730, 5696), (415, 834), 8192), ("arxiv", (7059, 12985), (208, 371), 16384)],
+)
+def test_lengths_have_the_published_quantiles_before_long_requests_are_left_out(
+    kind: str, prompt: tuple[int, int], output: tuple[int, int], longest: int
+) -> None:
+    """Sarathi-Serve's table 2: without the longest, one in 20 to 25, prompts are a little shorter."""
+    trace = generate(kind, 3, 5.0, 100_000)
+    assert (trace.prompt + trace.output).max() <= longest and trace.prompt.min() >= 1
+    for column, (median, tail) in ((trace.prompt, prompt), (trace.output, output)):
+        found = np.quantile(column, (0.5, 0.9))
+        assert found[0] == pytest.approx(median, rel=0.08)
+        assert found[1] == pytest.approx(tail, rel=0.20)
+    assert len(generate(kind, 3, 5.0, 1)) == 1
+
+
 def test_another_rate_is_the_same_requests_sooner_another_seed_is_others() -> None:
     slow, fast, other = drawn("bursts", rate=1.0), drawn("bursts", rate=4.0), drawn("bursts", 1, rate=1.0)
     assert slow.arrival == pytest.approx(fast.arrival * 4)

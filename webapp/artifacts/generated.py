@@ -27,6 +27,8 @@ TRACES: Mapping[str, str] = {
     f"{GENERATED}bursts": "the same requests in bursts",
     f"{GENERATED}sharegpt": "requests as long as ShareGPT's conversations in the mean, at random",
     f"{GENERATED}alpaca": "requests as long as Alpaca's instructions in the mean, at random",
+    f"{GENERATED}openchat": "conversations with GPT-4, as long as in Sarathi-Serve's study, at random",
+    f"{GENERATED}arxiv": "papers to summarize, as long as in Sarathi-Serve's study, at random",
 }
 #: Those whose jobs are as fast as the table says for the type of device.
 TIMED_BY_DEVICE = (f"{GENERATED}gavel", f"{GENERATED}philly")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import datetime
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from experiments.core.processes import die_with_parent
 from experiments.parallel.live.handover_counter import HandoverCounter
 from experiments.parallel.live.job import TIMED_STEPS, Job
 from experiments.parallel.live.model import built
@@ -24,22 +23,12 @@ from experiments.parallel.live.timings import in_turn, timed_messages, timed_uni
 
 TIMEOUT = datetime.timedelta(seconds=120)
 PROFILED = "profiled step"
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 def main(folder: str, rank: str) -> None:
     die_with_parent()
     job = Job.load(Path(folder))
     _rank(job, int(rank))
-
-
-def die_with_parent() -> None:
-    """End this rank when its parent ends, however that ends.
-
-    Only Linux knows how; elsewhere the launcher's kill must do.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 
 def _device(job: Job, rank: int) -> tuple[str, str]:

@@ -49,11 +49,14 @@ def serve_trace(spec: RunSpec, policy: ServingPolicy, progress: Progress) -> Res
     plan = simulate(trace, deployment.engine, policy, part(progress, 0.05, 0.5))
     if faults := violations(plan, trace, deployment.engine.kv_slots):
         return Result.from_violations(faults, plan_json(plan, trace), loaded.sha256)
-    highest = max_rate(
-        trace, policy, lambda one: simulate(one, deployment.engine, policy), part(progress, 0.5, 0.95)
-    )
+    objective = objective_of(policy)
+
+    def serve(requests: RequestTrace) -> dict[str, float]:
+        return figures(simulate(requests, deployment.engine, policy), requests, objective)
+
+    highest = max_rate(trace, policy, serve, part(progress, 0.5, 0.95))
     return Result(
-        metrics=figures(plan, trace, objective_of(policy)) | highest,
+        metrics=figures(plan, trace, objective) | highest,
         series=curves(plan, trace),
         plan=plan_json(plan, trace),
         workload_sha256=loaded.sha256,

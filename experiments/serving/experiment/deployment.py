@@ -10,6 +10,7 @@ from typing import Any
 
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part, silent
+from experiments.core.rate_search import find_highest
 from experiments.core.spec import Result, RunSpec
 from experiments.hardware import Hardware, resolve
 from experiments.serving.interface.deployment import (
@@ -25,7 +26,6 @@ from experiments.serving.interface.deployment import (
     WholeCost,
     deployment_violations,
 )
-from experiments.serving.planning.highest_rate import find_highest
 from experiments.serving.simulator.deployment import (
     Queries,
     attainment_by_model,

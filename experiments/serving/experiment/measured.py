@@ -23,7 +23,7 @@ from experiments.models.served import ServedModel, served_model
 from experiments.serving.experiment.batching import kv_slots, plan_json
 from experiments.serving.experiment.context import fit_to_context
 from experiments.serving.experiment.paged import list_settled
-from experiments.serving.experiment.rates import WHERE, objective_of
+from experiments.serving.experiment.rates import WHERE, goal_of, objective_of
 from experiments.serving.interface import Engine, ServingPlan, ServingPolicy, violations
 from experiments.serving.interface.executor import StepExecutor
 from experiments.serving.interface.paged import PagedPolicy
@@ -88,8 +88,9 @@ def serve_here(spec: RunSpec, policy: PagedPolicy | ServingPolicy, progress: Pro
     """Serve the request trace of ``spec`` on this host, on its GPU where it has one."""
     live = importlib.import_module("experiments.serving.live")
     whole, loaded = requests_of(spec.workload, spec.seed)
-    if policy.wanted_attainment is not None:
-        raise BadInput("a search over rates is not measured", WHERE, "empty, or a simulated run")
+    if goal_of(policy).is_asked:
+        where = WHERE if policy.slo_tbt_p99 is None else "knobs.slo_tbt_p99"
+        raise BadInput("a search over rates is not measured", where, "empty, or a simulated run")
     if isinstance(policy, PagedPolicy) and policy.branches is not None:
         raise BadInput(
             "several answers to a prompt are not measured", "knobs.sequences", "1, or a simulated run"

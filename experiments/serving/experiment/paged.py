@@ -53,9 +53,13 @@ def serve_paged(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Resul
     document = plan_json(plan, trace)
     if faults := violations(plan, trace, blocks * policy.block_size):
         return Result.from_violations(faults, document, loaded.sha256)
-    found = figures(plan, trace, objective_of(policy)) | _swap_figures(plan, policy, model, dtype)
+    objective = objective_of(policy)
+    found = figures(plan, trace, objective) | _swap_figures(plan, policy, model, dtype)
+    highest = max_rate(
+        trace, policy, lambda one: figures(serve(one), one, objective), part(progress, 0.5, 0.95)
+    )
     return Result(
-        metrics=found | max_rate(trace, policy, serve, part(progress, 0.5, 0.95)),
+        metrics=found | highest,
         series=curves(plan, trace),
         plan=document,
         workload_sha256=loaded.sha256,

@@ -20,8 +20,10 @@ from experiments.serving.interface.branches import Branches
 from experiments.serving.interface.policy import (
     ONE_MODEL,
     cut_prompts,
+    delay_objective,
     normalized_objective,
     rate_search,
+    tail_search,
     tpot_objective,
     ttft_objective,
 )
@@ -335,6 +337,8 @@ class PagedPolicy(Policy):
     slo_tpot: float | None = tpot_objective()
     slo_normalized: float | None = normalized_objective()
     wanted_attainment: float | None = rate_search()
+    slo_tbt_p99: float | None = tail_search()
+    slo_delay_p50: float = delay_objective()
     truncate: bool = cut_prompts()
 
     @property

@@ -48,6 +48,28 @@ def rate_search() -> Any:
     )
 
 
+def tail_search() -> Any:
+    """Sarathi-Serve's measure (OSDI'24, section 5.1), which calls that rate the capacity."""
+    return knob(
+        None,
+        "search the highest rate at which the 99th percentile of the time between tokens is at most this"
+        " (max_rate)",
+        low=1e-6,
+        high=1e6,
+        unit="s",
+    )
+
+
+def delay_objective() -> Any:
+    return knob(
+        2.0,
+        "of slo_tbt_p99: half of the requests are in a pass after this time at most, else the queue grows",
+        low=1e-6,
+        high=1e6,
+        unit="s",
+    )
+
+
 def cut_prompts() -> Any:
     """The knob of every policy that serves a trace by a model."""
     return knob(False, "cut prompts to the model's context instead of refusing them")
@@ -76,6 +98,8 @@ class ServingPolicy(Policy):
     slo_tpot: float | None = tpot_objective()
     slo_normalized: float | None = normalized_objective()
     wanted_attainment: float | None = rate_search()
+    slo_tbt_p99: float | None = tail_search()
+    slo_delay_p50: float = delay_objective()
     truncate: bool = cut_prompts()
 
     @classmethod

@@ -58,6 +58,10 @@ class Splitwise(PhasePolicy):
         512, "shortest prompt whose KV is copied while it is computed", low=1, high=10**9, unit="tokens"
     )
 
+    @property
+    def arranges_by_rate(self) -> bool:
+        return not self.prompt_machines
+
     def arrange(self, site: Site) -> Arrangement:
         shape = InstanceShape(1, self._tensor(site))
         machines = site.nodes * (site.devices_per_node // shape.tensor)
@@ -74,6 +78,7 @@ class Splitwise(PhasePolicy):
         if len(options) == 1:
             return Arrangement(next(iter(options.values())))
         tried = {count: site.try_out(found, site.rate) for count, found in options.items()}
+        site.note(len(tried))
         best = min(tried, key=lambda count: (-tried[count].attainment, tried[count].latency, count))
         rows = {str(count): trial._asdict() for count, trial in tried.items()}
         return Arrangement(options[best], {"prompt_machines": rows})

@@ -97,11 +97,18 @@ def figures(
         return out | ({"slo_attainment": 0.0, "goodput": 0.0} if objective.is_told(trace) else {})
     for name, values in (("ttft", times.ttft), ("tpot", times.tpot), ("latency", times.latency)):
         out |= _summary(name, values[~np.isnan(values)])
+    out |= _delays(plan, trace)
     out["normalized_latency_p50"] = float(np.median(times.normalized))
     out |= _memory(plan, trace) | _errors(trace, out)
     if len(plan.gaps):
         out["tbt_p99"] = float(np.percentile(np.frombuffer(plan.gaps), 99))
     return out | _rates(plan, trace, objective, times)
+
+
+def _delays(plan: ServingPlan, trace: RequestTrace) -> dict[str, float]:
+    """How long requests wait until they are in a pass for the first time."""
+    waits = [s.admitted - trace.arrival[s.request] for s in plan.served if s.admitted == s.admitted]
+    return {"scheduling_delay_p50": float(np.median(waits))} if waits else {}
 
 
 def _memory(plan: ServingPlan, trace: RequestTrace) -> dict[str, float]:

@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
+from experiments.core.processes import die_with_parent
 from experiments.parallel.live.job import Job
 from experiments.parallel.live.model import built
-from experiments.parallel.live.rank import die_with_parent
 from experiments.parallel.live.runner import runner_for
 from tests.experiments.parallel.ranks import fork
 

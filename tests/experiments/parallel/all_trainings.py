@@ -8,9 +8,10 @@ from pathlib import Path
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
+from experiments.core.processes import die_with_parent
 from experiments.parallel.live.asynchronous.problem import TrainingJob
 from experiments.parallel.live.asynchronous.rank import train
-from experiments.parallel.live.rank import TIMEOUT, die_with_parent
+from experiments.parallel.live.rank import TIMEOUT
 from tests.experiments.parallel.ranks import fork
 
 

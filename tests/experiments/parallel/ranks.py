@@ -23,7 +23,7 @@ def fork(rank: Callable[[int], None], count: int) -> int:
     """Run ``rank`` with each number below ``count`` in a process of its own; 0 when all end well."""
     import torch._dynamo  # noqa: F401  (the first optimizer of each rank would load it)
 
-    from experiments.parallel.live.rank import die_with_parent
+    from experiments.core.processes import die_with_parent
 
     die_with_parent()
     forked = multiprocessing.get_context("fork")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -11,13 +12,14 @@ from hypothesis import strategies as st
 from experiments.core import registry
 from experiments.core.errors import BadInput
 from experiments.core.progress import silent
+from experiments.core.rate_search import MOST_TRIALS, RateGoal, RateSearch, find_highest
 from experiments.core.spec import load_spec
 from experiments.run import run
 from experiments.serving.experiment.rates import max_rate
 from experiments.serving.interface import ServingPolicy
 from experiments.serving.interface.paged import PagedPolicy
-from experiments.serving.planning.highest_rate import MOST_TRIALS, find_highest
 from experiments.serving.simulator import LatencyObjective, figures
+from experiments.workloads.requests import RequestTrace
 from tests.experiments.serving.traces import policies_of, requests, serve, serve_paged
 
 
@@ -39,6 +41,40 @@ def test_what_attains_nothing_has_no_rate() -> None:
     assert find_highest(lambda load: False) == 0
 
 
+@given(limit=st.floats(0.5, 20), told=st.lists(st.floats(0.1, 40), max_size=6), order=st.randoms())
+def test_a_search_goes_on_from_whatever_it_is_told_in_any_order(
+    limit: float, told: list[float], order: random.Random
+) -> None:
+    search, shuffled = RateSearch(precision=0.05), RateSearch(precision=0.05)
+    for load in told:
+        search.tell(load, load <= limit)
+    for load in order.sample(told, len(told)):
+        shuffled.tell(load, load <= limit)
+    assert shuffled.next_load == search.next_load
+    while (load := search.next_load) is not None:
+        assert load not in search.attained
+        search.tell(load, load <= limit)
+    assert len(search.attained) <= MOST_TRIALS
+    assert search.low <= limit < search.high
+
+
+def test_a_load_above_one_that_failed_is_never_the_answer() -> None:
+    search = RateSearch()
+    for load, attains in ((1.0, True), (4.0, False), (8.0, True)):
+        search.tell(load, attains)
+    assert (search.low, search.high, search.next_load) == (1.0, 4.0, 2.5)
+
+
+def test_a_goal_is_met_where_all_that_it_asks_is_kept() -> None:
+    figures = {"slo_attainment": 0.9, "tbt_p99": 0.1, "scheduling_delay_p50": 2.0}
+    assert RateGoal(0.9, 0.1).is_met(figures) and RateGoal(0.9, 0.1).is_asked
+    assert not RateGoal(0.91).is_met(figures) and not RateGoal(None, 0.09).is_met(figures)
+    assert not RateGoal(None, 0.1, 1.9).is_met(figures)
+    assert not RateGoal(None, 0.1).is_met({"tbt_p99": 0.1}), "nobody was served"
+    assert not RateGoal().is_asked and RateGoal().is_met({})
+
+
+TWO_DEVICES = {"cluster": {"nodes": 1, "devices_per_node": 2, "device": "a100-80g"}}
 REGULAR = requests(*[(20.0 * place, 1, 1) for place in range(200)])
 
 
@@ -49,7 +85,11 @@ def test_requests_of_one_pass_at_equal_gaps_come_as_often_as_passes_end(name: st
     policy = registry.create("serving", name, {**knobs, "block_size": 4} if is_paged(name) else knobs)
     assert isinstance(policy, ServingPolicy | PagedPolicy)
     serves = serve_paged if is_paged(name) else serve
-    found = max_rate(REGULAR, policy, lambda trace: serves(trace, name, max_batch=1), silent)
+
+    def figures_of(trace: RequestTrace) -> dict[str, float]:
+        return figures(serves(trace, name, max_batch=1), trace, LatencyObjective(0.0111))
+
+    found = max_rate(REGULAR, policy, figures_of, silent)
     assert found["max_rate"] == pytest.approx(1 / 0.011, rel=0.03)
 
 
@@ -65,16 +105,48 @@ def test_normalized_latency_is_an_objective_of_its_own() -> None:
         assert figures(plan, trace, LatencyObjective(normalized=limit))["slo_attainment"] == share
 
 
+def unserved(trace: RequestTrace) -> dict[str, float]:
+    raise AssertionError("nothing is to be simulated")
+
+
 def test_a_search_says_what_it_lacks() -> None:
     policy = registry.create("serving", "orca", {"wanted_attainment": 0.9})
     assert isinstance(policy, ServingPolicy)
     with pytest.raises(BadInput, match="nothing says what is in time"):
-        max_rate(REGULAR, policy, lambda trace: serve(trace, "orca"), silent)
+        max_rate(REGULAR, policy, unserved, silent)
     policy = replace(policy, slo_ttft=1.0)
     with pytest.raises(BadInput, match="all requests come at once"):
-        max_rate(requests((0, 1, 1), (0, 1, 1)), policy, lambda trace: serve(trace, "orca"), silent)
+        max_rate(requests((0, 1, 1), (0, 1, 1)), policy, unserved, silent)
     unasked = replace(policy, wanted_attainment=None)
-    assert max_rate(REGULAR, unasked, lambda trace: serve(trace, "orca"), silent) == {}
+    assert max_rate(REGULAR, unasked, unserved, silent) == {}
+
+
+#: Prompts of 40 tokens at equal gaps, with answers of five.
+STALLING = requests(*[(100.0 * place, 40, 5) for place in range(100)])
+
+
+@pytest.mark.parametrize(("limit", "rate"), [(0.0655, 1 / 0.064), (0.0509, 1 / 0.094)])
+def test_the_tail_between_tokens_is_kept_until_prompts_stall_decodes(limit: float, rate: float) -> None:
+    """vLLM's first scheduler: a prompt takes 50 ms, then four tokens 11 ms each, 94 ms together.
+
+    As long as nobody meets another, the gaps are 11 ms. Sooner a prompt is between two tokens of others; one
+    at a time up to every 64 ms, a prompt and a step of four decodes. Then two prompts stall them at once.
+    """
+    policy = registry.create("serving", "vllm_paged", {"slo_tbt_p99": limit, "slo_delay_p50": 0.3})
+    assert isinstance(policy, PagedPolicy)
+
+    def figures_of(trace: RequestTrace) -> dict[str, float]:
+        return figures(serve_paged(trace, "vllm_paged"), trace)
+
+    found = max_rate(STALLING, policy, figures_of, silent)["max_rate"]
+    assert found == pytest.approx(rate, rel=0.04)
+
+
+def test_the_delay_is_that_of_half_of_the_requests_until_their_first_pass() -> None:
+    """One at a time: they wait 0, 50 and 100 ms less the 10 ms between their arrivals."""
+    trace = requests((0, 40, 1), (10, 40, 1), (20, 40, 1))
+    found = figures(serve_paged(trace, "vllm_paged", max_batch=1), trace)
+    assert found["scheduling_delay_p50"] == pytest.approx(0.040)
 
 
 def test_a_run_gives_the_highest_rate_within_twelve_simulations() -> None:
@@ -86,3 +158,21 @@ def test_a_run_gives_the_highest_rate_within_twelve_simulations() -> None:
         spec = {"family": "serving", "policy": "vllm_v1", "knobs": knobs, "workload": workload}
         rates.append(run(load_spec({**spec, "hardware": "a100-80g"})).metrics["max_rate"]["value"])
     assert rates[0] > rates[1] > 0
+
+
+@pytest.mark.parametrize("policy", ["distserve", "splitwise"])
+def test_instances_for_prompts_and_for_answers_have_a_highest_rate(policy: str) -> None:
+    """At the rate found nine of ten requests are in time, at a tenth more they are not."""
+    workload = {"source": "generated:poisson", "options": {"model": "opt-13b", "limit": 150}}
+    knobs = {"slo_ttft": 0.2, "slo_tpot": 0.03}
+    asked = {"family": "serving", "policy": policy, "hardware": TWO_DEVICES}
+
+    def found(rate: float, **more: object) -> dict[str, float]:
+        options = {**workload["options"], "rate": rate}
+        spec = load_spec({**asked, "workload": {**workload, "options": options}, "knobs": {**knobs, **more}})
+        return {name: row["value"] for name, row in run(spec).metrics.items()}
+
+    highest = found(2.0, find_rate=True)["max_rate"]
+    assert highest > 0
+    assert found(highest)["slo_attainment"] >= 0.9 > found(1.1 * highest)["slo_attainment"]
+    assert "max_rate" not in found(2.0)

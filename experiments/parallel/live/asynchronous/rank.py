@@ -12,13 +12,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import FileStore
 
+from experiments.core.processes import die_with_parent
 from experiments.parallel.interface.parameter_servers import has_servers
 from experiments.parallel.live.asynchronous.problem import TrainingJob
 from experiments.parallel.live.asynchronous.replicas import ReplicaTrainer
 from experiments.parallel.live.asynchronous.reports import RankReport
 from experiments.parallel.live.asynchronous.servers import ServedWorker, Server
 from experiments.parallel.live.asynchronous.stages import StageRunner
-from experiments.parallel.live.rank import TIMEOUT, die_with_parent
+from experiments.parallel.live.rank import TIMEOUT
 
 
 class Trainer(Protocol):

@@ -13,6 +13,8 @@ from experiments.serving.interface.phases.view import InstanceView, PhaseView
 from experiments.serving.interface.policy import (
     ONE_MODEL,
     cut_prompts,
+    delay_objective,
+    tail_search,
     tpot_objective,
     ttft_objective,
 )
@@ -34,6 +36,7 @@ class Site:
     ``carried`` bounds the requests a second of instances: their full batches one after another.
     ``try_out`` simulates instances under requests drawn from the trace's lengths that come at a rate; of
                 prompts alone where all instances are for prompts, of answers alone likewise.
+    ``note``    is told how many of these simulations there were.
     """
 
     nodes: int
@@ -42,6 +45,7 @@ class Site:
     rate: float
     carried: Callable[[Sequence[Instance]], float]
     try_out: Callable[[Sequence[Instance], float], Trial]
+    note: Callable[[int], None] = lambda simulations: None
 
     @property
     def devices(self) -> int:
@@ -90,13 +94,21 @@ class PhasePolicy(Policy):
     wanted_attainment: float = knob(
         0.9, "share of requests within the objective by which instances are chosen", low=0.01, high=1.0
     )
+    find_rate: bool = knob(False, "search the highest rate with that share (max_rate)")
     slo_ttft: float | None = ttft_objective()
     slo_tpot: float | None = tpot_objective()
+    slo_tbt_p99: float | None = tail_search()
+    slo_delay_p50: float = delay_objective()
     truncate: bool = cut_prompts()
 
     @classmethod
     def lacks(cls, told: Mapping[str, Any]) -> str:
         return ONE_MODEL if "models" in told else ""
+
+    @property
+    def arranges_by_rate(self) -> bool:
+        """Whether other instances may be chosen at another rate."""
+        return False
 
     def arrange(self, site: Site) -> Arrangement:
         """Return the instances on the devices of ``site``."""

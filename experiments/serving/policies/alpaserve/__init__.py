@@ -18,10 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from experiments.core.knobs import knob
 from experiments.core.policy import SECONDS
+from experiments.core.processes import map_in_processes, search_processes
 from experiments.serving.interface.deployment import (
     Deployment,
     DeploymentPolicy,
@@ -54,6 +56,7 @@ class AlpaServe(DeploymentPolicy):
     preset: str = knob("none", "constants of the authors' release", choices=("none", "artifact"))
     overhead: float = knob(0.0, "added to a pass before it is compared", low=0.0, high=1e3, unit="s")
     stage_overhead: float = knob(0.0, "share that each stage adds to a pass", low=0.0, high=10.0)
+    processes: int = search_processes()
 
     @property
     def sees_trace(self) -> bool:
@@ -79,8 +82,7 @@ class AlpaServe(DeploymentPolicy):
     def _candidates(self, search: ReplicaSearch) -> Iterator[Replicas]:
         """The best replicas of every shape, on all devices and in buckets."""
         cluster = search.deployment.cluster
-        for pipeline, tensor in shapes_of(cluster, cluster.devices):
-            yield self._fill(search, partition(0, cluster.devices, pipeline, tensor))
+        yield from self._fill_each(search, 0, cluster.devices)
         buckets = list_buckets(search.deployment) if self.buckets else []
         if len(buckets) > 1:
             devices = divide_devices(search.deployment, buckets)
@@ -94,12 +96,16 @@ class AlpaServe(DeploymentPolicy):
         groups: tuple[Group, ...] = ()
         first = 0
         for models, count in zip(buckets, devices, strict=True):
-            alone = search.among(models)
-            shapes = shapes_of(search.deployment.cluster, count)
-            found = (self._fill(alone, partition(first, count, *shape)) for shape in shapes)
+            found = self._fill_each(search.among(models), first, count)
             groups += max(found, key=lambda one: one.score).groups
             first += count
         return Replicas(groups, search.evaluator.evaluate(groups))
+
+    def _fill_each(self, search: ReplicaSearch, first: int, count: int) -> list[Replicas]:
+        """The best replicas of every shape of groups on so many devices from ``first`` on."""
+        shapes = shapes_of(search.deployment.cluster, count)
+        partitions = [partition(first, count, *shape) for shape in shapes]
+        return map_in_processes(partial(self._fill, search), partitions, self.processes)
 
     def _fill(self, search: ReplicaSearch, groups: tuple[Group, ...]) -> Replicas:
         return search.beam(groups) if self.search == "beam" else search.fast_greedy(groups)

@@ -20,6 +20,7 @@ from typing import ClassVar
 
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
+from experiments.core.processes import search_processes
 from experiments.serving.interface.phases import (
     DECODE,
     PREFILL,
@@ -56,11 +57,12 @@ class DistServe(PhasePolicy):
     decode_instances: int = knob(1, "instances for answers", low=1, high=1024)
     decode_pipeline: int = knob(1, "stages of an instance for answers", low=1, high=1024)
     decode_tensor: int = knob(1, "devices of a stage for answers", low=1, high=1024)
+    processes: int = search_processes()
 
     def arrange(self, site: Site) -> Arrangement:
         if self.prefill_instances:
             return Arrangement(self._as_told(site))
-        return search(site, self.links, self.wanted_attainment)
+        return search(site, self.links, self.wanted_attainment, self.processes)
 
     def _as_told(self, site: Site) -> tuple[Instance, ...]:
         prompts = (PREFILL, InstanceShape(self.prefill_pipeline, self.prefill_tensor))

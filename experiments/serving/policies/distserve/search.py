@@ -21,10 +21,8 @@ from experiments.serving.interface.phases import (
     Site,
     place_instances,
 )
-from experiments.serving.planning.highest_rate import find_highest
+from experiments.serving.policies.distserve.goodput import Goodput, Option
 
-#: By how much of itself the rate of a shape is known: what is compared are rates of different shapes.
-PRECISION = 0.05
 #: Share of the best shape's requests on a device below which another shape is not looked at.
 FAR_LESS = 0.7
 
@@ -36,36 +34,28 @@ class _Choice(NamedTuple):
     instances: tuple[Instance, ...]
 
 
-def search(site: Site, links: str, wanted: float) -> Arrangement:
+def search(site: Site, links: str, wanted: float, processes: int = 1) -> Arrangement:
     """Return the arrangement with the highest goodput."""
+    asked = Goodput(site, wanted, processes)
     goodput: dict[str, Mapping[str, float]] = {}
     found: list[_Choice] = []
     if links != "slow":
-        prompts, answers = (_each_shape(site, role, wanted) for role in (PREFILL, DECODE))
+        prompts, answers = (_each_shape(asked, role) for role in (PREFILL, DECODE))
         goodput |= {PREFILL: _named(prompts), DECODE: _named(answers)}
         found += _fast(site, prompts, answers)
     if links != "fast":
-        pairs = _pairs(site, wanted)
+        pairs = _pairs(asked)
         goodput["pairs"] = {f"{p}x{a}+{p}x{b}": rate for (p, a, b), rate in pairs.items()}
         found += _slow(site, pairs)
     if not found:
         needed = 2 * min((shape.devices for shape in site.shapes), default=site.devices)
         what = f"{needed} devices or more are needed for prompts and answers apart, {site.devices} are there"
         raise Infeasible(what, "distserve", float(needed - site.devices))
-    best = max(found, key=lambda choice: choice.rate)
+    rates = [choice.rate for choice in found]
     if len(found) > 1:
-        best = max(found, key=lambda choice: _goodput(site, choice.instances, wanted))
+        rates = asked.find_each([choice.instances for choice in found])
+    best = found[rates.index(max(rates))]
     return Arrangement(best.instances, {"goodput": goodput, "planned_rate": best.rate})
-
-
-def _goodput(site: Site, instances: tuple[Instance, ...], wanted: float) -> float:
-    """Requests a second that ``instances`` serve as wanted; never more than they carry."""
-    most = site.carried(instances)
-
-    def attains(rate: float) -> bool:
-        return rate <= most and site.try_out(instances, rate).attainment >= wanted
-
-    return find_highest(attains, most, PRECISION)
 
 
 def _named(rates: Mapping[InstanceShape, float]) -> dict[str, float]:
@@ -75,24 +65,19 @@ def _named(rates: Mapping[InstanceShape, float]) -> dict[str, float]:
 # --- fast links ---------------------------------------------------------------------------------------------
 
 
-def _each_shape(site: Site, role: str, wanted: float) -> dict[InstanceShape, float]:
+def _each_shape(asked: Goodput, role: str) -> dict[InstanceShape, float]:
     """Requests a second of one instance of each shape, by itself.
 
     Shapes that carry far less on a device than another one serves are left out.
     """
-    placed = {
-        shape: instances
+    site = asked.site
+    options = [
+        Option(shape, instances, site.carried(instances) / shape.devices, 1 / shape.devices)
         for shape in site.shapes
         if shape.devices < site.devices
         and (instances := place_instances([(role, shape)], site.nodes, site.devices_per_node))
-    }
-    carried = {shape: site.carried(instances) / shape.devices for shape, instances in placed.items()}
-    found, best = dict[InstanceShape, float](), 0.0
-    for shape in sorted(placed, key=lambda shape: -carried[shape]):
-        if carried[shape] >= FAR_LESS * best:
-            found[shape] = _goodput(site, placed[shape], wanted)
-            best = max(best, found[shape] / shape.devices)
-    return found
+    ]
+    return asked.find_all(options, lambda bound, best: bound >= FAR_LESS * best)
 
 
 def _fast(
@@ -119,20 +104,19 @@ def _fast(
 # --- slow links ---------------------------------------------------------------------------------------------
 
 
-def _pairs(site: Site, wanted: float) -> dict[tuple[int, int, int], float]:
+def _pairs(asked: Goodput) -> dict[tuple[int, int, int], float]:
     """Requests a second of a pair by its stages and the devices of a stage for prompts and for answers.
 
     Pairs that could not carry what others serve are left out.
     """
+    site = asked.site
     shapes = [(p, one, other) for p, one in site.shapes for q, other in site.shapes if p == q]
-    placed = {shape: instances for shape in shapes if (instances := _place_pairs(site, *shape))}
-    carried = {shape: site.carried(instances) for shape, instances in placed.items()}
-    found, best = dict[tuple[int, int, int], float](), 0.0
-    for shape in sorted(placed, key=lambda shape: -carried[shape]):
-        if carried[shape] > best:
-            found[shape] = _goodput(site, placed[shape][:2], wanted)
-            best = max(best, found[shape] * len(placed[shape]) / 2)
-    return found
+    options = [
+        Option(shape, placed[:2], site.carried(placed), len(placed) / 2)
+        for shape in shapes
+        if (placed := _place_pairs(site, *shape))
+    ]
+    return asked.find_all(options, lambda bound, best: bound > best)
 
 
 def _slow(site: Site, pairs: Mapping[tuple[int, int, int], float]) -> Iterator[_Choice]:

@@ -108,3 +108,22 @@ def test_of_24_berts_on_16_devices_never_fewer_are_in_time_than_with_replicas(
     ours, theirs = attainment(file, "alpaserve"), attainment(file, "selective_replication")
     assert ours >= theirs
     assert (theirs == 0) == (scale < 1)
+
+
+def test_a_search_in_two_processes_places_the_same_to_the_byte(tmp_path: Path) -> None:
+    """Models of 2.6 and 0.2 s, so that buckets are tried as well."""
+    rows = [
+        {"name": f"{size}-{place}", "sizes": size, "rate": 1.0, "arrivals": "gamma", "cv": 4, "slo": 3.0}
+        for size in ("bert-2.6b", "bert-1.3b")
+        for place in range(4)
+    ]
+    file = tmp_path / "berts.json"
+    file.write_text(json.dumps({"duration": 20, "models": rows}))
+    asked = {"family": "serving", "policy": "alpaserve", "hardware": SIXTEEN}
+
+    def found(processes: int) -> str:
+        spec = load_spec({**asked, "knobs": {"processes": processes}, "workload": {"source": str(file)}})
+        outcome = run(spec).to_json()
+        return json.dumps([outcome["metrics"], outcome["plan"], outcome["series"]])
+
+    assert found(2) == found(1)

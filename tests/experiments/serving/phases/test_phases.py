@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.core.spec import load_spec
 from experiments.hardware.parts import Link
+from experiments.run import run
 from experiments.serving.interface.phases import (
     DECODE,
     PREFILL,
@@ -167,6 +170,26 @@ def test_the_faster_shape_of_either_load_is_found_by_goodput() -> None:
     assert instance_fault(slow.instances, 8, 4) == ""
     for one, other in zip(slow.instances[::2], slow.instances[1::2], strict=True):
         assert one.stage_nodes(4) == other.stage_nodes(4), "keys and values never leave a node"
+
+
+@pytest.mark.parametrize("links", ["fast", "slow", "auto"])
+def test_a_search_in_two_processes_arranges_the_same_to_the_byte(links: str) -> None:
+    """Also how many simulations it took: what was looked at too early is forgotten."""
+    options = {"model": "opt-13b", "limit": 40, "rate": 4.0}
+    asked = {
+        "family": "serving",
+        "policy": "distserve",
+        "workload": {"source": "generated:poisson", "options": options},
+        "hardware": {"cluster": {"nodes": 2, "devices_per_node": 2, "device": "a100-80g"}},
+    }
+
+    def found(processes: int) -> str:
+        outcome = run(load_spec({**asked, "knobs": {"links": links, "processes": processes}}))
+        assert outcome.provenance["served"]["simulations"] > 10
+        told = [outcome.plan, outcome.series, outcome.metrics, outcome.provenance["served"]]
+        return json.dumps(told, default=lambda value: value.to_json())
+
+    assert found(2) == found(1)
 
 
 rows = st.lists(

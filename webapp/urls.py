@@ -30,6 +30,7 @@ urlpatterns = [
     path("", include("webapp.accounts.urls")),
     path(f"{PROJECT}artifacts/", include("webapp.artifacts.urls")),
     path(f"{PROJECT}", include("webapp.runs.urls")),
+    path(f"{PROJECT}experiments/", include("webapp.rates.urls")),
     path(f"{PROJECT}hosts/", include("webapp.hosts.urls")),
     path(f"{PROJECT}all-runs/", include("webapp.history.urls")),
     path(f"{PROJECT}reports/", include("webapp.reports.urls")),

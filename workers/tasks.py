@@ -10,6 +10,7 @@ from webapp.logged import points
 from webapp.logged.services import give_up_silent
 from webapp.nightly import bisection, changes, channels
 from webapp.nightly.services import tick_due
+from webapp.rates import services as rates
 from webapp.runs import lifecycle, queue
 from workers.app import app
 
@@ -42,6 +43,12 @@ def watch() -> None:
     bisection.go_on()
     give_up_silent(timezone.now())
     channels.send_due(timezone.now())
+
+
+@app.task(name=queue.FOLLOW)  # type: ignore[untyped-decorator]
+def follow() -> None:
+    """Queue the next runs of searches whose runs have ended."""
+    rates.go_on()
 
 
 @app.task(name=queue.ADMIT)  # type: ignore[untyped-decorator]

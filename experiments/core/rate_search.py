@@ -65,10 +65,26 @@ class RateSearch:
         return max((load for load, attains in self.attained.items() if attains and load < high), default=0.0)
 
     @property
+    def is_bounded(self) -> bool:
+        """Return whether a load is known that does not attain."""
+        return self.high < math.inf
+
+    @property
     def is_narrow(self) -> bool:
         """Return whether the bracket is as narrow as was asked."""
         low, high = self.low, self.high
-        return high < math.inf and high - low <= self.precision * high
+        return self.is_bounded and high - low <= self.precision * high
+
+    @property
+    def most_left(self) -> int:
+        """How many more loads are tried at most."""
+        left = max(0, self.most_trials - len(self.attained))
+        if self.is_narrow or not left:
+            return 0
+        low, high = self.low, self.high
+        if not low or high == math.inf:
+            return left
+        return min(left, math.ceil(math.log2((high - low) / (self.precision * low))))
 
     @property
     def next_load(self) -> float | None:

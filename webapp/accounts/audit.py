@@ -19,6 +19,7 @@ AUDITED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("runs.Experiment", ("name", "trashed_at")),
     ("runs.TrashedRuns", ("why", "count")),
     ("runs.Preset", ("name", "address")),
+    ("rates.RateStudy", ("policies", "attainment", "tbt_p99", "ended_at")),
     ("nightly.Schedule", ("suite", "days", "hour", "minute", "enabled")),
     ("nightly.Change", ("state", "assignee")),
     ("nightly.Channel", ("name", "kind")),

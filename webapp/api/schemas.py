@@ -72,6 +72,31 @@ class ExperimentAnswer(Schema):
     runs: list[RunRow]
 
 
+class RateLineAnswer(Schema):
+    """``rates`` are those that were tried, and whether each was kept; ``reason`` says why it cannot go on."""
+
+    name: str
+    policy: str
+    max_rate: float
+    below: float | None
+    rates: dict[str, bool]
+    waiting: UUID | None
+    reason: str
+
+
+class RateStudyAnswer(Schema):
+    """The search for the highest rate: ``state`` is searching or ended."""
+
+    experiment: UUID
+    attainment: float | None
+    tbt_p99: float | None
+    delay_p50: float
+    state: str
+    most_runs_left: int
+    seconds_left: float | None
+    lines: list[RateLineAnswer]
+
+
 class ExperimentRow(Schema):
     """``states`` counts its runs by state, without those that are none."""
 

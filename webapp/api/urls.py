@@ -6,6 +6,7 @@ import webapp.api.channels
 import webapp.api.endpoints
 import webapp.api.listings
 import webapp.api.logs
+import webapp.api.rates
 import webapp.api.reports
 import webapp.api.trash
 import webapp.api.written  # noqa: F401  (operations are the API's once their modules are imported)

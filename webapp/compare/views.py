@@ -25,6 +25,7 @@ from webapp.compare.filters import MOST_RUNS, RunFilter, comparable, named_runs
 from webapp.compare.tables import export_table
 from webapp.navigation import project_url
 from webapp.presentation import simulator_errors
+from webapp.rates.panel import panel_of
 from webapp.runs.models import Experiment, Run
 
 PER_PAGE = 100
@@ -41,7 +42,7 @@ def experiment(request: ProjectRequest, experiment: UUID) -> HttpResponse:
     runs = comparable(request.project).filter(experiment=found)
     if found.is_logged:
         return redirect(f"{project_url(request.project, 'logged:comparison')}?experiment={found.pk}")
-    page = {"experiment": found, "heading": found.name}
+    page = {"experiment": found, "heading": found.name, "rates": panel_of(found)}
     return _page(request, runs, page, str(found.pinned_id or ""))
 
 

@@ -61,6 +61,7 @@ INSTALLED_APPS = [
     "webapp.hosts",
     "webapp.artifacts",
     "webapp.runs",
+    "webapp.rates",
     "webapp.compare",
     "webapp.history",
     "webapp.logged",

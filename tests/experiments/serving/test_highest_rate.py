@@ -53,8 +53,10 @@ def test_a_search_goes_on_from_whatever_it_is_told_in_any_order(
     assert shuffled.next_load == search.next_load
     while (load := search.next_load) is not None:
         assert load not in search.attained
+        before = search.most_left
         search.tell(load, load <= limit)
-    assert len(search.attained) <= MOST_TRIALS
+        assert search.most_left < before
+    assert search.most_left == 0 and len(search.attained) <= MOST_TRIALS
     assert search.low <= limit < search.high
 
 

@@ -350,6 +350,9 @@ def test_every_operation_has_an_example_that_works(ada: Place, settings: Any, tm
     logged = log(ada.project, ada.user, "a", [[0, 1.0, {"loss": 1.0}]]).pk
     stand = {"$RUN": run.pk, "$EXPERIMENT": made["id"], "$ARTIFACT": file.pk, "$SHA256": file.blob_id}
     report = make_report(ada.project, ada.user, "Report")
+    curve = cast.experiment(ada.project)
+    cast.run(curve, "orca", {"slo_attainment": 1.0}, family="serving", options={"rate": 2.0}, artifact=file)
+    stand["$SERVING"] = curve.pk
     ended, gone = (Run.objects.create(project=ada.project, state="succeeded") for _ in range(2))
     stand |= {"$ENDED": ended.pk, "$TRASH": thrown_away(ada.project, gone, ada.user).pk}
     stand |= {"$LOGGED": logged, "$REPORT": report.pk, "$REVISION": latest_of(report).pk}

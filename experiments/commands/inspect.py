@@ -14,7 +14,7 @@ from experiments.core.progress import Progress, silent
 from experiments.core.spec import Workload
 from experiments.core.units import human
 from experiments.models.parameters import count_parameters
-from experiments.models.served import served_model
+from experiments.models.served import generates, served_model
 from experiments.models.step_options import defaults_of, longest_of
 from experiments.readers.base import doubts_beside, looks_beside, timelines_of
 from experiments.sources import load
@@ -49,7 +49,10 @@ def inspection(workload: Workload, progress: Progress = silent) -> dict[str, Any
     """
     loaded = load(workload)
     found = summary(loaded.value)
-    uncounted = _count(loaded.value, found) if isinstance(loaded.value, ModelSource) else []
+    uncounted = []
+    if isinstance(loaded.value, ModelSource):
+        found["told"] = {"generates": generates(loaded.value)}
+        uncounted = _count(loaded.value, found)
     rules = loaded.value.rules if isinstance(loaded.value, Substitutions) else ()
     judged = verdicts(rules[:MOST_JUDGED], progress=progress)
     unjudged = [] if len(rules) <= MOST_JUDGED else [f"{UNJUDGED} {len(rules) - MOST_JUDGED:,} rules"]

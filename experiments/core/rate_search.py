@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 
 #: Simulations of a search, and by how much of itself the load is then known.
 MOST_TRIALS, PRECISION = 12, 0.02
+#: Seconds that half of the requests may wait for their first pass (Sarathi-Serve, OSDI'24, section 5.1).
+USUAL_DELAY = 2.0
+#: Halvings by which a bracket's width may be over a power of two.
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class RateGoal:
 
     attainment: float | None = None
     tbt_p99: float | None = None
-    delay_p50: float = 2.0
+    delay_p50: float = USUAL_DELAY
 
     @property
     def is_asked(self) -> bool:
@@ -84,7 +88,8 @@ class RateSearch:
         low, high = self.low, self.high
         if not low or high == math.inf:
             return left
-        return min(left, math.ceil(math.log2((high - low) / (self.precision * low))))
+        halvings = math.log2((high - low) / (self.precision * low))
+        return min(left, max(1, math.ceil(halvings - ROUNDING)))
 
     @property
     def next_load(self) -> float | None:

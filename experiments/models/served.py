@@ -10,6 +10,9 @@ from typing import Any
 
 from experiments.core.errors import BadInput
 from experiments.models.catalog import zoo_model
+from experiments.workloads.hf import MODEL_TYPES
+from experiments.workloads.mixture import MIXTURES
+from experiments.workloads.model import ModelSource
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,10 @@ SERVED: Mapping[str, ServedModel] = {
 }
 
 DEFAULT = "llama2-7b"
+#: What is needed of a model that is a workload of its own.
+DENSE_DECODER = "a dense decoder of text whose sizes are known, such as gpt2, llama3-70b or palm-62b"
+#: Types of configurations whose feed-forward layers have three matrices, whether they say so or not.
+GATED = ("llama", "mistral", "qwen2", "qwen3", "gemma", "phi3")
 
 
 def served_model(source: str, config: Mapping[str, Any] | None = None) -> ServedModel:
@@ -117,13 +124,37 @@ def served_model(source: str, config: Mapping[str, Any] | None = None) -> Served
     raise BadInput(f"{source!r:.80} is not a model to serve", "spec.workload.options.model", known_names())
 
 
+def sizes_of(source: ModelSource) -> ServedModel:
+    """Return the sizes of a model that is a workload itself; ``BadInput`` where it is no dense decoder."""
+    name, kind = source.zoo or source.name.removeprefix("zoo:"), str(source.config.get("model_type"))
+    if name in SERVED:
+        return SERVED[name]
+    is_other = kind in MIXTURES or (kind in MODEL_TYPES and not MODEL_TYPES[kind].causal)
+    if source.program is not None or is_other:
+        what = "an exported graph" if source.program is not None else f"a {kind}"
+        raise BadInput(f"{name} is {what}", "spec.workload.source", DENSE_DECODER)
+    return served_model(f"zoo:{name}" if source.zoo else name, source.config or None)
+
+
+def generates(source: ModelSource) -> bool:
+    """Return whether a model is one of those that have such sizes."""
+    try:
+        sizes_of(source)
+    except BadInput:
+        return False
+    return True
+
+
 def known_names() -> str:
     return "one of " + ", ".join(SERVED) + ", zoo:gpt2..., or an HF config.json"
 
 
 def _from_zoo(source: str) -> ServedModel:
-    sizes = zoo_model(source.removeprefix("zoo:")).arguments
-    if not {"layers", "width", "heads", "vocabulary", "positions"} <= set(sizes):
+    model = zoo_model(source.removeprefix("zoo:"))
+    sizes = model.arguments
+    if model.builder != "gpt:gpt" or not {"layers", "width", "heads", "vocabulary", "positions"} <= set(
+        sizes
+    ):
         raise BadInput(f"{source!r} generates no text", "spec.workload.options.model", known_names())
     layers, hidden, heads = sizes["layers"], sizes["width"], sizes["heads"]
     parameters = _parameters(
@@ -144,7 +175,8 @@ def _from_config(source: str, config: Mapping[str, Any]) -> ServedModel:
 
     layers, hidden = size("num_hidden_layers", "n_layer"), size("hidden_size", "n_embd")
     heads = size("num_attention_heads", "n_head")
-    gated = "hidden_act" in config
+    kind = config.get("model_type")
+    gated = kind in GATED or (kind not in MODEL_TYPES and "hidden_act" in config)
     inner = size("intermediate_size", "n_inner", default=4 * hidden)
     context = size("max_position_embeddings", "n_positions", "n_ctx")
     kv_heads, head_dim = size("num_key_value_heads", default=heads), size("head_dim", default=hidden // heads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
-from experiments.core.rate_search import RateGoal
+from experiments.core.rate_search import USUAL_DELAY, RateGoal
 from webapp.accounts.models import User
 from webapp.runs.models import Experiment
 
@@ -19,7 +19,7 @@ class RateStudy(models.Model):
     policies = models.JSONField(default=list)
     attainment = models.FloatField(null=True)
     tbt_p99 = models.FloatField(null=True)
-    delay_p50 = models.FloatField(default=2.0)
+    delay_p50 = models.FloatField(default=USUAL_DELAY)
     created_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True)

@@ -12,7 +12,7 @@ from typing import Any
 MOST_POINTS = 50_000
 #: What goes on while a run lasts: a curve over it is a line, however few its points (losses, staleness). Over
 #: anything else (devices, stages, how many updates late) it is bars, unless they are too many.
-PROGRESS = ("s", "", "step", "update", "mini-batch", "iteration", "sample", "epoch", "trial")
+PROGRESS = ("s", "", "requests/s", "step", "update", "mini-batch", "iteration", "sample", "epoch", "trial")
 MOST_BARS = 200
 #: The unit of plain numbers, which is not written.
 PLAIN = "1"

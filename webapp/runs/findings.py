@@ -10,6 +10,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from experiments.core.differences import is_unseen
+from experiments.core.units import human, significant
 from webapp.presentation import metric
 from webapp.runs.mesh_words import mesh_in_words, placement_in_words
 from webapp.runs.models import Run
@@ -157,10 +158,25 @@ def _answers(told: Told) -> Iterator[SafeString]:
         yield format_html("One of a hundred waits over {}.", told.figure("ttft_p99"))
     if told.has("throughput"):
         yield format_html("It completes {} requests a second.", f"{told.values['throughput']:.3g}")
-    if told.has("max_rate"):
-        highest = f"{told.values['max_rate']:.3g}"
-        yield format_html("Up to {} a second would be within their objectives as wanted.", highest)
+    yield from _highest_rate(told)
     yield from _turned_away(told)
+
+
+def _highest_rate(told: Told) -> Iterator[SafeString]:
+    """What was asked of a rate, and up to which one it is kept."""
+    if not told.has("max_rate"):
+        return
+    knobs, asked = told.run.spec.get("knobs") or {}, []
+    tail = knobs.get("slo_tbt_p99")
+    if knobs.get("wanted_attainment") and knobs.get("find_rate", True):
+        asked.append(f"{significant(100 * knobs['wanted_attainment'])} % of requests within their objectives")
+    if tail:
+        asked.append(f"99 % of the times between tokens within {human(tail, 's')}")
+    rate, kept = told.values["max_rate"], " and ".join(asked) or "its objectives"
+    if rate:
+        yield format_html("It keeps {} up to {} requests a second.", kept, significant(rate))
+    else:
+        yield format_html("It keeps {} at none of the rates that were tried.", kept)
 
 
 def _deployment(told: Told) -> Iterator[SafeString]:
@@ -175,6 +191,7 @@ def _deployment(told: Told) -> Iterator[SafeString]:
         told.where,
     )
     yield format_html("Half take under {}", told.figure("latency_p50")) + _slowest(told)
+    yield from _highest_rate(told)
     yield from _turned_away(told)
 
 

@@ -18,7 +18,7 @@ LEADING: Mapping[str, tuple[str, ...]] = {
     "compilation": ("latency", "speedup", "compile_time", "peak_memory", "kernels", "ops", "rewrites"),
     "cluster": ("avg_jct", "p99_jct", "makespan", "utilization"),
     "serving": (
-        *("ttft_p99", "tpot_p99", "throughput", "tokens_per_second", "slo_attainment"),
+        *("max_rate", "ttft_p99", "tpot_p99", "throughput", "tokens_per_second", "slo_attainment"),
         *("latency", "latency_p50", "latency_p99", "realtime_overhead", "best_effort_throughput"),
         *("mfu", "mbu", "max_context", "communication_time"),
     ),

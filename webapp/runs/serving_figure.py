@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from experiments.core.rate_search import USUAL_DELAY
 from experiments.core.units import human
 from webapp.compare.figures.curves import duration_ticks
 from webapp.runs.figures import plot_of
@@ -45,9 +46,21 @@ OVER_TIME: tuple[tuple[str, tuple[str, str], Mapping[str, str], bool], ...] = (
         {"kv_blocks.used": "used", "kv_blocks.cached": "cached, free to take"},
         True,
     ),
-    ("KV memory", ("tokens", ""), {"kv_reserved": "reserved"}, False),
+    ("KV memory by tokens", ("tokens", ""), {"kv_reserved": "reserved"}, False),
 )
-DRAWN = (*LATENCIES, *TOKENS, *(name for _, _, curves, _ in OVER_TIME for name in curves), "kv_blocks")
+#: What the rates that a search tried gave, with the words for it and its unit.
+BY_RATE: Mapping[str, tuple[str, str]] = {
+    "slo_attainment_by_rate": ("share within objectives", ""),
+    "tbt_p99_by_rate": ("99th percentile between tokens", "s"),
+    "scheduling_delay_p50_by_rate": ("median wait for a pass", "s"),
+}
+DRAWN = (
+    *LATENCIES,
+    *TOKENS,
+    *BY_RATE,
+    *(name for _, _, curves, _ in OVER_TIME for name in curves),
+    "kv_blocks",
+)
 
 Curves = Mapping[str, Mapping[str, Any]]
 Request = Mapping[str, Any]
@@ -161,8 +174,36 @@ def _tpot(row: Request) -> float:
     return (float(row["last_token"]) - float(row["first_token"])) / (int(row["output"]) - 1)
 
 
+def _objectives(knobs: Mapping[str, Any]) -> dict[str, float]:
+    """What was asked of each figure of ``BY_RATE``."""
+    share, tail = knobs.get("wanted_attainment"), knobs.get("slo_tbt_p99")
+    asked = {"slo_attainment_by_rate": share} if share and knobs.get("find_rate", True) else {}
+    if tail:
+        delay = knobs.get("slo_delay_p50") or USUAL_DELAY
+        asked |= {"tbt_p99_by_rate": tail, "scheduling_delay_p50_by_rate": delay}
+    return asked
+
+
+def _rates_tried(series: Curves, knobs: Mapping[str, Any], highest: float | None) -> Iterator[dict[str, Any]]:
+    """What was asked of rates against those that a search tried, with the highest that is kept."""
+    for name, wanted in _objectives(knobs).items():
+        if name not in series:
+            continue
+        words, unit = BY_RATE[name]
+        rates, values = series[name]["x"], series[name]["y"]
+        tried = {"name": "tried", "x": rates, "y": values, "mode": "lines+markers"}
+        kept = {"name": "objective", "x": [min(rates), max(rates)], "y": [wanted] * 2, "mode": "lines"}
+        lines = [tried, {**kept, "dash": "dot", "color": "ink-soft"}]
+        title = f"Rates that were tried: {words}"
+        plot = plot_of(title, "scatter", ("requests a second", ""), (words, unit), lines)
+        limit = {"x": highest, "text": "highest kept", "is_capacity": False, "beyond": ""}
+        yield plot | ({"limit": limit} if highest else {})
+
+
 def _plots(series: Curves, outcome: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     knobs = (outcome.get("spec") or {}).get("knobs") or {}
+    highest = ((outcome.get("metrics") or {}).get("max_rate") or {}).get("value")
+    yield from _rates_tried(series, knobs, highest)
     yield from _distribution("Answered by then", "time", LATENCIES, series, knobs.get("slo_ttft"))
     yield from _distribution("Time of a token", "seconds a token", TOKENS, series, knobs.get("slo_tpot"))
     for title, across, curves, stacked in OVER_TIME:

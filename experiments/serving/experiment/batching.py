@@ -56,8 +56,8 @@ def serve_trace(spec: RunSpec, policy: ServingPolicy, progress: Progress) -> Res
 
     highest = max_rate(trace, policy, serve, part(progress, 0.5, 0.95))
     return Result(
-        metrics=figures(plan, trace, objective) | highest,
-        series=curves(plan, trace),
+        metrics={**figures(plan, trace, objective), **highest.metrics},
+        series={**curves(plan, trace), **highest.series},
         plan=plan_json(plan, trace),
         workload_sha256=loaded.sha256,
         notes={

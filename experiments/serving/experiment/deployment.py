@@ -10,9 +10,10 @@ from typing import Any
 
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part, silent
-from experiments.core.rate_search import find_highest
+from experiments.core.rate_search import MOST_TRIALS, RateGoal, find_highest
 from experiments.core.spec import Result, RunSpec
 from experiments.hardware import Hardware, resolve
+from experiments.serving.experiment.rates import NOT_ASKED, HighestRate, tried_series
 from experiments.serving.interface.deployment import (
     DeployedModel,
     Deployment,
@@ -74,11 +75,13 @@ def serve_scenario(spec: RunSpec, policy: DeploymentPolicy, progress: Progress) 
         return Result.from_violations(faults, found, loaded.sha256)
     metrics = deployment_figures(ran.plan, ran.deployment, ran.asked, scenario.duration)
     metrics |= _plan_figures(ran.placement)
+    highest = NOT_ASKED
     if policy.wanted_attainment is not None:
-        metrics["max_rate"] = find_max_rate(scenario, hardware, policy, spec.seed)
+        highest = find_max_rate(scenario, hardware, policy, spec.seed, part(progress, 0.6, 0.95))
+    curves = deployment_curves(ran.plan, ran.deployment, ran.asked, scenario.duration)
     return Result(
-        metrics=metrics,
-        series=deployment_curves(ran.plan, ran.deployment, ran.asked, scenario.duration),
+        metrics={**metrics, **highest.metrics},
+        series={**curves, **highest.series},
         plan=found,
         workload_sha256=loaded.sha256,
         notes=_notes(hardware, scenario, loaded, ran),
@@ -148,13 +151,23 @@ def _cost(model: ScenarioModel, hardware: Hardware) -> PassCost:
     raise BadInput(f"{model.name} tells kernels", "models", "latency, profile, layers or sizes: a whole pass")
 
 
-def find_max_rate(scenario: Scenario, hardware: Hardware, policy: DeploymentPolicy, seed: int) -> float:
-    """Return the highest requests a second at which the wanted share meets its objective; 0 for none.
+def find_max_rate(
+    scenario: Scenario, hardware: Hardware, policy: DeploymentPolicy, seed: int, progress: Progress = silent
+) -> HighestRate:
+    """Return the highest requests a second at which the wanted share meets its objective.
 
     All loads grow in proportion.
     """
     total = sum(scenario.rate(model.name) for model in scenario.models if not model.after)
-    return total * find_highest(lambda load: _attains(_at_load(scenario, load), hardware, policy, seed))
+    goal, tried = RateGoal(policy.wanted_attainment), list[tuple[float, Mapping[str, float]]]()
+
+    def attains(load: float) -> bool:
+        progress(len(tried) / MOST_TRIALS, f"{load:.3g} times the load")
+        found = _figures_of(_at_load(scenario, load), hardware, policy, seed)
+        tried.append((load * total, found))
+        return goal.is_met(found)
+
+    return HighestRate({"max_rate": total * find_highest(attains)}, tried_series(tried))
 
 
 def _at_load(scenario: Scenario, factor: float) -> Scenario:
@@ -169,10 +182,11 @@ def _at_load(scenario: Scenario, factor: float) -> Scenario:
     return dataclasses.replace(scenario, models=models)
 
 
-def _attains(scenario: Scenario, hardware: Hardware, policy: DeploymentPolicy, seed: int) -> bool:
+def _figures_of(
+    scenario: Scenario, hardware: Hardware, policy: DeploymentPolicy, seed: int
+) -> dict[str, float]:
     ran = deploy_and_serve(scenario, hardware, policy, seed)
-    figures = deployment_figures(ran.plan, ran.deployment, ran.asked, scenario.duration)
-    return figures.get("slo_attainment", 1.0) >= (policy.wanted_attainment or 0.0)
+    return deployment_figures(ran.plan, ran.deployment, ran.asked, scenario.duration)
 
 
 def _plan_figures(placement: Placement) -> dict[str, float]:

@@ -59,8 +59,8 @@ def serve_paged(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Resul
         trace, policy, lambda one: figures(serve(one), one, objective), part(progress, 0.5, 0.95)
     )
     return Result(
-        metrics=found | highest,
-        series=curves(plan, trace),
+        metrics={**found, **highest.metrics},
+        series={**curves(plan, trace), **highest.series},
         plan=document,
         workload_sha256=loaded.sha256,
         notes={

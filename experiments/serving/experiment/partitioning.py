@@ -9,7 +9,7 @@ from experiments.core.progress import Progress
 from experiments.core.spec import Result, RunSpec
 from experiments.core.units import human
 from experiments.hardware import Hardware, resolve
-from experiments.models.served import SERVED, served_model
+from experiments.models.served import sizes_of
 from experiments.serving.interface.partitioning import (
     DividedModel,
     Layout,
@@ -105,9 +105,7 @@ def _divisions(
 
 
 def _sizes(source: ModelSource) -> DividedModel:
-    """Return those of a model of the table of served ones, of the zoo's GPTs or of a configuration."""
-    name = source.zoo or source.name.removeprefix("zoo:")
-    known = SERVED.get(name) or served_model(f"zoo:{name}" if source.zoo else name, source.config or None)
+    known = sizes_of(source)
     inner = known.inner or 4 * known.hidden
     sizes = (known.layers, known.hidden, inner, known.heads, known.head_dim, known.kv_heads)
     return DividedModel(known.name, known.parameters, *sizes)

@@ -61,8 +61,8 @@ def serve_phases(spec: RunSpec, policy: PhasePolicy, progress: Progress) -> Resu
 
     highest = max_rate(trace, policy, serve, part(progress, 0.6, 0.95))
     return Result(
-        metrics=phase_figures(plan, trace, objective) | highest,
-        series=phase_curves(plan, trace),
+        metrics={**phase_figures(plan, trace, objective), **highest.metrics},
+        series={**phase_curves(plan, trace), **highest.series},
         plan=document,
         workload_sha256=loaded.sha256,
         notes={

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
+from typing import NamedTuple
 
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress
-from experiments.core.rate_search import MOST_TRIALS, RateGoal, find_highest
+from experiments.core.rate_search import MOST_TRIALS, USUAL_DELAY, RateGoal, find_highest
+from experiments.core.spec import Series
 from experiments.serving.interface import ServingPolicy
 from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.interface.phases import PhasePolicy
@@ -16,7 +17,20 @@ from experiments.serving.simulator import LatencyObjective
 from experiments.workloads.requests import RequestTrace
 
 TracePolicy = ServingPolicy | PagedPolicy | PhasePolicy
+Figures = Mapping[str, float]
 WHERE = "knobs.wanted_attainment"
+#: What rates that were tried are drawn by, with its unit.
+TRIED: Mapping[str, str] = {"slo_attainment": "fraction", "tbt_p99": "s", "scheduling_delay_p50": "s"}
+
+
+class HighestRate(NamedTuple):
+    """``max_rate`` (requests/s; 0: none), and over the rates that were tried what they gave; or nothing."""
+
+    metrics: Mapping[str, float]
+    series: Mapping[str, Series]
+
+
+NOT_ASKED = HighestRate({}, {})
 
 
 def objective_of(policy: TracePolicy) -> LatencyObjective:
@@ -29,33 +43,46 @@ def goal_of(policy: TracePolicy) -> RateGoal:
     """What the policy's knobs ask of a rate."""
     is_left = isinstance(policy, PhasePolicy) and not policy.find_rate
     attainment = None if is_left else policy.wanted_attainment
-    return RateGoal(attainment, policy.slo_tbt_p99, policy.slo_delay_p50)
+    return RateGoal(attainment, policy.slo_tbt_p99, policy.slo_delay_p50 or USUAL_DELAY)
 
 
 def max_rate(
     trace: RequestTrace,
     policy: TracePolicy,
-    serve: Callable[[RequestTrace], Mapping[str, float]],
+    serve: Callable[[RequestTrace], Figures],
     progress: Progress,
-) -> dict[str, float]:
-    """``max_rate`` (requests/s), where the policy has a goal for the figures that it gives; 0: at no rate.
+) -> HighestRate:
+    """Return the highest rate where the policy has a goal for the figures that it gives.
 
     The same requests come closer together or further apart, all gaps in proportion, in at most twelve
     simulations. ``BadInput`` where nothing says what is in time, or the trace has no rate.
     """
     goal = goal_of(policy)
     if not goal.is_asked:
-        return {}
+        return NOT_ASKED
     if goal.attainment is not None and not objective_of(policy).is_told(trace):
         expected = "slo_ttft, slo_tpot or slo_normalized, or requests with an slo of their own"
         raise BadInput("nothing says what is in time", WHERE, expected)
     span = float(trace.arrival[-1] - trace.arrival[0])
     if not span:
         raise BadInput("all requests come at once, so they have no rate", WHERE, "requests over some time")
-    trials = count()
+    rate, tried = (len(trace) - 1) / span, list[tuple[float, Figures]]()
 
     def attains(load: float) -> bool:
-        progress(next(trials) / MOST_TRIALS, f"{load:.3g} times the load")
-        return goal.is_met(serve(replace(trace, arrival=trace.arrival / load, measured=None)))
+        progress(len(tried) / MOST_TRIALS, f"{load:.3g} times the load")
+        found = serve(replace(trace, arrival=trace.arrival / load, measured=None))
+        tried.append((load * rate, found))
+        return goal.is_met(found)
 
-    return {"max_rate": (len(trace) - 1) / span * find_highest(attains)}
+    return HighestRate({"max_rate": rate * find_highest(attains)}, tried_series(tried))
+
+
+def tried_series(tried: Sequence[tuple[float, Figures]]) -> dict[str, Series]:
+    """What each rate that was tried gave, the lowest first."""
+    found = {}
+    for name, unit in TRIED.items():
+        points = sorted((rate, figures[name]) for rate, figures in tried if name in figures)
+        if points:
+            rates, values = zip(*points, strict=True)
+            found[f"{name}_by_rate"] = Series(unit, rates, values, "requests/s")
+    return found

@@ -338,7 +338,7 @@ class PagedPolicy(Policy):
     slo_normalized: float | None = normalized_objective()
     wanted_attainment: float | None = rate_search()
     slo_tbt_p99: float | None = tail_search()
-    slo_delay_p50: float = delay_objective()
+    slo_delay_p50: float | None = delay_objective()
     truncate: bool = cut_prompts()
 
     @property

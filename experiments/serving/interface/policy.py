@@ -62,8 +62,8 @@ def tail_search() -> Any:
 
 def delay_objective() -> Any:
     return knob(
-        2.0,
-        "of slo_tbt_p99: half of the requests are in a pass after this time at most, else the queue grows",
+        None,
+        "of slo_tbt_p99: half of the requests are in a pass after this time at most; empty: 2 s",
         low=1e-6,
         high=1e6,
         unit="s",
@@ -99,7 +99,7 @@ class ServingPolicy(Policy):
     slo_normalized: float | None = normalized_objective()
     wanted_attainment: float | None = rate_search()
     slo_tbt_p99: float | None = tail_search()
-    slo_delay_p50: float = delay_objective()
+    slo_delay_p50: float | None = delay_objective()
     truncate: bool = cut_prompts()
 
     @classmethod

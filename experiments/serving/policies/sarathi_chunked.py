@@ -3,7 +3,8 @@
 Every running decode is in each step; what is left of a budget of tokens goes to parts of prompts, those
 that have begun first, then new ones in the order of arrival, whose whole prompt must find blocks. No
 decode therefore waits for longer than a step of ``token_budget`` tokens. The paper's budgets are 512
-(strict objective) and 2,048 (relaxed); the whole step counts against it, decodes included.
+(strict objective) and 2,048 (relaxed); the whole step counts against it, decodes included, as in the authors'
+release.
 
 With an objective on the time between tokens, the budget is the largest whose step keeps it (section 4.3):
 all sequences decode at a long context, and the rest of the budget is the end of a prompt as long. From a

@@ -92,7 +92,7 @@ def test_requests_of_one_pass_at_equal_gaps_come_as_often_as_passes_end(name: st
         return figures(serves(trace, name, max_batch=1), trace, LatencyObjective(0.0111))
 
     found = max_rate(REGULAR, policy, figures_of, silent)
-    assert found["max_rate"] == pytest.approx(1 / 0.011, rel=0.03)
+    assert found.metrics["max_rate"] == pytest.approx(1 / 0.011, rel=0.03)
 
 
 def is_paged(name: str) -> bool:
@@ -120,7 +120,7 @@ def test_a_search_says_what_it_lacks() -> None:
     with pytest.raises(BadInput, match="all requests come at once"):
         max_rate(requests((0, 1, 1), (0, 1, 1)), policy, unserved, silent)
     unasked = replace(policy, wanted_attainment=None)
-    assert max_rate(REGULAR, unasked, unserved, silent) == {}
+    assert max_rate(REGULAR, unasked, unserved, silent) == ({}, {})
 
 
 #: Prompts of 40 tokens at equal gaps, with answers of five.
@@ -140,7 +140,7 @@ def test_the_tail_between_tokens_is_kept_until_prompts_stall_decodes(limit: floa
     def figures_of(trace: RequestTrace) -> dict[str, float]:
         return figures(serve_paged(trace, "vllm_paged"), trace)
 
-    found = max_rate(STALLING, policy, figures_of, silent)["max_rate"]
+    found = max_rate(STALLING, policy, figures_of, silent).metrics["max_rate"]
     assert found == pytest.approx(rate, rel=0.04)
 
 
@@ -154,12 +154,24 @@ def test_the_delay_is_that_of_half_of_the_requests_until_their_first_pass() -> N
 def test_a_run_gives_the_highest_rate_within_twelve_simulations() -> None:
     """Tighter objectives are met at lower rates, on the device as from its sheet."""
     workload = {"source": "generated:poisson", "options": {"model": "llama2-7b", "limit": 100}}
-    rates = []
+    rates: list[float] = []
     for limit in (0.05, 0.02):
         knobs = {"slo_normalized": limit, "wanted_attainment": 0.9}
         spec = {"family": "serving", "policy": "vllm_v1", "knobs": knobs, "workload": workload}
         rates.append(run(load_spec({**spec, "hardware": "a100-80g"})).metrics["max_rate"]["value"])
     assert rates[0] > rates[1] > 0
+
+
+def test_a_run_tells_the_rates_that_it_tried_with_what_they_gave() -> None:
+    """Every rate up to the highest is kept, every one above it not."""
+    workload = {"source": "generated:poisson", "options": {"model": "llama2-7b", "limit": 100}}
+    knobs = {"slo_tpot": 0.02, "wanted_attainment": 0.9}
+    spec = {"family": "serving", "policy": "vllm_v1", "knobs": knobs, "workload": workload}
+    outcome = run(load_spec({**spec, "hardware": "a100-80g"}))
+    highest = outcome.metrics["max_rate"]["value"]
+    tried = outcome.series["slo_attainment_by_rate"]
+    assert tried["x"] == sorted(tried["x"]) and highest in tried["x"] and tried["x_unit"] == "requests/s"
+    assert [share >= 0.9 for share in tried["y"]] == [rate <= highest for rate in tried["x"]]
 
 
 @pytest.mark.parametrize("policy", ["distserve", "splitwise"])

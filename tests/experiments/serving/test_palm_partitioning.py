@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.commands.inspect import inspection
 from experiments.core import registry
-from experiments.core.spec import Outcome, load_spec
+from experiments.core.errors import BadInput
+from experiments.core.spec import Outcome, Workload, load_spec
 from experiments.hardware.library import device
-from experiments.models.served import SERVED
+from experiments.models.served import SERVED, sizes_of
 from experiments.run import run
 from experiments.serving.interface.partitioning import (
     LAYOUTS,
@@ -24,7 +26,9 @@ from experiments.serving.interface.partitioning import (
     activation_elements,
     weight_elements,
 )
+from experiments.sources import model_of
 
+POD = {"cluster": {"nodes": 4, "devices_per_node": 4, "device": "tpu-v4"}}
 TPU = device("tpu-v4", "test").device
 E, F = 16384, 65536
 PALM = DividedModel("palm", 540.35e9, 118, 18432, 73728, 48, 256, 1)
@@ -148,3 +152,24 @@ def test_sizes_of_the_table_are_those_of_the_paper() -> None:
         layer = 3 * m.hidden * m.inner + 2 * m.hidden * width + 2 * m.hidden * m.head_dim
         assert m.layers * layer + 256000 * m.hidden == pytest.approx(m.parameters, rel=0.005)
     assert dataclasses.asdict(SERVED["palm-540b"])["inner"] == 4 * 18432 and len(LAYOUTS) == 5
+
+
+@pytest.mark.parametrize("name", ["resnet50", "bert-base", "moe", "mixtral-8x7b", "deepseek-v3", "mpt-7b"])
+def test_what_is_no_dense_decoder_is_refused_and_said_not_to_be_one(name: str) -> None:
+    """Their layers are not those whose products and sums the layouts divide."""
+    spec = {"family": "serving", "policy": "palm_partitioning", "workload": {"source": f"zoo:{name}"}}
+    with pytest.raises(BadInput):
+        run(load_spec({**spec, "hardware": POD}))
+    told = inspection(Workload(f"zoo:{name}"))["summary"]["told"]
+    assert told == {"generates": False}
+    assert PartitioningPolicy.lacks(told).startswith("a dense decoder")
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"), [("llama3-70b", 70.6e9), ("llama3.1-8b", 8.03e9), ("gpt2", 124e6)]
+)
+def test_a_dense_decoder_has_the_parameters_that_it_is_known_by(name: str, parameters: float) -> None:
+    source, _ = model_of(Workload(f"zoo:{name}"))
+    assert sizes_of(source).parameters == pytest.approx(parameters, rel=0.005)
+    told = inspection(Workload(f"zoo:{name}"))["summary"]["told"]
+    assert told == {"generates": True} and PartitioningPolicy.lacks(told) == ""

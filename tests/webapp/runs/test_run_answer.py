@@ -74,6 +74,25 @@ def test_each_family_says_in_a_sentence_what_came_out(cast: Cast) -> None:
     assert headline_of(run, {}, {}) is None
 
 
+@pytest.mark.parametrize(
+    ("knobs", "rate", "said"),
+    [
+        ({"wanted_attainment": 0.9}, 12.34, "It keeps 90 % of requests within their objectives up to 12.3"),
+        ({"slo_tbt_p99": 0.1}, 5.0, "It keeps 99 % of the times between tokens within 100 ms up to 5"),
+        ({"wanted_attainment": 0.9, "find_rate": False, "slo_tbt_p99": 0.1}, 5.0, "It keeps 99 % of the"),
+        ({"wanted_attainment": 0.9}, 0.0, "It keeps 90 % of requests within their objectives at none of"),
+    ],
+)
+def test_a_serving_run_says_what_it_keeps_up_to_which_rate(
+    cast: Cast, knobs: dict[str, object], rate: float, said: str
+) -> None:
+    model = ready(cast.project)
+    run = run_in(experiment_with(cast.project, model), model, "succeeded", family="serving", knobs=knobs)
+    values = {"ttft_p50": 0.5, "requests": 9.0, "max_rate": rate}
+    assert said in sentence(run, values, {})
+    assert leading_figures("serving", values)[0] == "max_rate"
+
+
 def test_gradients_of_replicas_on_two_nodes_go_between_them() -> None:
     """Worker 0 alone has stage 0 on node 0; stage 1 has two replicas, both on node 1."""
     plan = outcome()["plan"]

@@ -77,6 +77,28 @@ def test_the_objective_stands_in_the_figure_of_first_tokens() -> None:
     assert "limit" not in shown.plots[1]
 
 
+def test_the_rates_that_were_tried_stand_first_with_what_was_asked_of_them() -> None:
+    """Of the time between tokens the wait as well, since a queue that grows does not change the former."""
+    curve = {"unit": "s", "x_unit": "requests/s", "x": [1.0, 2.0, 4.0], "y": [0.1, 0.2, 9.0]}
+    names = ("slo_attainment_by_rate", "tbt_p99_by_rate", "scheduling_delay_p50_by_rate")
+    told = outcome()
+    searched = {
+        **told,
+        "series": {**told["series"], **dict.fromkeys(names, curve)},
+        "metrics": {**told["metrics"], "max_rate": {"value": 2.0}},
+        "spec": {**told["spec"], "knobs": {"slo_tbt_p99": 0.5}},
+    }
+    shown = serving_view(searched, {})
+    assert shown is not None
+    first, second = shown.plots[:2]
+    assert (first["title"], second["title"]) == (
+        "Rates that were tried: 99th percentile between tokens",
+        "Rates that were tried: median wait for a pass",
+    )
+    assert [plot["series"][1]["y"] for plot in (first, second)] == [[0.5] * 2, [2.0] * 2]
+    assert first["limit"]["x"] == 2.0 and not shown.plots[2]["title"].startswith("Rates")
+
+
 def test_a_preempted_request_is_drawn_out_of_memory() -> None:
     columns = ["request", "arrival", "admitted", "first_token", "last_token", "answered"]
     columns += ["prompt", "output", "rejected", "preempted"]

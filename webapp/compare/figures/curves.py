@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import UUID
@@ -21,6 +22,8 @@ DURATIONS = (
     *(1e-3, 1e-2, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600),
     *(6 * 3600, 86400, 7 * 86400, 30 * 86400, 120 * 86400, 365 * 86400),
 )
+#: Fewer ticks than these tell nothing of a logarithmic axis.
+FEW_TICKS = 3
 #: The distribution that a family's outcomes carry, with the words for it and for its axis.
 DISTRIBUTIONS = {
     "cluster": ("jct_distribution", "Jobs done by then", "job completion time", "share of jobs"),
@@ -48,8 +51,12 @@ def distribution(case: Case) -> dict[str, Any] | None:
 
 
 def duration_ticks(seconds: Sequence[float]) -> dict[str, list[Any]]:
-    """Ticks at durations that people know."""
-    shown = [one for one in DURATIONS if min(seconds) <= one <= max(seconds)]
+    """Ticks at durations that people know; 1, 2 and 5 of their powers of ten where there are few of them."""
+    low, high = min(seconds), max(seconds)
+    shown = [one for one in DURATIONS if low <= one <= high]
+    if len(shown) < FEW_TICKS and low > 0:
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        shown = [one for power in powers for lead in (1, 2, 5) if low <= (one := lead * 10.0**power) <= high]
     return {"values": shown, "labels": [human(one, "s") for one in shown]}
 
 

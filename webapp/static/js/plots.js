@@ -104,6 +104,7 @@ function axis(label, scale, log) {
 
 // A few bars that stand for numbered things (ranks, stages, devices) have a tick each and none between.
 const MOST_TICKS = 16;
+const MOST_NARROW_TICKS = 5; // fewer words fit next to one another on the narrowest plot
 
 function numbered(plot) {
   const places = [...new Set(plot.series.flatMap((line) => line.x))];
@@ -140,10 +141,10 @@ function limitNames(limit, log, narrow) {
   return limit.beyond ? [{ ...own, xshift: -4 }, { ...at, xanchor: "left", xshift: 4, text: `✗ ${escapeText(beyond)}`, font: { size: 12, color: token("--bad") } }] : [own];
 }
 
-// Ticks with words of their own: of those that a narrow plot would press together every second one.
+// Ticks with words of their own: of many, which a narrow plot would press together, every second one.
 function worded(ticks, scale, narrow) {
   if (!ticks) return {};
-  const kept = ticks.values.map((_, i) => !narrow || i % 2 === 0);
+  const kept = ticks.values.map((_, i) => !narrow || ticks.values.length < MOST_NARROW_TICKS || i % 2 === 0);
   return { tickmode: "array", tickvals: scaled(ticks.values, scale[0]).filter((_, i) => kept[i]), ticktext: ticks.labels.filter((_, i) => kept[i]) };
 }
 

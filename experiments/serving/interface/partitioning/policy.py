@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from experiments.core.policy import SIZES, Policy
+from experiments.models.served import DENSE_DECODER
 from experiments.serving.interface.partitioning.cost import PhaseCost
 from experiments.serving.interface.partitioning.layouts import Layout
 from experiments.serving.interface.partitioning.site import DividedModel, Phase, Torus
@@ -27,6 +28,10 @@ class PartitioningPolicy(Policy):
     mechanism: ClassVar[str] = "divide a model"
     workloads: ClassVar[Mapping[str, tuple[str, ...]]] = {"simulated": ("model",)}
     reads: ClassVar[str] = SIZES
+
+    @classmethod
+    def lacks(cls, told: Mapping[str, Any]) -> str:
+        return "" if told.get("generates", True) else DENSE_DECODER
 
     def carried_out(self, batch: int, sequence: int) -> Phase:
         """Return what is carried out for ``batch`` sequences, whose prompts have ``sequence`` tokens."""

@@ -98,7 +98,7 @@ class PhasePolicy(Policy):
     slo_ttft: float | None = ttft_objective()
     slo_tpot: float | None = tpot_objective()
     slo_tbt_p99: float | None = tail_search()
-    slo_delay_p50: float = delay_objective()
+    slo_delay_p50: float | None = delay_objective()
     truncate: bool = cut_prompts()
 
     @classmethod

@@ -130,7 +130,9 @@ def _newest(project: Project, asked: QueryDict) -> list[str]:
     named = [asked.get("family", ""), *(key.split("/")[0] for key in asked.getlist("policies"))]
     families = set(filter(None, named))
     for artifact in usable_artifacts(project).exclude(source=Artifact.Source.DERIVED):
-        offered = {offer.family for offer in offers_for([artifact.kind]) if offer.is_open}
+        offered = {
+            offer.family for offer in offers_for([artifact.kind], told_of([artifact])) if offer.is_open
+        }
         if offered & families if families else offered:
             return [str(artifact.pk)]
     return []
@@ -143,7 +145,7 @@ def settle(project: Project, given: QueryDict) -> Choices:
     asked = given.copy()
     artifacts = _artifacts(project, asked)
     kinds = tuple(dict.fromkeys(artifact.kind for artifact in artifacts))
-    offers = tuple(offers_for(kinds))
+    offers = tuple(offers_for(kinds, told_of(artifacts)))
     family = _family(offers, asked)
     if family and family != asked.get("family"):
         _turn_to(family, kinds, told_of(artifacts), asked)

@@ -10,6 +10,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from experiments.core.differences import is_unseen
+from experiments.core.rate_search import USUAL_DELAY
 from experiments.core.units import human, significant
 from webapp.presentation import metric
 from webapp.runs.mesh_words import mesh_in_words, placement_in_words
@@ -171,8 +172,10 @@ def _highest_rate(told: Told) -> Iterator[SafeString]:
     if knobs.get("wanted_attainment") and knobs.get("find_rate", True):
         asked.append(f"{significant(100 * knobs['wanted_attainment'])} % of requests within their objectives")
     if tail:
+        delay = knobs.get("slo_delay_p50") or USUAL_DELAY
         asked.append(f"99 % of the times between tokens within {human(tail, 's')}")
-    rate, kept = told.values["max_rate"], " and ".join(asked) or "its objectives"
+        asked.append(f"half of the waits for a pass within {human(delay, 's')}")
+    rate, kept = told.values["max_rate"], ", ".join(asked) or "its objectives"
     if rate:
         yield format_html("It keeps {} up to {} requests a second.", kept, significant(rate))
     else:

@@ -26,14 +26,17 @@ class Offer:
         return not self.needs
 
 
-def offers_for(kinds: Sequence[str]) -> list[Offer]:
-    """Every family, those first that have a policy for workloads of these kinds."""
-    found = [Offer(family, "" if _any_reads(family, kinds) else _needs(family)) for family in FAMILIES]
+def offers_for(kinds: Sequence[str], told: Sequence[Told] = ()) -> list[Offer]:
+    """Every family, those first that have a policy for workloads of these kinds, with what they ``told``."""
+    found = [Offer(family, _lack_of_all(family, kinds, told)) for family in FAMILIES]
     return sorted(found, key=lambda offer: not offer.is_open)
 
 
-def _any_reads(family: str, kinds: Sequence[str]) -> bool:
-    return any(modes_on(policy, kinds) for policy in registry.family_policies(family).values())
+def _lack_of_all(family: str, kinds: Sequence[str], told: Sequence[Told]) -> str:
+    """What every policy of the family needs and the workloads lack; empty where one can be asked."""
+    reading = [one for one in registry.family_policies(family).values() if modes_on(one, kinds)]
+    lacks = [lack_of(policy, told) for policy in reading]
+    return "" if not all(lacks) else lacks[0].removeprefix("needs ") if lacks else _needs(family)
 
 
 def _needs(family: str) -> str:

@@ -162,7 +162,7 @@ def test_what_is_no_dense_decoder_is_refused_and_said_not_to_be_one(name: str) -
         run(load_spec({**spec, "hardware": POD}))
     told = inspection(Workload(f"zoo:{name}"))["summary"]["told"]
     assert told == {"generates": False}
-    assert PartitioningPolicy.lacks(told).startswith("a dense decoder")
+    assert PartitioningPolicy.lacks(told).startswith("needs a dense decoder")
 
 
 @pytest.mark.parametrize(

@@ -185,8 +185,11 @@ def test_the_comparison_offers_it_shows_it_and_stops_it(ada: Place, curve: Exper
     assert "waits for a worker" in text and "every 5s" in text and "20 a second" in text
     assert member.post(there, {"attainment": "90"}, follow=True).content.decode().count("Not begun") == 1
     assert "Not begun" in member.post(there, {"attainment": "900"}, follow=True).content.decode()
+    grid = ada.url(f"experiments/{curve.pk}/grid")
+    assert "more runs follow" in member.get(grid).content.decode()
     stopped = member.post(f"{there}/stop", follow=True).content.decode()
     assert "the search has ended" in stopped and "cancelled" in stopped and "every 5s" not in stopped
+    assert "more runs follow" not in member.get(grid).content.decode()
     other = cast.experiment(ada.project)
     cast.run(other, "baseline", {"step_time": 1.0})
     assert "highest rate" not in member.get(ada.url(f"compare/{other.pk}/")).content.decode().lower()

@@ -73,6 +73,20 @@ def test_a_scheduler_that_needs_what_a_trace_lacks_is_not_among_all_and_says_so(
     assert "cluster/edf" in try_all("cluster", ["jobs"], told=[everything])
 
 
+def test_a_model_that_no_policy_of_a_family_can_divide_is_not_asked_that_and_says_why(cast: Cast) -> None:
+    model = ready(cast.project, name="resnet50")
+    model.summary = {"told": {"generates": False}}
+    model.save()
+    found = settle(cast.project, asked_by(cast.project, QueryDict(f"artifacts={model.pk}&family=serving")))
+    offers = {offer.family: offer for offer in found.offers}
+    assert found.family != "serving" and not offers["serving"].is_open and offers["memory"].is_open
+    assert offers["serving"].needs.startswith("a dense decoder of text")
+    assert "serving/palm_partitioning" not in try_all("serving", ["model"], told=[model.summary["told"]])
+    decoder = {"generates": True}
+    assert "serving/palm_partitioning" in try_all("serving", ["model"], told=[decoder])
+    assert next(one for one in offers_for(["model"], [decoder]) if one.family == "serving").is_open
+
+
 def test_an_address_without_a_state_starts_with_the_newest_workload_that_is_meant(cast: Cast) -> None:
     model, jobs = ready(cast.project), ready(cast.project, "jobs", "trace")
     bare = settle(cast.project, asked_by(cast.project, QueryDict()))

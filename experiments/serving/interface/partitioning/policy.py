@@ -31,7 +31,7 @@ class PartitioningPolicy(Policy):
 
     @classmethod
     def lacks(cls, told: Mapping[str, Any]) -> str:
-        return "" if told.get("generates", True) else DENSE_DECODER
+        return "" if told.get("generates", True) else f"needs {DENSE_DECODER}"
 
     def carried_out(self, batch: int, sequence: int) -> Phase:
         """Return what is carried out for ``batch`` sequences, whose prompts have ``sequence`` tokens."""

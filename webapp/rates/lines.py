@@ -104,7 +104,7 @@ def _lack(figures: Mapping[str, float], goal: RateGoal) -> str:
 
 def _names(runs: Sequence[Run]) -> list[str]:
     """Policies, with what tells the lines of one policy apart."""
-    tables = [_told(run) for run in runs]
+    tables = [_columns(run) for run in runs]
     names = []
     for run, table in zip(runs, tables, strict=True):
         same = [other for one, other in zip(runs, tables, strict=True) if one.policy == run.policy]
@@ -113,7 +113,7 @@ def _names(runs: Sequence[Run]) -> list[str]:
     return names
 
 
-def _told(run: Run) -> dict[str, Any]:
+def _columns(run: Run) -> dict[str, Any]:
     options = {key: value for key, value in run.spec["workload"]["options"].items() if key != "rate"}
     columns = {"on": run.hardware, "mode": run.mode, "seed": run.seed, "workload": str(run.artifact or "")}
     return {**columns, **options, **run.spec.get("knobs", {})}

@@ -16,6 +16,7 @@ def write_environment(layout: Layout, name: str, hosts: str | None) -> int:
         raise Problem(f"{file} is there already, and its secrets are in use", "change it with an editor")
     values = {
         "ALLOWED_HOSTS": name,
+        "PUBLIC_URL": f"https://{name.partition(',')[0]}",
         "SECRET_KEY": secrets.token_urlsafe(50),
         "POSTGRES_PASSWORD": secrets.token_urlsafe(24),
         "REDIS_PASSWORD": secrets.token_urlsafe(24),

@@ -16,6 +16,7 @@ import yaml
 from labtools import deployment
 from labtools.layout import Layout
 from labtools.problems import Problem
+from webapp.settings.identity import forms_may_lead_to, identity_provider
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRETS = {
@@ -86,6 +87,39 @@ def test_all_workers_of_a_machine_share_the_locks_of_its_devices(compose: dict[s
         assert "machine:/var/lib/lab" in compose["services"][name]["volumes"]
 
 
+class Asked(dict[str, str]):
+    """An environment that remembers what is asked of it."""
+
+    def __init__(self, **told: str) -> None:
+        super().__init__(told)
+        self.names: set[str] = set()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.names.add(name)
+        return super().get(name, default)
+
+
+@pytest.mark.parametrize(
+    ("told", "fewest"),
+    [
+        ({"OIDC_ISSUER": "https://id.example.org", "OIDC_CLIENT_ID": "a", "OIDC_CLIENT_SECRET": "b"}, 9),
+        ({"SAML_ENTITY_ID": "id", "SAML_SIGN_IN": "https://id.example.org/", "SAML_CERTIFICATE": "MAA="}, 10),
+    ],
+)
+def test_all_that_sign_in_is_set_by_reaches_the_containers(
+    compose: dict[str, Any], told: dict[str, str], fewest: int
+) -> None:
+    if "SAML_ENTITY_ID" in told:
+        pytest.importorskip("onelogin", reason="python3-saml is not installed")
+    environment = Asked(**told)
+    assert identity_provider(environment)
+    forms_may_lead_to(environment)
+    (prefix,) = {name.partition("_")[0] for name in told}
+    asked = {name for name in environment.names if name.startswith(prefix)}
+    assert len(asked) >= fewest
+    assert asked <= set(compose["services"]["web"]["environment"])
+
+
 def test_measured_compilation_finds_a_compiler_in_the_image() -> None:
     assert re.search(r"apt-get install .*g\+\+", (ROOT / "Dockerfile").read_text())
 
@@ -99,6 +133,7 @@ def test_the_command_makes_all_that_the_file_asks_for_and_never_twice(tmp_path: 
     text = (ROOT / "docker-compose.yml").read_text()
     assert set(re.findall(r"\$\{(\w+):\?", text)) <= set(made)
     assert made["ALLOWED_HOSTS"] == "lab.example.org"
+    assert made["PUBLIC_URL"] == "https://lab.example.org"
     assert all(re.fullmatch(r"[\w-]{32,}", made[f"{name}_PASSWORD"]) for name in ("POSTGRES", "REDIS"))
     with pytest.raises(Problem, match="is there already"):
         deployment.write_environment(layout, "lab.example.org", hosts=None)

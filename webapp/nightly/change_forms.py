@@ -82,3 +82,18 @@ class ChannelForm(forms.Form):
             channel.secret = channels.new_secret() if channel.kind == Channel.Kind.WEBHOOK else ""
         channel.save()
         return channel
+
+
+class EditChannelForm(ChannelForm):
+    """A channel to change on its page, where its address is not shown: one that is left empty stays."""
+
+    def __init__(self, channel: Channel, data: Any = None) -> None:
+        super().__init__(channel.project, data, channel)
+        self.initial = {name: getattr(channel, name) for name in ("name", "kind", "quiet_from", "quiet_to")}
+        self.fields["kind"].disabled = True
+        address = self.fields["address"]
+        address.required, address.label = False, "New address"
+        address.help_text = "Empty: as it is, which is not shown."
+
+    def clean_address(self) -> str:
+        return str(self.cleaned_data["address"]) or self.channel.address

@@ -18,7 +18,7 @@ from webapp.compare.listing import asked_export
 from webapp.navigation import project_url
 from webapp.nightly import bisection, changes, channels, charts, feed, history
 from webapp.nightly.calendar import cells, count_nights
-from webapp.nightly.change_forms import ChannelForm, CommentForm, DecisionForm
+from webapp.nightly.change_forms import ChannelForm, CommentForm, DecisionForm, EditChannelForm
 from webapp.nightly.change_tables import ChangeTable
 from webapp.nightly.models import Change, Channel
 from webapp.nightly.suspects import suspects
@@ -138,6 +138,19 @@ def channel_list(request: ProjectRequest) -> HttpResponse:
 
 def _channel(request: ProjectRequest, channel: int) -> Channel:
     return get_object_or_404(request.project.channels.select_related("project__team"), pk=channel)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@in_project(read=Role.ADMIN, write=Role.ADMIN)
+def channel(request: ProjectRequest, channel: int) -> HttpResponse:
+    """One channel; a POST changes its name, address or quiet hours. Its kind and its secret stay."""
+    found = _channel(request, channel)
+    form = EditChannelForm(found, request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        messages.success(request, f"{form.save(request.user)} is changed.")
+        return redirect(project_url(request.project, "nightly:channels"))
+    page = {"channel": str(found), "form": form}
+    return render(request, "nightly/channel.html", page, status=422 if form.errors else 200)
 
 
 @require_POST

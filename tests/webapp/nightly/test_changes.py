@@ -268,6 +268,30 @@ def test_a_channels_address_and_secret_are_shown_once_and_a_member_sees_neither(
     assert client.get(url).status_code == 403
 
 
+def test_a_channel_is_changed_on_its_page_and_what_is_not_said_stays(
+    ada: Place, client: Client, ear: Any
+) -> None:
+    address, heard, _ = ear
+    made = hook(ada, "http://127.0.0.1:1/", quiet_from=22, quiet_to=6)
+    ada.project.channels.create(name="second", kind="webhook", address=address)
+    url = ada.url(f"nightly/channels/{made.pk}/")
+    shown = client.get(url).content.decode()
+    assert 'value="hook"' in shown and "22:00" in shown and "127.0.0.1" not in shown
+    taken = client.post(url, {"name": "second", "kind": "apprise"})
+    assert (taken.status_code, taken.content.decode().count("second is there already")) == (422, 1)
+    assert "Change hook" in taken.content.decode()
+    assert client.post(url, {"name": "pager", "quiet_from": "22"}).status_code == 422
+    client.post(url, {"name": "pager", "kind": "apprise", "quiet_from": "", "quiet_to": ""})
+    made.refresh_from_db()
+    told = (made.name, made.kind, made.address, made.secret, made.quiet_from)
+    assert told == ("pager", "webhook", "http://127.0.0.1:1/", "s3cret", None)
+    client.post(url, {"name": "pager", "address": address})
+    client.post(f"{url}test")
+    assert len(heard) == 1
+    Membership.objects.update(role=Role.MEMBER)
+    assert [ask(url).status_code for ask in (client.get, client.post)] == [403, 403]
+
+
 def test_the_feed_opens_without_signing_in_until_its_owner_leaves(
     nightly: Schedule, ada: Place, client: Client
 ) -> None:
@@ -298,10 +322,12 @@ def test_the_pages_of_changes_draw_and_can_be_read_by_everybody(
     record_step(made)
     first = changes.look(made, NOW)[0]
     changes.comment(first, there.user, "The allocator changed that night.")
-    hook(there, "https://example.org/")
+    told = hook(there, "https://example.org/")
+    channel = f"nightly/channels/{told.pk}/"
+    paths = ("nightly/", "nightly/changes/", f"nightly/changes/{first.pk}/", "nightly/channels/", channel)
     with serving() as address, browser_page(width=width) as page:
         enter(page, address, there.user)
-        for path in ("nightly/", "nightly/changes/", f"nightly/changes/{first.pk}/", "nightly/channels/"):
+        for path in paths:
             page.goto(address + there.url(path))
             if path.endswith(f"{first.pk}/"):
                 place_of_plot = page.locator("#history .plot-container").first

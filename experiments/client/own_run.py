@@ -30,8 +30,10 @@ from experiments.client.sender import Sender, Transfer, send_left
 from experiments.client.server import LabError, Server
 from experiments.client.shown import picture_bytes, plain_table
 
-#: Seconds between two looks at the memory, and those that the end waits for the server.
-MEMORY_EVERY, PATIENCE = 10.0, 15.0
+#: Seconds between two looks at the memory: a part of those that the run has lasted, within these bounds.
+MEMORY_OFTEN, MEMORY_EVERY, MEMORY_PART = 0.02, 10.0, 0.25
+#: Seconds that the end waits for the server.
+PATIENCE = 15.0
 LONGEST_REASON = 4000
 #: Characters of what has a name.
 LONGEST_RUN, LONGEST_EXPERIMENT, LONGEST_FIGURE, LONGEST_PARAM = 80, 160, 60, 120
@@ -76,7 +78,8 @@ class OwnRun:
         self.id: UUID = uuid4()
         self.file: LogFile | None = None
         self.sender: Sender | None = None
-        self.remembered, self.process = 0.0, os.getpid()
+        self.started, self.remembered, self.process = 0.0, 0.0, os.getpid()
+        self.last_step: int | None = None
         self.lock = threading.Lock()
 
     @property
@@ -88,7 +91,7 @@ class OwnRun:
         """Open the log; ``with`` does it."""
         url, project = (self.server.url, self.server.project) if self.server else ("", "")
         self.file = LogFile.create(self.folder, self.id, url, project)
-        told = {
+        told: dict[str, Any] = {
             "name": self.name,
             "experiment": self.experiment,
             "params": self.params,
@@ -97,8 +100,8 @@ class OwnRun:
             "tags": self.tags,
             "environment": describe_environment(),
             "diff": _clean(describe_difference()),
-            "started": time.time(),
         }
+        self.started = told["started"] = time.time()
         self.file.write({"begin": {key: value for key, value in told.items() if value is not None}})
         if self.server is not None:
             self.sender = Sender(Transfer(self.server, self.file))
@@ -113,11 +116,11 @@ class OwnRun:
         """
         moment = time.time()
         figures = {name: _number(name, value) for name, value in {**(values or {}), **more}.items()}
-        step = check_step(step)
-        if moment - self.remembered >= MEMORY_EVERY:
+        self.last_step = check_step(step)
+        if moment - self.remembered >= seconds_between(self.remembered - self.started):
             self.remembered = moment
             figures |= memory_figures()
-        self._write([step, moment, figures])
+        self._write([self.last_step, moment, figures])
 
     def table(self, step: int, name: str, rows: Any, columns: Sequence[str] | None = None) -> None:
         """A small table at ``step``: a DataFrame, a list of dicts, or rows with their ``columns``.
@@ -160,6 +163,8 @@ class OwnRun:
         For that it waits ``patience`` seconds, ``PATIENCE`` where none are given.
         """
         file = self._open()
+        if self.last_step is not None:
+            self._write([self.last_step, time.time(), memory_figures()])
         self._write({"end": {"state": state, "reason": _clean(reason)[-LONGEST_REASON:], "at": time.time()}})
         atexit.unregister(self._forgotten)
         self.file = None
@@ -234,6 +239,11 @@ def _send_left(folder: Path, server: Server) -> None:
         send_left(folder, server)
     except (LabError, OSError):
         return
+
+
+def seconds_between(lasted: float) -> float:
+    """Return how long the memory is not looked at again where the run had ``lasted`` so many seconds."""
+    return min(MEMORY_EVERY, max(MEMORY_OFTEN, MEMORY_PART * lasted))
 
 
 def check_name(name: Any, longest: int) -> str:

@@ -40,13 +40,40 @@ def plots_of(series: Sequence[Series], runs: Mapping[Any, str], by: str) -> list
     for one in shown:
         first = min(found[one.pk].at, default=0.0)
         begun[one.logged_id] = min(begun.get(one.logged_id, first), first)
-    return [_plot(kind, kinds[kind], found, begun, runs, by) for kind in order]
+    return [
+        _dots(kind, kinds[kind], found, runs)
+        if runs and all(one.first_step == one.last_step for one in kinds[kind])
+        else _plot(kind, kinds[kind], found, begun, runs, by)
+        for kind in order
+    ]
 
 
 def _rank(kind: str, series: Sequence[Series]) -> tuple[int, int, str]:
     """What people look at first; then what has the most points."""
     place = 0 if "loss" in kind else 2 if series[0].name.startswith("memory/") else 1
     return place, -max(one.count for one in series), kind
+
+
+def _dots(
+    kind: str, series: Sequence[Series], found: Mapping[int, Stretches], runs: Mapping[Any, str]
+) -> dict[str, Any]:
+    """A lane for each run: what was logged at one step alone has no course."""
+    known = known_or_plain(kind)
+    by_name: dict[str, dict[str, Any]] = {}
+    for one in series:
+        line = by_name.setdefault(one.name, {"name": one.name, "x": [], "y": []})
+        line["x"] += found[one.pk].mean
+        line["y"] += [runs[one.logged_id]] * len(found[one.pk].mean)
+    return {
+        "title": known.label,
+        "kind": "scatter",
+        "series": list(by_name.values()),
+        "lanes": list(dict.fromkeys(runs[one.logged_id] for one in series)),
+        "x_label": known.label,
+        "x_unit": known.unit,
+        "y_label": "",
+        "y_unit": "",
+    }
 
 
 def _plot(

@@ -78,7 +78,8 @@ def test_a_run_is_logged_by_the_way(lab: Lab) -> None:
     assert sorted(tag.name for tag in made.tags.all()) == ["a", "b"]
     environment = made.logged.environment
     assert environment["revision"] and environment["command"].startswith("python")
-    assert Series.objects.get(name="memory/host_peak_memory").last or 0.0 > 1e6
+    memory = stored_points("memory/host_peak_memory")
+    assert {memory.steps[0], memory.steps[-1]} == {0, 99} and 1e6 < memory.values[0] <= memory.values[-1]
     assert list(lab.folder.iterdir()) == [] if lab.folder else False
     assert [row["policy"] for row in lab.runs("metric.val/loss = 1")] == ["net"]
     assert lab.points(str(run.id), "loss")["values"] == [0.5] * 100

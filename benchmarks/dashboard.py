@@ -36,6 +36,8 @@ DESCRIPTION, COMPARED, FULL_RUNS = "seeded.json", 200, 1_000
 LARGE = ("runs_run", "runs_runmetric", "runs_rundocument", "runs_experiment", "logged_series")
 #: Rows that a query looks at to be told of.
 MANY_ROWS = 20_000
+#: A few in ten thousand.
+RARE = "step_time < 0.0005 and param.k03 > 10"
 #: Points of a request, and of a figure that is read.
 BATCH, SERIES = 1_000, 12_000
 
@@ -92,9 +94,9 @@ class Browser:
         assert answer.count(b"\n") == rows + 1, (answer.count(b"\n"), rows)
         return len(answer)
 
-    def full_runs(self) -> int:
+    def full_runs(self, **which: str) -> int:
         """A thousand runs with their metrics, newest first."""
-        answer = self.api.get("/api/v1/runs", {"limit": FULL_RUNS, "state": "succeeded"})
+        answer = self.api.get("/api/v1/runs", {"limit": FULL_RUNS, **which})
         found = orjson.loads(answer.content)["runs"]
         assert len(found) == FULL_RUNS and len(found[0]["metrics"]) == len(NAMES), answer.content[:300]
         return len(answer.content)
@@ -137,11 +139,16 @@ def cases(browser: Browser, seeded: Seeded) -> dict[str, Case]:
         "home": Case(lambda: browser.size(""), 60, 100),
         "list of experiments": Case(lambda: browser.size("experiments/"), 60, 100),
         "live experiment": Case(lambda: browser.size(f"experiments/{seeded.live}/"), 60, 100),
-        "1,000 full runs, API": Case(browser.full_runs, 150, 150),
+        "1,000 full runs, API": Case(lambda: browser.full_runs(state="succeeded"), 150, 150),
+        "1,000 runs by a metric": Case(lambda: browser.full_runs(query="step_time < 0.5"), 150, 150),
         f"CSV of {WIDE:,} runs": Case(
             lambda: browser.csv(f"experiments/{seeded.wide}/", WIDE), 5_000, 5_000, times=3
         ),
         "all runs": Case(lambda: browser.size("all-runs/"), 60, 100),
+        "runs in a metric's order": Case(
+            lambda: browser.size("all-runs/", {"q": "order by step_time"}), 100, 100
+        ),
+        "a rare search": Case(lambda: browser.size("all-runs/", {"q": RARE}), 300, 300, times=5),
         "search and group": Case(lambda: browser.size("all-runs/", searched), 300, 300, times=5),
         "a logged point": Case(lambda: program.log(1), 5, 5),
         f"{BATCH:,} logged points": Case(lambda: program.log(BATCH), 25, 25),

@@ -122,7 +122,7 @@ def to_markdown(table: Table) -> str:
     heading, *rows = _texts(table, markdown_escape, "–")
     rule = ["---:" if column.is_figure else "---" for column in table.columns]
     lines = [f"| {' | '.join(cells)} |" for cells in (heading, rule, *rows)]
-    above = [f"**{markdown_escape(table.title)}**", markdown_escape(table.said_once)]
+    above = [f"**{markdown_escape(table.title)}**", markdown_escape(table.notes)]
     return "\n\n".join([*filter(None, above), "\n".join(lines)]) + "\n"
 
 
@@ -176,7 +176,7 @@ def to_latex(table: Table) -> str:
         r"% \usepackage{booktabs}",
         r"\begin{table}",
         r"  \centering",
-        rf"  \caption{{{latex_escape('. '.join(filter(None, (table.title, table.said_once))))}}}",
+        rf"  \caption{{{latex_escape('. '.join(filter(None, (table.title, table.notes))))}}}",
         rf"  \begin{{tabular}}{{{alignment}}}",
         r"    \toprule",
         f"    {heading}",
@@ -223,6 +223,7 @@ def download(table: Table, name: str) -> HttpResponse:
 
 def _file(table: Table, body: bytes, content_type: str, suffix: str) -> HttpResponse:
     answer = HttpResponse(body, content_type=content_type)
-    file_name = f"{slugify(table.title)[:80] or 'table'}.{suffix}"
+    name = "-".join(filter(None, (slugify(table.title)[:80] or "table", slugify(table.part))))
+    file_name = f"{name}.{suffix}"
     answer["Content-Disposition"] = f'attachment; filename="{file_name}"'
     return answer

@@ -22,7 +22,8 @@ def to_parquet(table: Table) -> bytes:
         for place, column in enumerate(table.columns)
     ]
     arrays += [_array([value] * len(table.rows), False, pyarrow) for _, value in table.constants]
-    made = pyarrow.table(arrays, names=names).replace_schema_metadata({"title": table.title})
+    told = {"title": ". ".join(filter(None, (table.title, table.part)))}
+    made = pyarrow.table(arrays, names=names).replace_schema_metadata(told)
     out = io.BytesIO()
     pyarrow.parquet.write_table(made, out, compression="zstd")
     return out.getvalue()

@@ -17,7 +17,7 @@ from webapp.compare.export_table import Column, Table
 from webapp.compare.statistics import difference, is_better
 from webapp.history import archive
 from webapp.history.search import Query
-from webapp.history.search.rows import groups, order_runs, runs_behind, search
+from webapp.history.search.rows import first_runs, groups, search
 from webapp.history.search.tree import And, Between, Compare, Condition, Field, Missing, Not, OneOf, Or
 from webapp.presentation import pretty
 from webapp.runs.headline import LEADING
@@ -58,8 +58,9 @@ class Row:
 class Found:
     """``count`` runs in ``seconds``, more where ``is_more``; ``metrics`` are the columns of figures.
 
-    ``is_first``: it is the first page; ``next`` is the run behind which the next one begins. So many that are
-    ``archived`` would be found as well and are left out; ``shows_archived``: the search asks for them.
+    ``more_groups``: there are others besides ``groups``. ``is_first``: it is the first page; ``next`` is the
+    run behind which the next one begins. So many that are ``archived`` would be found as well and are left
+    out; ``shows_archived``: the search asks for them.
     """
 
     count: int
@@ -74,6 +75,7 @@ class Found:
     baseline: Run | None
     archived: int = 0
     shows_archived: bool = False
+    more_groups: bool = False
 
     @property
     def orders(self) -> dict[str, str]:
@@ -85,9 +87,14 @@ def runs_of(project: Project) -> QuerySet[Run]:
     return Run.objects.filter(project=project, kind__in=Run.RECORDED)
 
 
+def search_all(project: Project, query: Query) -> QuerySet[Run]:
+    """What the search finds among all runs of a project, archived ones too."""
+    return search(runs_of(project), query)
+
+
 def search_listed(project: Project, query: Query) -> QuerySet[Run]:
     """What the table has of a project: archived runs only where the search asks for them."""
-    return archive.divide(search(runs_of(project), query), project, query)[0]
+    return archive.divide(search_all(project, query), project, query)[0]
 
 
 def find(
@@ -99,14 +106,12 @@ def find(
 ) -> Found:
     """The page of what ``query`` finds behind the run ``after``; the first one without it."""
     began = time.perf_counter()
-    found, archived = archive.divide(search(runs_of(project), query), project, query)
+    found, archived = archive.divide(search_all(project, query), project, query)
     count = found.order_by()[: MOST_COUNTED + 1].count()
-    grouped = tuple(groups(found, query, MOST_GROUPS)) if query.group else ()
-    ordered = order_runs(found, query)
-    ordered = runs_behind(ordered, query, after) if after else ordered
-    wanted = ordered.select_related("artifact", "host", "experiment")
+    grouped = tuple(groups(found, query, MOST_GROUPS + 1)) if query.group else ()
+    wanted = found.select_related("artifact", "host", "experiment")
     wanted = wanted.prefetch_related("metrics", "tags").defer("log_tail", "spec")
-    runs = list(wanted[: PER_PAGE + 1])
+    runs = first_runs(wanted, query, PER_PAGE + 1, after)
     shown, following = runs[:PER_PAGE], runs[PER_PAGE - 1].pk if len(runs) > PER_PAGE else None
     offered = _list_metrics(shown)
     metrics = _columns(query, chosen, shown, offered)
@@ -120,21 +125,24 @@ def find(
         seconds,
         metrics,
         rows,
-        grouped,
+        grouped[:MOST_GROUPS],
         offered,
         after is None,
         following,
         baseline,
         archived.order_by()[:MOST_COUNTED].count(),
         archive.is_asked_for(query),
+        len(grouped) > MOST_GROUPS,
     )
 
 
-def export_of(project: Project, query: Query, chosen: Sequence[str], most: int = MOST_EXPORTED) -> Table:
-    """What the search finds as a table, its figures in SI units; it says where there is more."""
-    found = order_runs(search_listed(project, query), query).select_related("artifact")
-    runs = list(found.prefetch_related("metrics", "tags").defer("log_tail", "spec")[: most + 1])
-    shown = runs[:most]
+def export_of(runs: QuerySet[Run], query: Query, chosen: Sequence[str], most: int = MOST_EXPORTED) -> Table:
+    """The runs that a search found as a table in its order, figures in SI units: the first of them, and of
+    how many.
+    """
+    wanted = runs.select_related("artifact").prefetch_related("metrics", "tags").defer("log_tail", "spec")
+    found = first_runs(wanted, query, most + 1)
+    shown = found[:most]
     metrics = _columns(query, chosen, shown, _list_metrics(shown[:PER_PAGE]))
     rows = []
     for row in (_row(run, metrics) for run in shown):
@@ -143,22 +151,29 @@ def export_of(project: Project, query: Query, chosen: Sequence[str], most: int =
         rows.append((*told, " ".join(row.tags), *(figure.value for figure in row.figures)))
     names = ("run", "policy", "workload", "hardware", "mode", "state", "seed", "tags")
     figures = (Column(name, known_or_plain(name).unit, is_figure=True) for name in metrics)
-    title = "All runs" if len(runs) <= most else f"All runs, the first {most:,}"
-    return Table(title, (*map(Column, names), *figures), tuple(rows))
+    of = _say(runs.order_by()[: MOST_COUNTED + 1].count(), MOST_COUNTED) if len(found) > most else ""
+    return Table("All runs", (*map(Column, names), *figures), tuple(rows), of=of)
 
 
-def groups_of(project: Project, query: Query, most: int = MOST_GROUPS) -> Table:
-    """The groups of a search as a table, the largest first, its figures in SI units."""
+def _say(count: int, most: int) -> str:
+    """``34``, or ``over 10,000``."""
+    return f"over {most:,}" if count > most else f"{count:,}"
+
+
+def groups_of(runs: QuerySet[Run], query: Query, most: int = MOST_GROUPS) -> Table:
+    """The groups of the runs that a search found as a table, the largest first, its figures in SI units."""
     names = [str(field) for field in query.group]
     figures = [
         Column(str(one), known_or_plain(one.field.name).unit if one.field else "", is_figure=True)
         for one in query.aggregates
     ]
-    found = groups(search_listed(project, query), query, most)
+    found = groups(runs, query, max(most, MOST_GROUPS) + 1)
     rows = tuple(
-        (*(_text(row[name]) for name in names), *(row[figure.label] for figure in figures)) for row in found
+        (*(_text(row[name]) for name in names), *(row[figure.label] for figure in figures))
+        for row in found[:most]
     )
-    return Table("Runs in groups", (*map(Column, names), *figures), rows)
+    of = _say(len(found), max(most, MOST_GROUPS)) if len(found) > most else ""
+    return Table("Runs in groups", (*map(Column, names), *figures), rows, of=of)
 
 
 def _text(value: Any) -> str:

@@ -51,7 +51,8 @@ def index(request: ProjectRequest) -> HttpResponse:
         error = complaint
     chosen = request.GET.getlist("column")
     if "export" in request.GET and error is None:
-        return download(table.export_of(request.project, query, chosen), request.GET["export"])
+        listed = table.search_listed(request.project, query)
+        return download(table.export_of(listed, query, chosen), request.GET["export"])
     after, baseline = (_find_named(request, name) for name in ("after", "baseline"))
     found = table.find(request.project, query, chosen, after, baseline)
     page: dict[str, Any] = {

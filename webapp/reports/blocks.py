@@ -53,6 +53,11 @@ class Block:
         """Its title; where it has none, what it looks for."""
         return self.title or (say(self.query) if self.text else "All runs")
 
+    @property
+    def most(self) -> int:
+        """The largest limit that its author could choose."""
+        return MOST[self.kind]
+
 
 def block_of(fence: Fence) -> Block:
     """Raises ``BlockError``."""

@@ -9,7 +9,7 @@ from typing import Any
 from experiments.core.metrics import known_or_plain
 from webapp.accounts.models import Project
 from webapp.compare.export_table import Cell, Column, Table
-from webapp.history.table import export_of, groups_of
+from webapp.history.table import export_of, groups_of, search_all
 from webapp.reports.blocks import PLOT, Block
 
 #: The column of a table of runs that names the run.
@@ -38,21 +38,24 @@ class Content:
             tuple(Column(**column) for column in told["columns"]),
             tuple(tuple(row) for row in told["rows"]),
             tuple((label, value) for label, value in told["constants"]),
+            told.get("of", ""),  # what was kept before this was counted says nothing of it
         )
         return cls(table, tuple(data["runs"]), data["plot"])
 
 
 def content_of(project: Project, block: Block) -> Content:
     """What the block's search finds now."""
+    runs = search_all(project, block.query)
     if block.query.group:
-        table = replace(groups_of(project, block.query, block.limit), title=block.heading)
+        table = replace(groups_of(runs, block.query, block.limit), title=block.heading)
         return Content(_in_words(table), (), _lanes(table, block) if block.kind == PLOT else None)
     chosen = (block.x, block.y) if block.kind == PLOT else block.columns
-    found = export_of(project, block.query, chosen, block.limit)
-    runs = tuple(str(row[0]) for row in found.rows)
-    table = Table(block.heading, found.columns[1:], tuple(row[1:] for row in found.rows))
-    plot = _cloud(table, runs, block) if block.kind == PLOT else None
-    return Content(_in_words(without_repetition(table)), runs, plot)
+    found = export_of(runs, block.query, chosen, block.limit)
+    named = tuple(str(row[0]) for row in found.rows)
+    rows = tuple(row[1:] for row in found.rows)
+    table = replace(found, title=block.heading, columns=found.columns[1:], rows=rows)
+    plot = _cloud(table, named, block) if block.kind == PLOT else None
+    return Content(_in_words(without_repetition(table)), named, plot)
 
 
 def without_repetition(table: Table) -> Table:
@@ -65,7 +68,8 @@ def without_repetition(table: Table) -> Table:
     constants = [(table.columns[place].label, str(cells[place][0])) for place in once if cells[place][0]]
     kept = [place for place in range(len(table.columns)) if place not in once]
     rows = tuple(tuple(row[place] for place in kept) for row in table.rows)
-    return Table(table.title, tuple(table.columns[place] for place in kept), rows, tuple(constants))
+    columns = tuple(table.columns[place] for place in kept)
+    return replace(table, columns=columns, rows=rows, constants=tuple(constants))
 
 
 def _in_words(table: Table) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.utils.safestring import SafeString
@@ -54,8 +54,8 @@ class Part:
     href: str = ""
 
 
-def parts(report: Report, text: str) -> list[Part]:
-    """The report's text, cut at its blocks."""
+def parts(report: Report, text: str, whole: str = "") -> list[Part]:
+    """The report's text, cut at its blocks. The block with the key ``whole`` has as many rows as one may."""
     kept = {one.key: one for one in report.frozen.select_related("by")}
     found: list[Part] = []
     for part in parts_of(text, LANGUAGES):
@@ -63,17 +63,18 @@ def parts(report: Report, text: str) -> list[Part]:
             found.append(Part(part))
         else:
             is_one_more = sum(one.fence is not None for one in found) >= MOST_BLOCKS
-            found.append(_part(report, part, is_one_more, kept))
+            found.append(_part(report, part, is_one_more, kept, whole))
     return found
 
 
-def _part(report: Report, fence: Fence, is_one_more: bool, kept: Mapping[str, Frozen]) -> Part:
+def _part(report: Report, fence: Fence, is_one_more: bool, kept: Mapping[str, Frozen], whole: str) -> Part:
     try:
         block = block_of(fence)
         if is_one_more:
             raise BlockError(f"a report has at most {MOST_BLOCKS} tables and plots")
     except BlockError as error:
         return Part(fence=fence, complaint=f"Line {fence.line}: {error}.")
+    block = widen(block, whole)
     frozen = kept.get(block.key)
     found = content(report, block, frozen)
     figures = [column.is_figure for column in found.table.columns]
@@ -105,6 +106,11 @@ def content(report: Report, block: Block, frozen: Frozen | None) -> Content:
     return Content.from_json(frozen.found) if frozen else content_of(report.project, block)
 
 
+def widen(block: Block, whole: str) -> Block:
+    """The block without its author's limit where ``whole`` is its key."""
+    return replace(block, limit=block.most) if block.key == whole else block
+
+
 def blocks_by_key(text: str) -> dict[str, Block]:
     """The blocks of a text that can be read."""
     found = {}
@@ -118,11 +124,11 @@ def blocks_by_key(text: str) -> dict[str, Block]:
     return found
 
 
-def to_document(report: Report, text: str) -> str:
+def to_document(report: Report, text: str, whole: str = "") -> str:
     """The whole report as Markdown that stands alone: every block is the table that it found."""
     lines, last = lines_of(text), 0
     written = [f"# {report.title}", ""]
-    for part in parts(report, text):
+    for part in parts(report, text, whole):
         if part.fence:
             written += lines[last : part.fence.line - 1]
             written.append(
@@ -132,6 +138,6 @@ def to_document(report: Report, text: str) -> str:
     return "\n".join([*written, *lines[last:]]).rstrip() + "\n"
 
 
-def to_bibtex(report: Report, text: str) -> str:
+def to_bibtex(report: Report, text: str, whole: str = "") -> str:
     """The papers of all systems that the report's tables name."""
-    return bibtex_of(part.content.table for part in parts(report, text) if part.content)
+    return bibtex_of(part.content.table for part in parts(report, text, whole) if part.content)

@@ -13,7 +13,7 @@ from webapp.reports.models import Frozen, Report, Revision
 #: What a new report has, as an example of both blocks.
 BEGINNING = """What was asked, and what came out.
 
-```runs title="The fastest of each policy"
+```runs title="The fastest of each policy" limit=20
 group by policy: min(step_time), min(peak_memory), count
 ```
 

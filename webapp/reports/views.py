@@ -23,7 +23,7 @@ from webapp.reports.models import Report, Revision
 #: Reports of a page of the list, and revisions that are listed.
 PER_PAGE, MOST_REVISIONS = 50, 50
 #: What a whole report is exported as: who writes it, its kind of content, the ending of its file's name.
-WHOLE: dict[str, tuple[Callable[[Report, str], str], str, str]] = {
+WHOLE: dict[str, tuple[Callable[[Report, str, str], str], str, str]] = {
     "markdown": (page.to_document, "text/markdown", "md"),
     "bibtex": (page.to_bibtex, "application/x-bibtex", "bib"),
 }
@@ -66,7 +66,7 @@ def report(request: ProjectRequest, report: int) -> HttpResponse:
         return _file(request, found, shown.text)
     told: dict[str, Any] = {
         "report": found,
-        "parts": page.parts(found, shown.text),
+        "parts": page.parts(found, shown.text, request.GET.get("all", "")),
         "shown": shown,
         "is_latest": shown == latest,
         "revisions": found.revisions.select_related("by")[:MOST_REVISIONS],
@@ -84,18 +84,19 @@ def _revision(report: Report, told: str) -> Revision | None:
 
 
 def _file(request: ProjectRequest, report: Report, text: str) -> HttpResponse:
-    """One table, or the whole report."""
+    """One table, or the whole report; the block that ``all`` names without its author's limit."""
+    whole = request.GET.get("all", "")
     if "table" in request.GET:
         block = page.blocks_by_key(text).get(request.GET["table"])
         if block is None:
             raise Http404("the report has no such table")
         kept = report.frozen.filter(key=block.key).first()
-        return download(page.content(report, block, kept).table, request.GET["export"])
+        return download(page.content(report, page.widen(block, whole), kept).table, request.GET["export"])
     asked = request.GET["export"]
     if asked not in WHOLE:
         raise Http404(f"a whole report is exported as {' or '.join(WHOLE)}")
     write, kind, ending = WHOLE[asked]
-    answer = HttpResponse(write(report, text), content_type=f"{kind}; charset=utf-8")
+    answer = HttpResponse(write(report, text, whole), content_type=f"{kind}; charset=utf-8")
     name = slugify(report.title)[:80] or "report"
     answer["Content-Disposition"] = f'attachment; filename="{name}.{ending}"'
     return answer

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 from typing import Any
+from uuid import UUID
 
 import pytest
+from django.db.models import QuerySet
 from django.test import Client
 
 from tests.variants import variants
@@ -19,7 +21,7 @@ from webapp.api.models import ApiToken
 from webapp.history import table
 from webapp.history.models import RunTag, SavedView
 from webapp.history.search import parse
-from webapp.history.search.rows import order_runs
+from webapp.history.search.rows import first_runs
 from webapp.runs.models import Run
 
 
@@ -84,6 +86,15 @@ def test_a_run_that_is_not_there_is_no_error(ada: Place, client: Client, name: s
     assert "3 runs" in shown(client.get(ada.url("all-runs/"), {name: value}))
 
 
+def by_step_time(runs: QuerySet[Run], descending: bool) -> list[UUID]:
+    """Ordered by plain Python: the newest first among equals, those without a figure last."""
+    told = {run.pk: next((m.value for m in run.metrics.all() if m.name == "step_time"), None) for run in runs}
+    newest = [run.pk for run in sorted(runs, key=lambda run: (run.queued_at, run.pk), reverse=True)]
+    have = [key for key in newest if told[key] is not None]
+    have.sort(key=lambda key: -(told[key] or 0.0) if descending else told[key] or 0.0)
+    return [*have, *(key for key in newest if told[key] is None)]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -104,7 +115,9 @@ def test_pages_one_after_the_other_are_all_runs_in_their_order(
         cast.run(made, f"policy {place % 3}", {"step_time": float(place % 4)} if place % 5 else {})
     Run.objects.filter(policy="policy 1").update(queued_at=Run.objects.latest("queued_at").queued_at)
     query = parse(text)
-    whole = [run.pk for run in order_runs(table.runs_of(ada.project), query)]
+    whole = [run.pk for run in first_runs(table.runs_of(ada.project), query, 100)]
+    if "step_time" in text:
+        assert whole == by_step_time(table.runs_of(ada.project), "desc" in text)
     monkeypatch.setattr(table, "PER_PAGE", 4)
     found, after = [], None
     while True:
@@ -229,7 +242,9 @@ def test_archived_runs_are_out_of_the_list_until_somebody_asks_for_them(ada: Pla
     assert "2 runs" in page and "1 archived left out" in page
     assert len(client.get(url, {"export": "csv"}).content.splitlines()) == 3
     assert "1 archived" not in shown(client.get(url, {"q": "policy = capuchin"}))
+    assert "leave them out" not in page
     asked = client.get(url, {"q": "tag = archived"})
+    assert "archived runs are shown" in shown(asked)
     assert "1 run" in shown(asked) and "Back to the list" in shown(asked)
     everything = shown(client.get(url, {"q": "tag = archived or policy = vdnn"}))
     assert "2 runs" in everything

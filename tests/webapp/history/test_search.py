@@ -14,7 +14,7 @@ from tests.webapp.cast import Place
 from webapp.history.models import RunTag
 from webapp.history.search import Query, SearchError, parse
 from webapp.history.search.completion import complete
-from webapp.history.search.rows import groups, order_runs, search
+from webapp.history.search.rows import first_runs, groups, search
 from webapp.history.search.tree import (
     Aggregate,
     And,
@@ -241,7 +241,7 @@ def test_the_database_finds_what_plain_python_does(history: Place) -> None:
 def test_order_and_groups(history: Place) -> None:
     runs = runs_of(history.project)
     query = parse("order by step_time desc")
-    found = [{one.name: one.value for one in run.metrics.all()} for run in order_runs(runs, query)]
+    found = [{one.name: one.value for one in run.metrics.all()} for run in first_runs(runs, query, 10)]
     values = [row.get("step_time") for row in found]
     assert values == [4.0, 2.0, 1.0, 0.5, None, None]
     rows = groups(runs, parse("group by policy: min(step_time), mean(step_time), count"), 10)

@@ -15,6 +15,9 @@ from tests.webapp import cast
 from tests.webapp.browser import browser_page, enter, ink, serious, serving
 from tests.webapp.cast import Cast, make_cast, signed_in
 from webapp.accounts.audit import entries
+from webapp.history.archive import ARCHIVED
+from webapp.history.services import tag
+from webapp.history.table import MOST_GROUPS
 from webapp.markdown import Fence
 from webapp.reports.blocks import BlockError, block_of
 from webapp.reports.content import Content, content_of
@@ -100,6 +103,49 @@ def test_what_is_kept_stays_and_goes_through_json_unchanged(lab: Cast) -> None:
     assert "fastest" in member.get(page).content.decode()
     member.post(f"{page}freeze", {"key": "0" * 64})
     assert not made.frozen.exists()
+
+
+def test_a_table_that_has_a_part_says_of_how_many_and_shows_more_when_asked(lab: Cast) -> None:
+    """Five groups of which two are shown; of five runs three."""
+    cast.run(cast.experiment(lab.project), "swap_all", {"step_time": 5.0}, artifact=cast.ready(lab.project))
+    few = (
+        "```runs limit=2 title=Groups\ngroup by policy: count\n```",
+        TABLE.replace("runs", "runs limit=3", 1),
+    )
+    made, reader = report(lab, "\n\n".join(few)), signed_in(lab.vera)
+    page = lab.url(f"reports/{made.pk}/")
+    shown = reader.get(page).content.decode()
+    assert "The first 2 of 4." in shown and "The first 3 of 5." in shown
+    key = block_of(fence(few[0])).key
+    asked = reader.get(page, {"all": key}).content.decode()
+    assert "of 4." not in asked and "The first 3 of 5." in asked and "swap_all" in asked
+    csv = reader.get(page, {"export": "csv", "table": key})
+    assert csv["Content-Disposition"] == 'attachment; filename="groups-the-first-2-of-4.csv"'
+    whole = reader.get(page, {"export": "csv", "table": key, "all": key})
+    assert whole["Content-Disposition"] == 'attachment; filename="groups.csv"'
+    assert (csv.content.count(b"\r\n"), whole.content.count(b"\r\n")) == (3, 5)
+    latex = reader.get(page, {"export": "latex", "table": key}).content.decode()
+    assert r"\caption{Groups. The first 2 of 4}" in latex
+    document = reader.get(page, {"export": "markdown"}).content.decode()
+    assert "The first 2 of 4\n" in document and "The first 3 of 5\n" in document
+
+
+def test_more_groups_than_a_table_may_have_are_told_as_more(lab: Cast) -> None:
+    experiment = cast.experiment(lab.project)
+    for place in range(MOST_GROUPS):
+        cast.run(experiment, f"policy{place:03}", {"step_time": 1.0})
+    found = content_of(lab.project, block_of(fence("```runs\ngroup by policy: count\n```")))
+    assert found.table.part == "The first 20 of over 200"
+    shown = signed_in(lab.vera).get(lab.url("all-runs/"), {"q": "group by policy: count"}).content.decode()
+    assert "in over 200 groups" in shown
+
+
+def test_archived_runs_stay_in_reports(lab: Cast) -> None:
+    runs = Run.objects.filter(policy="vdnn")
+    before = content_of(lab.project, block_of(fence(TABLE))), content_of(lab.project, block_of(fence(GROUPS)))
+    tag(runs, ARCHIVED, lab.max)
+    again = content_of(lab.project, block_of(fence(TABLE))), content_of(lab.project, block_of(fence(GROUPS)))
+    assert before[1] == again[1] and before[0].runs == again[0].runs
 
 
 @pytest.mark.parametrize(

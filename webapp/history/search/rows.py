@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -16,14 +16,12 @@ from django.db.models import (
     ExpressionWrapper,
     F,
     FilteredRelation,
-    FloatField,
     Max,
     Min,
     OuterRef,
     Q,
     QuerySet,
     StdDev,
-    Subquery,
     Value,
 )
 from django.db.models.functions import Coalesce
@@ -64,35 +62,74 @@ def search(runs: QuerySet[Run], query: Query) -> QuerySet[Run]:
     return runs.filter(_q(query.condition)) if query.condition else runs
 
 
-def order_runs(runs: QuerySet[Run], query: Query) -> QuerySet[Run]:
-    """By what the search names, those without it last; the newest first where it names nothing."""
-    if query.order is None:
-        return runs.order_by("-queued_at", "-id")
-    key = F("sorted_by")
-    first = key.desc(nulls_last=True) if query.descending else key.asc(nulls_last=True)
-    return _with_key(runs, query.order).order_by(first, "-queued_at", "-id")
+def first_runs(runs: QuerySet[Run], query: Query, most: int, last: Run | None = None) -> list[Run]:
+    """The first ``most`` runs in the order that the search names, or the next ones behind ``last``: however
+    far back, they cost the same.
+
+    Those without what they are ordered by come last; the newest is first among equals, and where the search
+    names no order.
+    """
+    found: list[Run] = []
+    for part in _parts(runs, query.order, query.descending, last):
+        found += part[: most - len(found)]
+        if len(found) == most:
+            break
+    return found
 
 
-def _with_key(runs: QuerySet[Run], order: Field) -> QuerySet[Run]:
-    """``sorted_by`` is what they are ordered by."""
-    if order.kind == "metric":
-        values = RunMetric.objects.filter(run=OuterRef("pk"), name=order.name).values("value")
-        return runs.annotate(sorted_by=Subquery(values, output_field=FloatField()))
-    return runs.annotate(sorted_by=F(COLUMNS[order.name][0]))
+def _parts(
+    runs: QuerySet[Run], order: Field | None, descending: bool, last: Run | None
+) -> Iterator[QuerySet[Run]]:
+    """The runs behind ``last``, cut so that each part is ordered by an index where there is one."""
+    newest = runs.order_by("-queued_at", "-id")
+    if order is None:
+        yield newest.filter(_older(last)) if last else newest
+    elif order.kind == "metric":
+        key = _figure_of(last, order) if last else None
+        if last is None or key is not None:
+            yield _behind(_by_figure(runs, order, descending), descending, last, key)
+        without = newest.filter(~_has(order))
+        yield without.filter(_older(last)) if last and key is None else without
+    else:
+        yield _by_column(runs, order, descending, last)
 
 
-def runs_behind(ordered: QuerySet[Run], query: Query, last: Run) -> QuerySet[Run]:
-    """Those of ``order_runs`` that stand behind ``last``: however far back, the page costs the same."""
-    older = Q(queued_at__lt=last.queued_at) | Q(queued_at=last.queued_at, pk__lt=last.pk)
-    if query.order is None:
-        return ordered.filter(older)
-    found: Any = _with_key(Run.objects.filter(pk=last.pk), query.order).get()
-    key = found.sorted_by
-    missing = Q(sorted_by__isnull=True)
-    if key is None:
-        return ordered.filter(older & missing)
-    further = {"sorted_by__lt" if query.descending else "sorted_by__gt": key}
-    return ordered.filter(Q(**further) | Q(sorted_by=key) & older | missing)
+def _older(last: Run) -> Q:
+    return Q(queued_at__lt=last.queued_at) | Q(queued_at=last.queued_at, pk__lt=last.pk)
+
+
+def _by_figure(runs: QuerySet[Run], order: Field, descending: bool) -> QuerySet[Run]:
+    """Those that have the figure, joined so that its index gives their order."""
+    joined = FilteredRelation("metrics", condition=Q(metrics__name=order.name))
+    keyed = runs.annotate(ordered=joined).filter(ordered__isnull=False).annotate(key=F("ordered__value"))
+    return keyed.order_by("-key" if descending else "key", "-queued_at", "-id")
+
+
+def _behind(keyed: QuerySet[Run], descending: bool, last: Run | None, key: Any) -> QuerySet[Run]:
+    """Of runs that all have a ``key``; the bound that is implied is what an index is entered by."""
+    if last is None:
+        return keyed
+    side = "lt" if descending else "gt"
+    return keyed.filter(Q(**{f"key__{side}e": key}), Q(**{f"key__{side}": key}) | _older(last))
+
+
+def _figure_of(run: Run, figure: Field) -> float | None:
+    return RunMetric.objects.filter(run=run, name=figure.name).values_list("value", flat=True).first()
+
+
+def _by_column(runs: QuerySet[Run], order: Field, descending: bool, last: Run | None) -> QuerySet[Run]:
+    column = COLUMNS[order.name][0]
+    key = F(column)
+    first = key.desc(nulls_last=True) if descending else key.asc(nulls_last=True)
+    ordered = runs.order_by(first, "-queued_at", "-id")
+    if last is None:
+        return ordered
+    value = Run.objects.filter(pk=last.pk).values_list(column, flat=True).get()
+    missing = Q(**{f"{column}__isnull": True})
+    if value is None:
+        return ordered.filter(_older(last) & missing)
+    further = Q(**{f"{column}__{'lt' if descending else 'gt'}": value})
+    return ordered.filter(further | Q(**{column: value}) & _older(last) | missing)
 
 
 def groups(runs: QuerySet[Run], query: Query, most: int) -> list[dict[str, Any]]:

@@ -150,6 +150,9 @@ def cases(browser: Browser, seeded: Seeded) -> dict[str, Case]:
         ),
         "a rare search": Case(lambda: browser.size("all-runs/", {"q": RARE}), 300, 300, times=5),
         "search and group": Case(lambda: browser.size("all-runs/", searched), 300, 300, times=5),
+        "its groups": Case(
+            lambda: browser.size("all-runs/", {**searched, "groups": "now"}), 300, 300, times=5
+        ),
         "a logged point": Case(lambda: program.log(1), 5, 5),
         f"{BATCH:,} logged points": Case(lambda: program.log(BATCH), 25, 25),
         f"series of {SERIES:,} points": Case(program.series, 50, 50),

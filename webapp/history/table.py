@@ -58,7 +58,8 @@ class Row:
 class Found:
     """``count`` runs in ``seconds``, more where ``is_more``; ``metrics`` are the columns of figures.
 
-    ``more_groups``: there are others besides ``groups``. ``is_first``: it is the first page; ``next`` is the
+    ``groups_wait``: they take longer than a page may, and are asked for once it is shown; ``more_groups``:
+    there are others besides ``groups``. ``is_first``: it is the first page; ``next`` is the
     run behind which the next one begins. So many that are ``archived`` would be found as well and are left
     out; ``shows_archived``: the search asks for them.
     """
@@ -76,6 +77,7 @@ class Found:
     archived: int = 0
     shows_archived: bool = False
     more_groups: bool = False
+    groups_wait: bool = False
 
     @property
     def orders(self) -> dict[str, str]:
@@ -87,14 +89,9 @@ def runs_of(project: Project) -> QuerySet[Run]:
     return Run.objects.filter(project=project, kind__in=Run.RECORDED)
 
 
-def search_all(project: Project, query: Query) -> QuerySet[Run]:
-    """What the search finds among all runs of a project, archived ones too."""
-    return search(runs_of(project), query)
-
-
 def search_listed(project: Project, query: Query) -> QuerySet[Run]:
     """What the table has of a project: archived runs only where the search asks for them."""
-    return archive.divide(search_all(project, query), project, query)[0]
+    return search(archive.divide(runs_of(project), project, query)[0], query)
 
 
 def find(
@@ -103,12 +100,16 @@ def find(
     chosen: Sequence[str],
     after: Run | None = None,
     baseline: Run | None = None,
+    groups_may_wait: bool = False,
 ) -> Found:
     """The page of what ``query`` finds behind the run ``after``; the first one without it."""
     began = time.perf_counter()
-    found, archived = archive.divide(search_all(project, query), project, query)
-    count = found.order_by()[: MOST_COUNTED + 1].count()
-    grouped = tuple(groups(found, query, MOST_GROUPS + 1)) if query.group else ()
+    listed, archived = archive.divide(runs_of(project), project, query)
+    found = search(listed, query)
+    count = _count(found)
+    more = count > MOST_COUNTED
+    wait = bool(query.group) and more and groups_may_wait
+    grouped = tuple(groups(listed, query, MOST_GROUPS + 1, more)) if query.group and not wait else ()
     wanted = found.select_related("artifact", "host", "experiment")
     wanted = wanted.prefetch_related("metrics", "tags").defer("log_tail", "spec")
     runs = first_runs(wanted, query, PER_PAGE + 1, after)
@@ -118,7 +119,6 @@ def find(
     told = _values(baseline) if baseline else {}
     rows = tuple(_row(run, metrics, told) for run in shown)
     seconds = time.perf_counter() - began
-    more = count > MOST_COUNTED
     return Found(
         min(count, MOST_COUNTED),
         more,
@@ -130,19 +130,21 @@ def find(
         after is None,
         following,
         baseline,
-        archived.order_by()[:MOST_COUNTED].count(),
+        search(archived, query).order_by()[:MOST_COUNTED].count(),
         archive.is_asked_for(query),
         len(grouped) > MOST_GROUPS,
+        wait,
     )
 
 
 def export_of(runs: QuerySet[Run], query: Query, chosen: Sequence[str], most: int = MOST_EXPORTED) -> Table:
-    """The runs that a search found as a table in its order, figures in SI units: the first of them, and of
-    how many.
+    """Those of the runs that the search finds as a table in its order, figures in SI units: the first of
+    them, and of how many.
     """
-    wanted = runs.select_related("artifact").prefetch_related("metrics", "tags").defer("log_tail", "spec")
-    found = first_runs(wanted, query, most + 1)
-    shown = found[:most]
+    found = search(runs, query)
+    wanted = found.select_related("artifact").prefetch_related("metrics", "tags").defer("log_tail", "spec")
+    first = first_runs(wanted, query, most + 1)
+    shown = first[:most]
     metrics = _columns(query, chosen, shown, _list_metrics(shown[:PER_PAGE]))
     rows = []
     for row in (_row(run, metrics) for run in shown):
@@ -151,8 +153,13 @@ def export_of(runs: QuerySet[Run], query: Query, chosen: Sequence[str], most: in
         rows.append((*told, " ".join(row.tags), *(figure.value for figure in row.figures)))
     names = ("run", "policy", "workload", "hardware", "mode", "state", "seed", "tags")
     figures = (Column(name, known_or_plain(name).unit, is_figure=True) for name in metrics)
-    of = _say(runs.order_by()[: MOST_COUNTED + 1].count(), MOST_COUNTED) if len(found) > most else ""
+    of = _say(_count(found), MOST_COUNTED) if len(first) > most else ""
     return Table("All runs", (*map(Column, names), *figures), tuple(rows), of=of)
+
+
+def _count(found: QuerySet[Run]) -> int:
+    """Up to one more than are counted."""
+    return found.order_by()[: MOST_COUNTED + 1].count()
 
 
 def _say(count: int, most: int) -> str:
@@ -161,13 +168,14 @@ def _say(count: int, most: int) -> str:
 
 
 def groups_of(runs: QuerySet[Run], query: Query, most: int = MOST_GROUPS) -> Table:
-    """The groups of the runs that a search found as a table, the largest first, its figures in SI units."""
+    """Groups of those of the runs that the search finds, the largest first, as a table in SI units."""
+    are_many = _count(search(runs, query)) > MOST_COUNTED
     names = [str(field) for field in query.group]
     figures = [
         Column(str(one), known_or_plain(one.field.name).unit if one.field else "", is_figure=True)
         for one in query.aggregates
     ]
-    found = groups(runs, query, max(most, MOST_GROUPS) + 1)
+    found = groups(runs, query, max(most, MOST_GROUPS) + 1, are_many)
     rows = tuple(
         (*(_text(row[name]) for name in names), *(row[figure.label] for figure in figures))
         for row in found[:most]

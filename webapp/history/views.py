@@ -17,7 +17,7 @@ from django.views.decorators.http import require_POST, require_safe
 from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare.export import download
 from webapp.compare.filters import named_runs
-from webapp.history import discussion, services, table
+from webapp.history import archive, discussion, services, table
 from webapp.history.archive import ARCHIVED
 from webapp.history.boards import boards_of
 from webapp.history.forms import CommentForm, NoteForm, TagForm, ViewForm
@@ -51,10 +51,11 @@ def index(request: ProjectRequest) -> HttpResponse:
         error = complaint
     chosen = request.GET.getlist("column")
     if "export" in request.GET and error is None:
-        listed = table.search_listed(request.project, query)
+        listed = archive.divide(table.runs_of(request.project), request.project, query)[0]
         return download(table.export_of(listed, query, chosen), request.GET["export"])
     after, baseline = (_find_named(request, name) for name in ("after", "baseline"))
-    found = table.find(request.project, query, chosen, after, baseline)
+    may_wait = request.GET.get("groups") != "now"
+    found = table.find(request.project, query, chosen, after, baseline, may_wait)
     page: dict[str, Any] = {
         "text": text,
         "error": error,

@@ -73,6 +73,18 @@ def test_repeats_are_folded_by_what_runs_were_given(ada: Place, client: Client) 
     assert refused.status_code == 422 and "a knob, an option or a parameter" in shown(refused)
 
 
+def test_groups_of_very_many_runs_come_after_the_page(
+    ada: Place, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "MOST_COUNTED", 2)
+    search = {"q": "group by policy: min(step_time), count"}
+    page = client.get(ada.url("all-runs/"), search)
+    assert "over 2 runs" in shown(page) and "are being counted" in shown(page)
+    assert 'hx-trigger="load"' in page.content.decode() and "500 ms2" not in shown(page)
+    whole = shown(client.get(ada.url("all-runs/"), {**search, "groups": "now"}))
+    assert "vdnn500 ms2" in whole and "are being counted" not in whole and "in 2 groups" in whole
+
+
 def test_a_search_that_cannot_be_read_keeps_its_text_and_all_runs(ada: Place, client: Client) -> None:
     answer = client.get(ada.url("all-runs/"), {"q": "step_tme < 4"})
     page = answer.content.decode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -244,9 +245,40 @@ def test_order_and_groups(history: Place) -> None:
     found = [{one.name: one.value for one in run.metrics.all()} for run in first_runs(runs, query, 10)]
     values = [row.get("step_time") for row in found]
     assert values == [4.0, 2.0, 1.0, 0.5, None, None]
-    rows = groups(runs, parse("group by policy: min(step_time), mean(step_time), count"), 10)
-    by_policy = {row["policy"]: (row["min(step_time)"], row["mean(step_time)"], row["count"]) for row in rows}
-    assert by_policy == {"vdnn": (0.5, 1.25, 2), "capuchin": (4.0, 4.0, 2), "orca": (1.0, 1.0, 2)}
+    for are_many in (False, True):
+        told = parse("group by policy: min(step_time), mean(step_time), count")
+        rows = groups(runs, told, 10, are_many)
+        by_policy = {
+            row["policy"]: (row["min(step_time)"], row["mean(step_time)"], row["count"]) for row in rows
+        }
+        assert by_policy == {"vdnn": (0.5, 1.25, 2), "capuchin": (4.0, 4.0, 2), "orca": (1.0, 1.0, 2)}
+
+
+def test_groups_of_few_and_of_many_are_those_of_plain_python(history: Place) -> None:
+    """Many are found by figures that are joined, few by a look for each."""
+    runs = runs_of(history.project)
+    truth = [Plain(run) for run in runs.prefetch_related("metrics", "tags").select_related("artifact")]
+
+    @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(condition=conditions, are_many=st.booleans())
+    def group(condition: Condition, are_many: bool) -> None:
+        query = replace(
+            parse("group by policy: count, min(step_time), max(peak_memory)"), condition=condition
+        )
+        rows = groups(runs, query, 10, are_many)
+        found = {row["policy"]: (row["count"], row["min(step_time)"]) for row in rows}
+        wanted: dict[str, list[Plain]] = {}
+        for one in truth:
+            if one.holds(condition):
+                wanted.setdefault(one.run.policy, []).append(one)
+        assert found == {policy: (len(ones), fastest(ones)) for policy, ones in wanted.items()}, write(query)
+
+    group()
+
+
+def fastest(ones: list[Plain]) -> float | None:
+    times = [one.value for plain in ones for one in plain.run.metrics.all() if one.name == "step_time"]
+    return min(times, default=None)
 
 
 def test_completion_offers_names_comparisons_and_values_that_are_there(history: Place) -> None:

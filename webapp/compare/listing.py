@@ -7,7 +7,8 @@ tables: ``?nights-q=failed&nights-sort=-night&nights-column=state&nights-page=2`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -117,11 +118,11 @@ class Listing(tables.Table):  # type: ignore[misc]
 
     def export_table(self) -> Table:
         """All rows as they are searched and sorted, in the columns that are shown."""
-        hidden = [bound.name for bound in self.columns.iterall() if not bound.visible]
         shown = [bound for bound in self.columns.itervisible() if not bound.column.exclude_from_export]
         heading = tuple(_column(bound) for bound in shown)
-        _, *rows = self.as_values(exclude_columns=hidden)
-        return Table(self.title, heading, tuple(map(_plain, rows)))
+        asked = {bound.name: _asked_by(bound) for bound in shown}
+        rows = (FileRow(record, self, asked) for record in self.data)
+        return Table(self.title, heading, tuple(tuple(row.cell(bound) for bound in shown) for row in rows))
 
     def _turn_to(self, page: str | None) -> None:
         """The page that the address asks for, the nearest that there is; how long one is, is not asked."""
@@ -152,8 +153,33 @@ def _column(bound: Any) -> Column:
     return Column(str(bound.header), bound.column.unit if is_figure else "", is_figure)
 
 
-def _plain(row: Sequence[Any]) -> tuple[Cell, ...]:
-    return tuple(v if v is None or isinstance(v, int | float) else str(v) for v in row)
+Asked = tuple[Callable[..., Any], tuple[str, ...]]
+
+
+def _asked_by(bound: Any) -> Asked:
+    """What tells a column's value in a file, and which arguments it takes."""
+    is_plain = getattr(bound.value, "__func__", None) is tables.Column.value  # calls the column's render
+    tell = bound.column.render if is_plain else bound.value
+    return tell, tuple(inspect.signature(tell).parameters)
+
+
+class FileRow(tables.rows.BoundRow):  # type: ignore[misc]
+    """A row of a file. ``as_values`` looks for the arguments of a column anew in every cell, which is half of
+    what a file of 10,000 rows takes; here they are ``asked`` for once.
+    """
+
+    def __init__(self, record: Any, table: Listing, asked: Mapping[str, Asked]) -> None:
+        super().__init__(record, table)
+        self._asked = asked
+
+    def cell(self, bound: Any) -> Cell:
+        told = self._get_and_render_with(bound, self._call_value, None)
+        return told if told is None or isinstance(told, int | float) else str(told)
+
+    def _call_value(self, bound_column: Any, value: Any = None) -> Any:
+        told = self._optional_cell_arguments(bound_column, value)
+        tell, names = self._asked[bound_column.name]
+        return tell(**{name: told[name] for name in names})
 
 
 class Leaving(Protocol):

@@ -16,6 +16,8 @@ from django.test import Client
 
 from tests.webapp.cast import Cast, experiment_with, ready, run_in, signed_in
 from webapp.api.services import make_token
+from webapp.compare.export_table import Table
+from webapp.compare.listing import Listing
 from webapp.hosts.models import Host
 from webapp.nightly.services import create_schedule, run_now
 
@@ -121,3 +123,26 @@ def test_what_is_left_out_by_the_page_is_in_the_file(cast: Cast, things: dict[st
 def test_figures_keep_their_unit_in_a_file(cast: Cast, things: dict[str, Any]) -> None:
     rows = read(signed_in(cast.vera), cast.url("hosts/?export=csv&column=memory_bytes&q=far"))
     assert rows == [["Memory (bytes)"], [str(2**38)]]
+
+
+def test_a_file_has_what_the_tables_library_has_for_it(
+    cast: Cast, things: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, seen = Listing.export_table, set()
+
+    def compare(listing: Listing) -> Table:
+        hidden = [bound.name for bound in listing.columns.iterall() if not bound.visible]
+        _, *rows = listing.as_values(exclude_columns=hidden)
+        found = own(listing)
+        assert [[str(cell) for cell in row] for row in found.rows] == [[str(v) for v in row] for row in rows]
+        assert all(cell is None or isinstance(cell, int | float | str) for row in found.rows for cell in row)
+        seen.add(type(listing))
+        return found
+
+    monkeypatch.setattr(Listing, "export_table", compare)
+    client = signed_in(cast.vera)
+    for url in addresses(cast, things):
+        page = client.get(url).content.decode()
+        for href in re.findall(r'<a href="([^"]*export=csv[^"]*)">CSV', page):
+            assert client.get(unescape(href)).status_code == 200, href
+    assert len(seen) >= 8

@@ -17,7 +17,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from itertools import batched
+from itertools import islice
 from typing import Any
 
 KNOBS, METRICS, WIDE, BATCH, SERIES = 20, 20, 10_000, 1_000, 12_000
@@ -112,8 +112,8 @@ def seed(store: str, runs: int) -> int:
     }
     with opened.engine.begin() as connection:
         for model, told in rows.items():
-            for chunk in batched(told, 20_000):
-                connection.execute(insert(model), list(chunk))
+            while chunk := list(islice(told, 20_000)):
+                connection.execute(insert(model), chunk)
     return experiment
 
 

@@ -14,7 +14,7 @@ from webapp.reports.models import Frozen, Report, Revision
 BEGINNING = """What was asked, and what came out.
 
 ```runs title="The fastest of each policy" limit=20
-group by policy: min(step_time), min(peak_memory), count
+mode = simulated group by policy: min(step_time), min(peak_memory), count
 ```
 
 ```plot x=peak_memory y=step_time title="Memory against time"

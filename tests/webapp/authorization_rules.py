@@ -61,6 +61,7 @@ OTHER_RULES = {
     "feed": Rule(BEARER),
     "nightly:channels": Rule(MEMBERS, read=Role.ADMIN, write=Role.ADMIN),
     "nightly:channel": Rule(MEMBERS, read=Role.ADMIN, write=Role.ADMIN),
+    "nightly:channel_secret": Rule(MEMBERS, write=Role.ADMIN),
     "nightly:channel_test": Rule(MEMBERS, write=Role.ADMIN),
     "nightly:channel_remove": Rule(MEMBERS, write=Role.ADMIN),
     "account_login": Rule(EVERYBODY),

@@ -22,15 +22,27 @@ AUDITED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("rates.RateStudy", ("policies", "attainment", "tbt_p99", "ended_at")),
     ("nightly.Schedule", ("suite", "days", "hour", "minute", "enabled")),
     ("nightly.Change", ("state", "assignee")),
-    ("nightly.Channel", ("name", "kind")),
+    ("nightly.Channel", ("name", "kind", "address", "secret", "quiet_from", "quiet_to")),
     ("reports.Report", ("title", "trashed_at")),
     ("api.ApiToken", ("name", "role", "revoked_at")),
 )
+#: Of these the log says that they changed, and not what they are.
+HIDDEN = {"nightly.Channel": ("address", "secret")}
 
 
 def register() -> None:
     for label, columns in AUDITED:
-        auditlog.register(apps.get_model(label), include_fields=list(columns))
+        hidden = list(HIDDEN.get(label, ()))
+        auditlog.register(
+            apps.get_model(label),
+            include_fields=list(columns),
+            mask_fields=hidden,
+            mask_callable=f"{__name__}.{hide.__name__}",
+        )
+
+
+def hide(value: str) -> str:
+    return "hidden" if value else ""
 
 
 def entries(team: Team) -> QuerySet[LogEntry]:

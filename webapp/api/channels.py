@@ -109,7 +109,7 @@ def read_channel(request: HttpRequest, channel: int) -> Any:
 )
 def change_channel(request: HttpRequest, channel: int) -> Any:
     """The channel from now on; what is not named stays as it is, `null` takes quiet hours away. Its kind and
-    its secret stay.
+    its secret stay; `/channels/{channel}/secret` makes another one.
 
     ```
     curl -H "Authorization: Bearer $TOKEN" -d '{"quiet_from": null, "quiet_to": null}' "$LAB/api/v1/channels/$CHANNEL"
@@ -120,6 +120,19 @@ def change_channel(request: HttpRequest, channel: int) -> Any:
     had = {name: getattr(found, name) for name in FIELDS}
     form = ChannelForm(found.project, had | read_given(request, **kinds), found)
     return _row(_save(form, require_admin(request).created_by))
+
+
+@api.post("/channels/{int:channel}/secret", response={200: ChannelMade, **REFUSALS}, tags=["who is told"])
+def renew_secret(request: HttpRequest, channel: int) -> Any:
+    """Signs the webhook's messages with another `secret` from now on, which is shown this once.
+
+    ```
+    curl -H "Authorization: Bearer $TOKEN" -X POST "$LAB/api/v1/channels/$CHANNEL/secret"
+    ```
+    """
+    found = get_object_or_404(_channels_of(request), pk=channel)
+    channels.renew_secret(found)
+    return {**_row(found), "secret": found.secret}
 
 
 @api.delete("/channels/{int:channel}", response={204: None, **REFUSALS}, tags=["who is told"])

@@ -126,13 +126,18 @@ def bisect(request: ProjectRequest, change: int) -> HttpResponse:
 def channel_list(request: ProjectRequest) -> HttpResponse:
     """Whom changes are told to; a POST adds a channel. A webhook's secret is shown this once."""
     form = ChannelForm(request.project, request.POST or None)
-    fresh = None
     if request.method == "POST" and form.is_valid():
-        fresh = form.save(request.user)
-        form = ChannelForm(request.project)
+        return _channel_page(request, ChannelForm(request.project), fresh=form.save(request.user))
+    return _channel_page(request, form)
+
+
+def _channel_page(
+    request: ProjectRequest, form: ChannelForm, fresh: Channel | None = None, renewed: Channel | None = None
+) -> HttpResponse:
+    """All channels; the secret of one that is ``fresh`` or ``renewed`` is shown."""
     own = request.project.channels.select_related("created_by").order_by("name")
     rows = [(one, channels.messages_of(one)) for one in own]
-    page = {"rows": rows, "form": form, "fresh": fresh}
+    page = {"rows": rows, "form": form, "fresh": fresh, "renewed": renewed}
     return render(request, "nightly/channels.html", page, status=422 if form.errors else 200)
 
 
@@ -149,8 +154,21 @@ def channel(request: ProjectRequest, channel: int) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         messages.success(request, f"{form.save(request.user)} is changed.")
         return redirect(project_url(request.project, "nightly:channels"))
-    page = {"channel": str(found), "form": form}
+    page = {"channel": str(found), "pk": found.pk, "signs": bool(found.secret), "form": form}
     return render(request, "nightly/channel.html", page, status=422 if form.errors else 200)
+
+
+@require_POST
+@in_project(write=Role.ADMIN)
+def channel_secret(request: ProjectRequest, channel: int) -> HttpResponse:
+    """Gives a webhook another secret, which is shown this once."""
+    found = _channel(request, channel)
+    try:
+        channels.renew_secret(found)
+    except BadInput as error:
+        messages.warning(request, f"No new secret: {error.what}.")
+        return redirect(project_url(request.project, "nightly:channels"))
+    return _channel_page(request, ChannelForm(request.project), renewed=found)
 
 
 @require_POST

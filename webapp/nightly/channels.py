@@ -19,6 +19,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import QuerySet
 
+from experiments.core.errors import BadInput
 from experiments.core.metrics import METRICS
 from experiments.core.units import human
 from webapp.accounts.models import Project
@@ -78,6 +79,14 @@ def _refuse_inside(host: str) -> None:
 
 def new_secret() -> str:
     return secrets.token_hex(24)
+
+
+def renew_secret(channel: Channel) -> None:
+    """Sign with another secret from now on. ``BadInput`` for mail and chat, which sign nothing."""
+    if channel.kind != Channel.Kind.WEBHOOK:
+        raise BadInput(f"{channel} is no webhook", "channel", "mail and chat have no secret")
+    channel.secret = new_secret()
+    channel.save(update_fields=["secret"])
 
 
 def send_due(now: datetime) -> None:

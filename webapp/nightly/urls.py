@@ -14,6 +14,7 @@ urlpatterns = [
     path("changes/<int:change>/bisect", change_views.bisect, name="bisect"),
     path("channels/", change_views.channel_list, name="channels"),
     path("channels/<int:channel>/", change_views.channel, name="channel"),
+    path("channels/<int:channel>/secret", change_views.channel_secret, name="channel_secret"),
     path("channels/<int:channel>/test", change_views.channel_test, name="channel_test"),
     path("channels/<int:channel>/remove", change_views.channel_remove, name="channel_remove"),
     path("<int:schedule>/", views.schedule, name="schedule"),

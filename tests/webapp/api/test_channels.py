@@ -72,6 +72,16 @@ def test_a_change_leaves_what_it_does_not_name_and_its_secret(caller: Caller, ea
     assert caller.post(at, {"name": "on call"})["name"] == "on call", "its own name is no other's"
 
 
+def test_another_secret_is_made_and_shown_once(caller: Caller, ear: Any) -> None:
+    made = caller.post("/channels", hook(ear[0]))
+    renewed = caller.post(f"/channels/{made['id']}/secret", {})
+    assert renewed["secret"] == Channel.objects.get().secret != made["secret"]
+    assert renewed | {"secret": ""} == made | {"secret": ""}
+    Channel.objects.update(kind="apprise", secret="")
+    assert caller.post(f"/channels/{made['id']}/secret", {})["field"] == "channel"
+    assert Channel.objects.get().secret == ""
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -164,6 +174,7 @@ def test_tokens_of_lower_roles_neither_look_nor_change(ada: Place, role: str) ->
         lambda: lower.post("/channels", hook("https://10.0.0.1/")),
         lambda: lower.post(at, {"name": "b"}),
         lambda: lower.post(f"{at}/test", {}),
+        lambda: lower.post(f"{at}/secret", {}),
         lambda: lower.delete(at),
     ):
         assert "needs a token with the role admin" in ask()["detail"]

@@ -18,6 +18,7 @@ from tests.variants import variants
 from tests.webapp.browser import browser_page, enter, ink, serious, serving
 from tests.webapp.cast import Place, place
 from tests.webapp.nightly.test_alerts import SLOT, SUITE, record
+from webapp.accounts.audit import entries
 from webapp.accounts.models import Membership, Role
 from webapp.nightly import changes, channels, services
 from webapp.nightly.models import Change, Channel, Message, Night, Schedule
@@ -288,8 +289,30 @@ def test_a_channel_is_changed_on_its_page_and_what_is_not_said_stays(
     client.post(url, {"name": "pager", "address": address})
     client.post(f"{url}test")
     assert len(heard) == 1
+    log = str([entry.changes for entry in entries(ada.project.team)])
+    assert "hidden" in log and address not in log and "s3cret" not in log
     Membership.objects.update(role=Role.MEMBER)
     assert [ask(url).status_code for ask in (client.get, client.post)] == [403, 403]
+    assert client.post(f"{url}secret").status_code == 403
+
+
+def test_another_secret_is_shown_once_and_signs_from_then_on(ada: Place, client: Client, ear: Any) -> None:
+    address, heard, _ = ear
+    made = hook(ada, address)
+    url = ada.url(f"nightly/channels/{made.pk}/")
+    assert "Make another secret" in client.get(url).content.decode()
+    shown = client.post(f"{url}secret").content.decode()
+    made.refresh_from_db()
+    assert made.secret != "s3cret" and shown.count(made.secret) == 1
+    assert made.secret not in client.get(ada.url("nightly/channels/")).content.decode()
+    client.post(f"{url}test")
+    ((headers, body),) = heard
+    signed = channels.signature(made.secret, headers["X-Lab-Timestamp"], body)
+    assert headers["X-Lab-Signature"] == f"sha256={signed}"
+    chat = ada.project.channels.create(name="chat", kind="apprise", address="slack://x")
+    asked = client.post(ada.url(f"nightly/channels/{chat.pk}/secret"), follow=True).content.decode()
+    assert "chat is no webhook" in asked
+    assert "Make another secret" not in client.get(ada.url(f"nightly/channels/{chat.pk}/")).content.decode()
 
 
 def test_the_feed_opens_without_signing_in_until_its_owner_leaves(

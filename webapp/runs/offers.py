@@ -34,8 +34,8 @@ def offers_for(kinds: Sequence[str], told: Sequence[Told] = ()) -> list[Offer]:
 
 def _lack_of_all(family: str, kinds: Sequence[str], told: Sequence[Told]) -> str:
     """What every policy of the family needs and the workloads lack; empty where one can be asked."""
-    reading = [one for one in registry.family_policies(family).values() if modes_on(one, kinds)]
-    lacks = [lack_of(policy, told) for policy in reading]
+    known = registry.family_policies(family).values()
+    lacks = [lack_of(policy, told, (mode,)) for policy in known for mode in modes_on(policy, kinds)]
     return "" if not all(lacks) else lacks[0].removeprefix("needs ") if lacks else _needs(family)
 
 

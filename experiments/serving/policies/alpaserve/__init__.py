@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from itertools import chain, islice
 from typing import ClassVar
 
 from experiments.core.knobs import knob
@@ -80,32 +80,30 @@ class AlpaServe(DeploymentPolicy):
         return ShortestQueue(placement, *self.overheads)
 
     def _candidates(self, search: ReplicaSearch) -> Iterator[Replicas]:
-        """The best replicas of every shape, on all devices and in buckets."""
-        cluster = search.deployment.cluster
-        yield from self._fill_each(search, 0, cluster.devices)
+        """The best replicas of every shape on all devices, and those of the buckets, each on its own."""
+        rooms = [(search, 0, search.deployment.cluster.devices), *self._buckets(search)]
+        shapes = [shapes_of(search.deployment.cluster, count) for _, _, count in rooms]
+        tasks = [
+            (alone, partition(first, count, *shape))
+            for (alone, first, count), own in zip(rooms, shapes, strict=True)
+            for shape in own
+        ]
+        filled = iter(map_in_processes(lambda task: self._fill(*task), tasks, self.processes))
+        everywhere, *in_buckets = [list(islice(filled, len(own))) for own in shapes]
+        yield from everywhere
+        if in_buckets:
+            best = [max(found, key=lambda one: one.score).groups for found in in_buckets]
+            groups = tuple(chain.from_iterable(best))
+            yield Replicas(groups, search.evaluator.evaluate(groups))
+
+    def _buckets(self, search: ReplicaSearch) -> Iterator[tuple[ReplicaSearch, int, int]]:
+        """The search among each bucket's models, its first device and its number of devices."""
         buckets = list_buckets(search.deployment) if self.buckets else []
-        if len(buckets) > 1:
-            devices = divide_devices(search.deployment, buckets)
-            if devices is not None:
-                yield self._in_buckets(search, buckets, devices)
-
-    def _in_buckets(
-        self, search: ReplicaSearch, buckets: list[tuple[int, ...]], devices: list[int]
-    ) -> Replicas:
-        """The best shape of each bucket by its own models alone, all together on the whole sample."""
-        groups: tuple[Group, ...] = ()
+        devices = divide_devices(search.deployment, buckets) if len(buckets) > 1 else None
         first = 0
-        for models, count in zip(buckets, devices, strict=True):
-            found = self._fill_each(search.among(models), first, count)
-            groups += max(found, key=lambda one: one.score).groups
+        for models, count in zip(buckets, devices, strict=True) if devices is not None else ():
+            yield search.among(models), first, count
             first += count
-        return Replicas(groups, search.evaluator.evaluate(groups))
-
-    def _fill_each(self, search: ReplicaSearch, first: int, count: int) -> list[Replicas]:
-        """The best replicas of every shape of groups on so many devices from ``first`` on."""
-        shapes = shapes_of(search.deployment.cluster, count)
-        partitions = [partition(first, count, *shape) for shape in shapes]
-        return map_in_processes(partial(self._fill, search), partitions, self.processes)
 
     def _fill(self, search: ReplicaSearch, groups: tuple[Group, ...]) -> Replicas:
         return search.beam(groups) if self.search == "beam" else search.fast_greedy(groups)

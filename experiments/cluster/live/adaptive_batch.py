@@ -50,14 +50,17 @@ class AdaptiveBatch:
         self.replica, self.work = replica, work
         self.done, self.steps, self.samples, self.loss = 0.0, 0, 0, 0.0
         self.noise = GradientNoise()
-        self.before: Tensor | None
+        # Rows are made once: the memory of new ones costs more than what is computed in them.
+        self.part, self.before = (torch.empty(replica.size, device=replica.device) for _ in range(2))
+        self.row = torch.empty(replica.size + 1, device=replica.device)
+        self.square_before: float | None
         self.divide(division)
 
     def divide(self, division: tuple[int, ...]) -> None:
         """Train at another batch from the next step on."""
         self.division = division
         self.each, self.accumulations = division
-        self.timer, self.before = StepTimer(), None
+        self.timer, self.square_before = StepTimer(), None
 
     @property
     def parts(self) -> int:
@@ -67,10 +70,10 @@ class AdaptiveBatch:
     def train(self) -> None:
         """One step of the whole batch."""
         began = time.perf_counter()
-        gradient, squares = self._accumulate()
+        self._accumulate()
         seconds = (time.perf_counter() - began) / (self.accumulations + 1)
-        together = self.replica.add_up(torch.cat((gradient, squares)))
-        mean, square = together[:-1] / self.parts, float(together[-1]) / self.parts
+        self.replica.add_up(self.row).div_(self.parts)
+        mean, square = self.row[:-1], float(self.row[-1])
         batch = self.each * self.parts
         scale = batch / self.replica.task.batch
         self._learn_noise(mean, square, scale)
@@ -80,30 +83,29 @@ class AdaptiveBatch:
         self.samples += batch
         self.timer.count(seconds)
 
-    def _accumulate(self) -> tuple[Tensor, Tensor]:
-        """The sum of the gradients of this process' parts, and of their squared norms."""
+    def _accumulate(self) -> None:
+        """Add up in ``row`` the gradients of this process' parts, and at its end their squared norms."""
         replica, times = self.replica, self.accumulations + 1
         drawn = replica.task.draw(self.each * self.parts)
         mine = slice(replica.rank * times, (replica.rank + 1) * times)
-        losses, gradients = [], []
+        losses = []
+        self.row.zero_()
         for inputs, targets in zip(*(torch.split(value, self.each)[mine] for value in drawn), strict=True):
             losses.append(replica.differentiate(inputs, targets, self.each))
-            gradients.append(replica.gradients())
+            gradient = replica.gradients(self.part)
+            self.row[:-1] += gradient
+            self.row[-1] += gradient @ gradient
         self.loss = sum(losses) / times
-        squares = torch.stack([gradient @ gradient for gradient in gradients])
-        return torch.stack(gradients).sum(0), squares.sum(0, keepdim=True)
 
     def _learn_noise(self, mean: Tensor, square: float, scale: float) -> None:
-        parts = self.parts
-        if parts == 1:
-            before, self.before = self.before, mean
-            if before is None or before.shape != mean.shape:
-                return
-            square = float(before @ before + square) / 2
-            mean, parts, scale = (before + mean) / 2, 2, 2 * scale
-        else:
-            self.before = None
-        self.noise.learn(*estimate_noise(parts, square, float(mean @ mean), scale), scale)
+        if self.parts > 1:
+            self.noise.learn(*estimate_noise(self.parts, square, float(mean @ mean), scale), scale)
+            return
+        before, self.square_before = self.square_before, square
+        if before is not None:
+            of_mean = (before + 2 * float(self.before @ mean) + square) / 4
+            self.noise.learn(*estimate_noise(2, (before + square) / 2, of_mean, 2 * scale), 2 * scale)
+        self.before.copy_(mean)
 
     def facts(self) -> dict[str, Any]:
         """What is reported besides the progress."""

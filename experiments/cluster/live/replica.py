@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.nn.utils import vector_to_parameters
 
 from experiments.cluster.live.models import TrainingTask, loss_of
 
@@ -36,9 +36,14 @@ class Replica:
         loss.backward()  # type: ignore[no-untyped-call]
         return float(loss.detach())
 
-    def gradients(self) -> Tensor:
-        """All gradients in one row."""
-        return parameters_to_vector(self._gradients())
+    @property
+    def size(self) -> int:
+        """Parameters of the model."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def gradients(self, row: Tensor | None = None) -> Tensor:
+        """Return all gradients in one row, in the one that is given if any."""
+        return torch.cat([gradient.reshape(-1) for gradient in self._gradients()], out=row)
 
     def add_up(self, values: Tensor) -> Tensor:
         """Return the sum over all processes, in one message."""

@@ -25,6 +25,7 @@ class StepLoad(NamedTuple):
     ``prefill`` tokens of prompts after ``prefill_context`` (summed over entries), which make
     ``prefill_pairs`` of a token and one it attends to; ``decodes`` over ``decode_context`` tokens together,
     the shortest and the longest of them apart. ``prompts``: tokens and context of each part of a prompt.
+    ``drafts`` of the tokens have their next one computed too, besides the last of each sequence.
     """
 
     prefill: int
@@ -36,9 +37,10 @@ class StepLoad(NamedTuple):
     longest: int
     sequences: int
     prompts: tuple[tuple[int, int], ...] = ()
+    drafts: int = 0
 
     @classmethod
-    def of(cls, entries: Sequence[Entry]) -> StepLoad:
+    def of(cls, entries: Sequence[Entry], drafts: int = 0) -> StepLoad:
         contexts = [context for _, tokens, context in entries if tokens == 1]
         prompts = [entry for entry in entries if entry[1] > 1] if len(contexts) < len(entries) else []
         pairs = sum(n * c + n * (n + 1) / 2 for _, n, c in prompts)
@@ -52,11 +54,17 @@ class StepLoad(NamedTuple):
             max(contexts, default=0),
             len(entries),
             tuple([(tokens, context) for _, tokens, context in prompts]),
+            drafts,
         )
 
     @property
     def tokens(self) -> int:
         return self.prefill + self.decodes
+
+    @property
+    def outputs(self) -> int:
+        """Tokens whose next one is computed."""
+        return self.sequences + self.drafts
 
 
 class StepPrice(Protocol):

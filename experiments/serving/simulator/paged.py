@@ -173,7 +173,7 @@ class PagedEngine:
 
     def _step(self, steady: bool) -> None:
         view = self.view
-        load = StepLoad.of(view.entries)
+        load = StepLoad.of(view.entries, sum(view.drafted.values()))
         if steady and load.prefill:
             raise ImpossiblePlan([f"a step at t={self.now:g} s with parts of prompts is to be repeated"])
         most = most_steps(view, self.total) if steady else 1

@@ -1,7 +1,8 @@
 """Seconds of a step: from a measured layer profile, or from spec sheets.
 
 A profile's rows count once for each layer, its layer norm twice (both share the row), embedding and final
-norm once a step, head and sampling once for the sequences of the step. Attention is one joint lookup of
+norm once a step, head and sampling once for the sequences of the step and the drafts behind them that are
+verified. Attention is one joint lookup of
 prompt tokens with their summed context and of decodes with their mean context (its floor); unequal
 contexts move it towards that of the longest. Of an engine that attends to prompts one by one they are looked
 up one by one. On several devices each layer adds two all-reduces of tokens
@@ -28,6 +29,8 @@ from experiments.workloads.profiles.phase_times import PassTimes
 Floats = npt.NDArray[np.float64]
 ONCE_A_STEP = ("embedding", "final_layernorm")
 TWICE_A_LAYER = ("layernorm",)
+#: What a step takes for each sequence, however many of its tokens are verified; head and sampling are for all.
+EACH_SEQUENCE = ("bookkeeping",)
 #: Bytes of an activation that devices exchange.
 ACTIVATION = 2
 
@@ -41,11 +44,11 @@ class ProfilePrice:
     link: Link | None = None
     overhead: float = 0.0
     _dense: dict[int, float] = field(default_factory=dict, repr=False)
-    _head: dict[int, float] = field(default_factory=dict, repr=False)
+    _head: dict[tuple[int, int], float] = field(default_factory=dict, repr=False)
     _exchange: dict[int, float] = field(default_factory=dict, repr=False)
 
     def seconds(self, load: StepLoad, steps: int = 1) -> Floats:
-        fixed = self.overhead + self.dense(load.tokens) + self.head(load.sequences)
+        fixed = self.overhead + self.dense(load.tokens) + self.head(load)
         fixed += self.communication(load.tokens)
         if steps == 1 and self.times.unequal is None:  # without arrays, which cost more than the lookup
             mean = float(load.decode_context // load.decodes) if load.decodes else 0.0
@@ -66,11 +69,14 @@ class ProfilePrice:
             return 1
         return self.model.layers * (2 if layer in TWICE_A_LAYER else 1)
 
-    def head(self, sequences: int) -> float:
-        found = self._head.get(sequences)
+    def head(self, load: StepLoad) -> float:
+        key = (load.sequences, load.outputs)
+        found = self._head.get(key)
         if found is None:
-            curves = self.times.by_sequences.values()
-            found = self._head[sequences] = sum(float(curve.at(float(sequences))) for curve in curves)
+            found = self._head[key] = sum(
+                float(curve.at(float(load.sequences if layer in EACH_SEQUENCE else load.outputs)))
+                for layer, curve in self.times.by_sequences.items()
+            )
         return found
 
     def communication(self, tokens: int) -> float:
@@ -141,7 +147,7 @@ class ProfilePrice:
             load.tokens > self._most_tokens
             or any(tokens > chunk or before > context for tokens, before in self._prompts(load))
             or load.decodes > attention.counts[-1]
-            or load.sequences > self._most_sequences
+            or load.outputs > self._most_sequences
         ):
             return steps
         if not load.decodes:

@@ -66,7 +66,7 @@ def test_steps_cost_what_their_layers_do(
 ) -> None:
     cost, load = price(shared_data, folder, model), StepLoad.of(entries)
     whole = float(cost.seconds(load)[0])
-    dense, head, shared = cost.dense(load.tokens), cost.head(load.sequences), cost.communication(load.tokens)
+    dense, head, shared = cost.dense(load.tokens), cost.head(load), cost.communication(load.tokens)
     parts = (dense, whole - dense - head - shared, head, shared)
     assert [1e6 * part for part in parts] == pytest.approx(list(microseconds), abs=0.06)
     assert cost.steps_beyond(load) == 0

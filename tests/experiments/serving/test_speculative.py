@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 
 from experiments.core import registry
+from experiments.models.served import served_model
 from experiments.serving.interface import violations
 from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.interface.speculation import Speculation
+from experiments.serving.interface.step_load import Entry, StepLoad
 from experiments.serving.simulator import figures
 from experiments.serving.simulator.paged import simulate_paged
+from experiments.serving.simulator.step_prices import ProfilePrice
+from experiments.workloads.profiles.layer_times import AttentionTimes, Curve, LayerTimes, Steady
 from tests.experiments.serving.traces import ToyPrice, answered, requests, serve_paged
 
 
@@ -58,3 +62,15 @@ def test_the_number_of_drafts_is_the_best_by_theorem_3_8() -> None:
     assert make(acceptance=0.8, draft_cost=0.05, draft_tokens=0).drafts == best  # type: ignore[attr-defined]
     assert spec.improvement(best) > max(spec.improvement(best - 1), spec.improvement(best + 1)) > 2
     assert make(acceptance=0.3, draft_cost=0.5, draft_tokens=0).drafts == 1  # type: ignore[attr-defined]
+
+
+def test_the_head_is_paid_for_every_draft_that_is_verified_and_the_bookkeeping_for_every_sequence() -> None:
+    """Of two sequences with four drafts each: ten tokens' heads of 1 us, twice 100 us."""
+    each, nothing = Curve((1.0, 64.0), (1e-6, 64e-6)), Curve((1.0, 64.0), (0.0, 0.0))
+    besides = Curve((1.0, 64.0), (1e-4, 64e-4))
+    still = AttentionTimes({(0, 0): Steady((0.0,), (Curve((0.0,), (0.0,)),))}, is_apart=True)
+    times = LayerTimes("drafts", 1, {"any": nothing}, {"lm_head": each, "bookkeeping": besides}, still)
+    price = ProfilePrice(times, served_model("llama31-8b"))
+    entries = [Entry(0, 5, 7), Entry(1, 5, 9)]
+    assert price.head(StepLoad.of(entries, drafts=8)) == pytest.approx(210e-6)
+    assert price.head(StepLoad.of(entries)) == pytest.approx(202e-6)

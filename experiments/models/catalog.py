@@ -246,6 +246,7 @@ _MODELS = (
     _image("overfeat", "OverFeat, fast model", "convnets:overfeat", image=231),
     _image("vgg16", "VGG-16", "convnets:vgg16"),
     _image("googlenet", "GoogLeNet without auxiliary heads", "googlenet:googlenet"),
+    _image("inception-v3", "Inception v3 without its auxiliary head", "inception:inception_v3", image=299),
     _image("densenet121", "DenseNet-121", "densenet:densenet121"),
     _image("resnet18", "ResNet-18", "resnet:resnet", depth=18),
     _image("resnet50", "ResNet-50", "resnet:resnet", depth=50),

@@ -87,7 +87,14 @@ def device_of(hardware: Hardware) -> SharedDevice:
 def models_of(scenario: Scenario) -> tuple[SharedModel, ...]:
     """Return the scenario's models by layers or kernels; ``BadInput`` for one after another, or by batch."""
     return tuple(
-        SharedModel(model.name, model.service_class, _operators(model, scenario.name), model.peaks)
+        SharedModel(
+            model.name,
+            model.service_class,
+            _operators(model, scenario.name),
+            model.peaks,
+            model.preprocess,
+            model.postprocess,
+        )
         for model in scenario.models
     )
 

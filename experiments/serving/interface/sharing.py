@@ -41,13 +41,16 @@ class SharedModel:
     """A model on the shared device; ``operators`` in the order of a pass.
 
     ``peaks`` are the bytes that its passes work with besides the weights, one after another; the last is that
-    of all after it. Empty: nobody tells them.
+    of all after it. Empty: nobody tells them. ``preprocess`` s pass on the processor before a request reaches
+    the device, ``postprocess`` s before it is answered; the processor has a core for each request.
     """
 
     name: str
     service_class: str
     operators: tuple[Operator, ...]
     peaks: tuple[float, ...] = ()
+    preprocess: float = 0.0
+    postprocess: float = 0.0
 
     def bytes_in(self, passes: int) -> float:
         """Bytes that it takes in the pass after so many."""

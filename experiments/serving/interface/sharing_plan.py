@@ -28,7 +28,10 @@ class CopySpan(NamedTuple):
 
 @dataclass
 class SharedRequest:
-    """A real-time request's times in s; ``None``: has not happened."""
+    """A real-time request's times in s; ``None``: has not happened.
+
+    ``prepared`` is when the device hears of it: later than ``arrival`` by what the processor does before.
+    """
 
     model: int
     arrival: float
@@ -36,6 +39,7 @@ class SharedRequest:
     found_idle: bool = True
     started: float | None = None
     answered: float | None = None
+    prepared: float | None = None
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ PARAMETERS = {
     "overfeat": 145_920_872,
     "vgg16": 138_357_544,
     "googlenet": 6_998_552,
+    "inception-v3": 23_834_568,
     "densenet121": 7_978_856,
     "resnet18": 11_689_512,
     "resnet50": 25_557_032,
@@ -81,7 +82,7 @@ def test_bert_large_without_its_heads_is_the_encoder_of_335_million() -> None:
     assert sum(parameter.numel() for parameter in encoder.parameters()) == 335_141_888
 
 
-@pytest.mark.parametrize("name", ["dlrm", "moe", "overfeat", "googlenet"])
+@pytest.mark.parametrize("name", ["dlrm", "moe", "overfeat", "googlenet", "inception-v3"])
 def test_the_rest_of_the_zoo_is_captured(name: str) -> None:
     step = capture(ModelSource(name, zoo=name, options=WorkloadOptions(batch=2)))
     assert step.flops > 0 and step.facts["optimizer"] == ZOO[name].optimizer

@@ -75,6 +75,7 @@ class _Executor:
         self._at(duration, None)
         self.starts: dict[int, float] = {}
         self.waiting: list[SharedRequest] = []
+        self.preparing = 0
         self.requests: list[SharedRequest] = []
         self.spans: list[Span] = []
         self.copies: list[CopySpan] = []
@@ -104,7 +105,7 @@ class _Executor:
         )
 
     def _is_over(self) -> bool:
-        return self.view.now >= self.duration and not self.waiting
+        return self.view.now >= self.duration and not self.waiting and not self.preparing
 
     def _at(self, time: float, what: object) -> None:
         heapq.heappush(self.events, (time, next(self.order), what))
@@ -117,8 +118,11 @@ class _Executor:
 
     def _happen(self, what: object) -> None:
         match what:
-            case SharedRequest():
+            case SharedRequest(prepared=None):
                 self._arrive(what)
+            case SharedRequest():
+                self.preparing -= 1
+                self._reach_device(what)
             case (int(model), int(epoch)) if self.epoch[model] == epoch and model in self.view.running:
                 self._end(model, killed=False)
             case Copy(model, last, _) if last <= self.view.copied[model]:
@@ -128,9 +132,17 @@ class _Executor:
                 self.view.on_host[model] += max(0.0, size)
 
     def _arrive(self, request: SharedRequest) -> None:
+        self.requests.append(request)
+        seconds = self.models[request.model].preprocess
+        request.prepared = request.arrival + seconds
+        if not seconds:
+            return self._reach_device(request)
+        self.preparing += 1
+        self._at(request.prepared, request)
+
+    def _reach_device(self, request: SharedRequest) -> None:
         request.found_idle = not any(not self.models[one].is_real_time for one in self.view.running)
         request.found_idle = request.found_idle or bool(self.waiting)
-        self.requests.append(request)
         self.waiting.append(request)
         self.view.waiting.append(request.model)
 
@@ -265,6 +277,14 @@ class _Executor:
         if self.models[model].is_real_time:
             place = self.view.waiting.index(model)
             del self.view.waiting[place]
-            self.waiting.pop(place).answered = self.view.now
-            if model in self.closed and self.view.now < self.duration:
-                self._arrive(SharedRequest(model, self.view.now))
+            answered = self.view.now + self.models[model].postprocess
+            self.waiting.pop(place).answered = answered
+            if model in self.closed and answered < self.duration:
+                self._ask_again(model, answered)
+
+    def _ask_again(self, model: int, time: float) -> None:
+        """A client that is answered now asks before anything else happens."""
+        if time == self.view.now:
+            self._arrive(SharedRequest(model, time))
+        else:
+            self._at(time, SharedRequest(model, time))

@@ -27,7 +27,9 @@ def sharing_figures(plan: SharingPlan, alone: SharingPlan, models: Sequence[Shar
     if switched:
         figures["switch_time_mean"] = float(_latencies(switched).mean())
     preempting = [
-        one.started - one.arrival for one in answered if not one.found_idle and one.started is not None
+        one.started - (one.arrival if one.prepared is None else one.prepared)
+        for one in answered
+        if not one.found_idle and one.started is not None
     ]
     if preempting:
         figures["preemption_latency_p99"] = float(np.percentile(preempting, 99))

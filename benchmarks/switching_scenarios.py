@@ -1,0 +1,132 @@
+"""Writes the scenarios of PipeSwitch's study: a model that is asked while ResNet152 trains on the same V100.
+
+    python -m benchmarks.switching_scenarios [--out experiments/suites/traces/serving]
+
+Layers are those of the zoo with weights, in the order of a pass; what has none counts with the layer before.
+Their shares of a pass are the sheet's roofline; a pass alone lasts what the authors' log says that it lasts
+(netx-repo/PipeSwitch, Apache-2.0, log of 2021-10-19, "func cost"). A request's way to the device (a socket, two
+processes, the copy of its input) is in proportion to its bytes, as one model's request to a ready model has it:
+ResNet152's. The trained model is ResNet152 at the authors' batch of 64, backward twice as long as forward.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from experiments.core.options import WorkloadOptions
+from experiments.core.package_files import FOLDER
+from experiments.core.spec import Workload
+from experiments.hardware import resolve
+from experiments.sources import step_of
+from experiments.workloads.step import KINDS, Step
+
+DEVICE = "v100-16g"
+#: The authors' batches of requests and of training.
+ASKED, TRAINED = 8, 64
+WEIGHTS = (KINDS.index("parameter"), KINDS.index("buffer"))
+#: Requests, s: each finds training, which has come back since the one before, inside another part of a layer.
+TIMES = (8.0, 20.00011, 32.00023, 44.00037)
+DURATION = 45.0
+
+
+class Study(NamedTuple):
+    """A model that is asked: in the zoo, modules that run, bytes of a request, seconds of a pass alone."""
+
+    zoo: str
+    options: dict[str, int]
+    modules: str
+    input_bytes: int
+    seconds: float
+
+
+FLOAT, INTEGER = 4, 8
+STUDIES = {
+    "resnet152": Study("resnet152", {}, "", ASKED * 3 * 224**2 * FLOAT, 0.02515411376953125),
+    "inception-v3": Study("inception-v3", {}, "", ASKED * 3 * 299**2 * FLOAT, 0.020576953887939453),
+    "bert-base": Study(
+        "bert-base", {"sequence": 251}, "encoder", ASKED * 2 * 251 * INTEGER, 0.038677215576171875
+    ),
+}
+#: A request to a ready ResNet152 lasts 37.064 ms in the log, of which its pass takes 25.154 ms.
+SECONDS_PER_BYTE = (0.03706399069892036 - STUDIES["resnet152"].seconds) / STUDIES["resnet152"].input_bytes
+
+
+class Layer(NamedTuple):
+    seconds: float
+    bytes: float
+
+
+def layers_of(study: Study) -> list[Layer]:
+    """Return the layers of a pass, which lasts what was measured."""
+    options = WorkloadOptions(batch=ASKED, training=False, dtype="float32", **study.options)
+    step, _ = step_of(Workload(f"zoo:{study.zoo}", options=options), resolve(DEVICE).device)
+    layers = list(_layers(step, study.modules))
+    scale = study.seconds / sum(layer.seconds for layer in layers)
+    return [Layer(layer.seconds * scale, layer.bytes) for layer in layers]
+
+
+def _layers(step: Step, within: str) -> Iterator[Layer]:
+    """An op begins a layer where a module's weights are first read."""
+    known: set[int] = set()
+    module, seconds, size = "", 0.0, 0.0
+    for op in range(len(step.ops)):
+        owner = step.ops.module[op]
+        if not owner.startswith(within):
+            continue
+        new = [int(one) for one in step.inputs[op] if step.tensors.kind[one] in WEIGHTS and one not in known]
+        known.update(new)
+        if new and size and owner != module:
+            yield Layer(seconds, size)
+            seconds = size = 0.0
+        module = owner if new else module
+        seconds += float(step.ops.seconds[op])
+        size += float(sum(step.tensors.bytes[one] for one in new))
+    yield Layer(seconds, size)
+
+
+def training_layers(asked: Sequence[Layer]) -> list[Layer]:
+    """Return a training iteration of the model whose pass over requests is ``asked``."""
+    more = TRAINED / ASKED
+    forward = [Layer(layer.seconds * more, layer.bytes) for layer in asked]
+    return [*forward, *(Layer(2 * layer.seconds, 0.0) for layer in reversed(forward))]
+
+
+def scenario(study: Study, trained: Sequence[Layer]) -> dict[str, Any]:
+    """Return a scenario as the lab reads it."""
+    asked = {"name": "asked", "times": TIMES, "class": "real_time"}
+    way = study.input_bytes * SECONDS_PER_BYTE
+    return {
+        "duration": DURATION,
+        "models": [
+            {**asked, "preprocess": round(way, 9), "layers": _rows(layers_of(study))},
+            {"name": "trained", "rate": 0, "class": "training", "layers": _rows(trained)},
+        ],
+    }
+
+
+def _rows(layers: Sequence[Layer]) -> list[dict[str, float]]:
+    return [{"seconds": round(layer.seconds, 9), "bytes": layer.bytes} for layer in layers]
+
+
+def files() -> Iterator[tuple[str, bytes]]:
+    """Yield every scenario: its name, and its content."""
+    trained = training_layers(layers_of(STUDIES["resnet152"]))
+    for name, study in STUDIES.items():
+        yield f"switch-{name}.json", json.dumps(scenario(study, trained)).encode() + b"\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=FOLDER / "serving")
+    out = parser.parse_args().out
+    for name, content in files():
+        (out / name).write_bytes(content)
+        print(f"{name:28} {len(content):8,d} bytes")
+
+
+if __name__ == "__main__":
+    main()

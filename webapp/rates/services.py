@@ -13,7 +13,7 @@ from webapp.accounts.models import User
 from webapp.rates.lines import RateLine, lines_of, with_rate
 from webapp.rates.models import RateStudy
 from webapp.runs.grid import MOST_RUNS, Trial
-from webapp.runs.models import Experiment, Run
+from webapp.runs.models import Experiment
 from webapp.runs.services import add_runs, cancel
 
 #: So many lines may be searched at once: each asks for twelve runs at most.
@@ -94,11 +94,11 @@ def _end(study: RateStudy) -> None:
 
 @transaction.atomic
 def stop(study: RateStudy) -> None:
-    """Ask for no more runs, and cancel those that it waits for."""
+    """Ask for no more runs, and cancel those that it queued and waits for."""
     found = RateStudy.objects.select_for_update().get(pk=study.pk)
     if found.ended_at is not None:
         return
-    waiting = Run.objects.filter(experiment=found.experiment_id, queued_at__gte=found.created_at)
-    for run in waiting.exclude(state__in=Run.FINAL):
-        cancel(run)
+    for line in lines_of(found.experiment, found):
+        if line.waiting is not None and line.waiting.queued_at >= found.created_at:
+            cancel(line.waiting)
     _end(found)

@@ -9,6 +9,8 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate
 
+import numpy as np
+
 #: Ends of the groups, excluded; the last is the number of layers.
 Ends = tuple[int, ...]
 
@@ -34,22 +36,23 @@ def optimal_groups(copy: Sequence[float], compute: Sequence[float], call: float)
     """
     count = len(copy)
     copied = [0.0, *accumulate(copy)]
-    computed = [0.0, *accumulate(compute)]
-    best = [0.0] + [math.inf] * count
+    computed = np.array([0.0, *accumulate(compute)])
+    best = np.full(count + 1, math.inf)
+    best[0] = 0.0
     found: tuple[float, Ends] = (math.inf, ())
     begins: list[list[int]] = []
     for groups in range(1, count + 1):
-        following, begin = [math.inf] * (count + 1), [0] * (count + 1)
+        following, begin = np.full(count + 1, math.inf), [0] * (count + 1)
         for end in range(groups, count + 1):
             arrived = groups * call + copied[end]
-            following[end], begin[end] = min(
-                (max(arrived, best[start]) + computed[end] - computed[start], start)
-                for start in range(groups - 1, end)
-            )
+            starts = slice(groups - 1, end)
+            finished = np.maximum(arrived, best[starts]) + computed[end] - computed[starts]
+            least = int(finished.argmin())
+            following[end], begin[end] = finished[least], groups - 1 + least
         begins.append(begin)
         best = following
         if best[count] < found[0]:
-            found = best[count], _trace(begins, count)
+            found = float(best[count]), _trace(begins, count)
         if groups * call + copied[count] >= found[0]:
             break  # more calls alone last longer than what was found
     return found[1]

@@ -135,10 +135,11 @@ class _Executor:
         self.requests.append(request)
         seconds = self.models[request.model].preprocess
         request.prepared = request.arrival + seconds
-        if not seconds:
-            return self._reach_device(request)
-        self.preparing += 1
-        self._at(request.prepared, request)
+        if seconds:
+            self.preparing += 1
+            self._at(request.prepared, request)
+        else:
+            self._reach_device(request)
 
     def _reach_device(self, request: SharedRequest) -> None:
         request.found_idle = not any(not self.models[one].is_real_time for one in self.view.running)

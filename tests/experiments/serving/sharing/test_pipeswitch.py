@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -23,9 +24,12 @@ ASKED = SharedModel("asked", "real_time", tuple(map(Operator, COMPUTE, COPY)))
 TRAINED = SharedModel("trained", "training", (Operator(0.5, 1.0), Operator(0.5, 1.0)))
 
 
-def run(knobs: dict[str, object], arrivals: tuple[float, ...] = (3.25,), trains: bool = True) -> SharingPlan:
+def run(
+    knobs: dict[str, object],
+    arrivals: tuple[float, ...] = (3.25,),
+    models: tuple[SharedModel, ...] = (ASKED, TRAINED),
+) -> SharingPlan:
     policy = registry.create("serving", "pipeswitch", knobs)
-    models = (ASKED, TRAINED) if trains else (ASKED,)
     resident = [policy.starts_resident(model) for model in models]
     asked = [(time, 0) for time in arrivals]
     return share(DEVICE, models, resident, policy.begin(DEVICE, models), asked, 40.0)
@@ -50,8 +54,36 @@ def test_a_switch_lasts_as_long_as_by_hand_after_the_layer_in_which_training_sto
     assert request.is_switch
 
 
+@pytest.mark.parametrize(
+    ("transmission", "seconds"), [("per layer", 11), ("grouped", 10), ("per layer, no pipeline", 13)]
+)
+def test_only_who_computes_meanwhile_is_told_of_each_group(transmission: str, seconds: float) -> None:
+    [request] = run({"transmission": transmission, "sync_time": 0.5}).requests
+    assert request.answered == pytest.approx(3.5 + seconds)
+
+
+def test_the_processor_prepares_a_request_and_its_answer_while_training_goes_on() -> None:
+    plan = run({}, models=(replace(ASKED, preprocess=2.0, postprocess=0.75), TRAINED))
+    [request] = plan.requests
+    assert request.prepared == pytest.approx(5.25)
+    assert max(one.end for one in plan.spans if one.model == 1 and one.end < 8) == pytest.approx(5.5)
+    assert request.answered == pytest.approx(5.5 + 8 + 0.75)
+
+
+def test_a_request_that_is_prepared_when_the_run_is_over_is_answered() -> None:
+    [request] = run({}, arrivals=(39.5,), models=(replace(ASKED, preprocess=2.0), TRAINED)).requests
+    assert request.answered == pytest.approx(41.5 + 8)
+
+
+def test_a_closed_client_asks_again_when_it_has_its_answer() -> None:
+    model = replace(ASKED, preprocess=2.0, postprocess=0.75)
+    policy = registry.create("serving", "pipeswitch", {"transmission": "ready"})
+    plan = share(DEVICE, [model], [True], policy.begin(DEVICE, [model]), [(0.0, 0)], 10.0, closed={0})
+    assert [one.arrival for one in plan.requests] == [0.0, 7.75]
+
+
 def test_without_training_nobody_is_waited_for() -> None:
-    [request] = run({}, trains=False).requests
+    [request] = run({}, models=(ASKED,)).requests
     assert request.answered == pytest.approx(3.25 + 8)
 
 

@@ -34,10 +34,10 @@ DURATION = 1.5
 
 
 class Study(NamedTuple):
-    """A model that is asked: in the zoo, modules that run, bytes of a request, seconds of a pass alone."""
+    """A model that is asked: in the zoo, tokens, modules that run, bytes of a request, seconds of a pass."""
 
     zoo: str
-    options: dict[str, int]
+    sequence: int | None
     modules: str
     input_bytes: int
     seconds: float
@@ -45,11 +45,9 @@ class Study(NamedTuple):
 
 FLOAT, INTEGER = 4, 8
 STUDIES = {
-    "resnet152": Study("resnet152", {}, "", ASKED * 3 * 224**2 * FLOAT, 0.02515411376953125),
-    "inception-v3": Study("inception-v3", {}, "", ASKED * 3 * 299**2 * FLOAT, 0.020576953887939453),
-    "bert-base": Study(
-        "bert-base", {"sequence": 251}, "encoder", ASKED * 2 * 251 * INTEGER, 0.038677215576171875
-    ),
+    "resnet152": Study("resnet152", None, "", ASKED * 3 * 224**2 * FLOAT, 0.02515411376953125),
+    "inception-v3": Study("inception-v3", None, "", ASKED * 3 * 299**2 * FLOAT, 0.020576953887939453),
+    "bert-base": Study("bert-base", 251, "encoder", ASKED * 2 * 251 * INTEGER, 0.038677215576171875),
 }
 #: A request to a ready ResNet152 lasts 37.064 ms in the log, of which its pass takes 25.154 ms.
 SECONDS_PER_BYTE = (0.03706399069892036 - STUDIES["resnet152"].seconds) / STUDIES["resnet152"].input_bytes
@@ -62,7 +60,7 @@ class Layer(NamedTuple):
 
 def layers_of(study: Study) -> list[Layer]:
     """Return the layers of a pass, which lasts what was measured."""
-    options = WorkloadOptions(batch=ASKED, training=False, dtype="float32", **study.options)
+    options = WorkloadOptions(batch=ASKED, training=False, dtype="float32", sequence=study.sequence)
     step, _ = step_of(Workload(f"zoo:{study.zoo}", options=options), resolve(DEVICE).device)
     layers = list(_layers(step, study.modules))
     scale = study.seconds / sum(layer.seconds for layer in layers)

@@ -24,7 +24,7 @@ class ConvNorm(nn.Sequential):
     def __init__(self, inputs: int, conv: Conv, padded: bool = True) -> None:
         filters, kernel, stride = conv
         sides = (kernel, kernel) if isinstance(kernel, int) else kernel
-        padding = tuple(side // 2 if padded and stride == 1 else 0 for side in sides)
+        padding = (sides[0] // 2, sides[1] // 2) if padded and stride == 1 else 0
         super().__init__(
             nn.Conv2d(inputs, filters, sides, stride, padding, bias=False),
             nn.BatchNorm2d(filters, eps=0.001),

@@ -8,8 +8,9 @@ Measured, a model of the zoo trains on this host's GPU, and each request starts 
 (``live.switching``); a first one tells the costs by which the others are predicted.
 
 Neither cost is published by its parts. The defaults are round figures of ours, not measured, and chosen
-with the totals of the authors' log in sight, so that a comparison with it is no evidence; a host's own
-belong in the knobs. Copies from pageable memory go through a pinned buffer: half of the link's bandwidth."""
+with the totals of the authors' log in sight, so that a comparison with it is no evidence (the suite
+``serving-switching`` takes one model's row and predicts two others); a host's own belong in the knobs. Copies
+from pageable memory go through a pinned buffer: half of the link's bandwidth."""
 
 from __future__ import annotations
 

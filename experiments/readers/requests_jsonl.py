@@ -43,10 +43,40 @@ class Fields:
 
 #: What a line of the lab's own may tell besides, under the names that columns of CSV files have.
 OTHERS = ("model", "slo", "session", "priority")
+#: Those of them that are numbers.
+NUMBERS = frozenset({"slo"})
 MOONCAKE = Fields("timestamp", "input_length", "output_length", "hash_ids", 1e-3, 512)
 OWN = Fields("arrival", "prompt", "output", "hashes", 1.0, 0, "first_token", "last_token", OTHERS)
 #: ``queued_ts`` is when the engine picked a request up, on the clock of all its other times.
 VLLM = Fields("queued_ts", "input_toks", "output_toks", "hashes", 1.0, 0, "first_token_ts", "last_token_ts")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a file by its number, and what it tells of a request."""
+
+    line: int
+    told: Mapping[str, Any]
+
+    def tells(self, column: str) -> bool:
+        return self.told.get(column) is not None
+
+    def text(self, column: str, name: str) -> str:
+        return str(self.told[column])
+
+    def number(self, column: str, name: str) -> str:
+        """A number as text, as other request files have it; text that reads like one is refused."""
+        if not self.tells(column):
+            raise BadInput(f"{column} is missing", f"{name}, line {self.line}, column {column}", "a number")
+        told = self.told[column]
+        if not isinstance(told, int | float) or isinstance(told, bool):
+            where = f"{name}, line {self.line}, column {column}"
+            raise BadInput(f"{told!r:.60} is not a number", where, "a finite number")
+        return str(told)
+
+    def error(self, column: str, name: str, expected: str) -> BadInput:
+        where = f"{name}, line {self.line}, column {column}"
+        return BadInput(f"{column} = {self.told.get(column)!r:.60}", where, expected)
 
 
 def _recognizes(head: bytes, fields: Fields) -> bool:
@@ -56,10 +86,10 @@ def _recognizes(head: bytes, fields: Fields) -> bool:
 
 
 def _read(data: bytes, name: str, options: WorkloadOptions, fields: Fields) -> Reading:
-    lines = [line for line in data.split(b"\n") if line.strip()]
+    lines = [(number, line) for number, line in enumerate(data.split(b"\n"), 1) if line.strip()]
     if not 0 < len(lines) <= MOST_LINES:
         raise BadInput(f"{len(lines)} lines", name, f"1 to {MOST_LINES}")
-    rows = [_row(line, f"{name}, line {number}") for number, line in enumerate(lines, 1)]
+    rows = [Row(number, _object(line, f"{name}, line {number}")) for number, line in lines]
     table = _table(rows, name, fields)
     arrival = table.numbers(fields.arrival) * fields.seconds
     whole = replace(options, limit=None, rate=None, extra=None)
@@ -75,73 +105,81 @@ def _list_assumptions(fields: Fields) -> tuple[str, ...]:
     return (f"a block of a prompt has {fields.block} tokens",) if fields.block else ()
 
 
-def _row(line: bytes, where: str) -> Mapping[str, Any]:
+def _object(line: bytes, where: str) -> Mapping[str, Any]:
     found = jsonio.loads(line, where)
     if not isinstance(found, dict):
         raise BadInput(f"{found!r:.80} is not an object", where, "a request")
     return found
 
 
-def _table(rows: Sequence[Mapping[str, Any]], name: str, fields: Fields) -> Table:
+def _table(rows: Sequence[Row], name: str, fields: Fields) -> Table:
     """The plain columns as text, as every other request file gives them."""
-    others = [name for name in fields.others if any(row.get(name) is not None for row in rows)]
-    columns = (fields.arrival, fields.prompt, fields.output, *others)
-    texts = {column: tuple(_text_of(row.get(column)) for row in rows) for column in columns}
-    return Table(name, texts, tuple(range(1, len(rows) + 1)))
+    needed = (fields.arrival, fields.prompt, fields.output)
+    others = [other for other in fields.others if any(row.tells(other) for row in rows)]
+    texts = {column: tuple(row.number(column, name) for row in rows) for column in needed}
+    for other in others:
+        tell = Row.number if other in NUMBERS else Row.text
+        texts[other] = tuple(tell(row, other, name) if row.tells(other) else "" for row in rows)
+    return Table(name, texts, tuple(row.line for row in rows))
 
 
-def _text_of(told: Any) -> str:
-    return "" if told is None else str(told)
-
-
-def _with_blocks(
-    trace: RequestTrace, rows: Sequence[Mapping[str, Any]], name: str, fields: Fields
-) -> RequestTrace:
-    """The trace with its blocks, where every line tells them."""
-    if any(fields.hashes not in row for row in rows):
+def _with_blocks(trace: RequestTrace, rows: Sequence[Row], name: str, fields: Fields) -> RequestTrace:
+    """The trace with its blocks, where lines tell them; a prompt without shares none."""
+    telling = [row for row in rows if row.tells(fields.hashes)]
+    if not telling:
         return trace
-    block = fields.block or rows[0].get("block")
-    if not isinstance(block, int) or isinstance(block, bool) or not 0 < block < 10**6:
-        raise BadInput(f"block = {block!r:.40}", name, "tokens in a block")
-    found = [_blocks(row[fields.hashes], name) for row in rows]
-    for row, (request, blocks) in enumerate(zip(rows, found, strict=True), 1):
-        if fields.block == 0 and len(blocks) > int(request[fields.prompt]) // block:
-            full = int(request[fields.prompt]) // block
-            raise BadInput(
-                f"{len(blocks)} blocks of a prompt of {request[fields.prompt]} tokens",
-                f"{name}, request {row}",
-                f"at most its {full} full blocks of {block}",
-            )
+    block = fields.block or _block_size(telling, name)
+    found = [_blocks(row, block, name, fields) if row.tells(fields.hashes) else [] for row in rows]
     if sum(map(len, found)) > MOST_BLOCKS:
         raise BadInput("too many blocks of prompts", name, f"at most {MOST_BLOCKS}")
     return replace(trace, hashes=Ragged.of(found), block=block)
 
 
+def _block_size(rows: Sequence[Row], name: str) -> int:
+    """Tokens in a block, which are the same in all lines."""
+    block = rows[0].told.get("block")
+    for row in rows:
+        told = row.told.get("block")
+        if not isinstance(told, int) or isinstance(told, bool) or not 0 < told < 10**6:
+            raise row.error("block", name, "tokens in a block, 1 to 999999")
+        if told != block:
+            raise row.error("block", name, f"{block}, as line {rows[0].line} has it")
+    return int(rows[0].told["block"])
+
+
 def _with_truth(
-    trace: RequestTrace, rows: Sequence[Mapping[str, Any]], zero: float, name: str, fields: Fields
+    trace: RequestTrace, rows: Sequence[Row], zero: float, name: str, fields: Fields
 ) -> RequestTrace:
     """The trace with the times that a real server took, where every line tells them."""
-    columns = (fields.first_token, fields.last_token)
-    if not fields.first_token or any(not set(columns) <= set(row) for row in rows):
+    columns = [column for column in (fields.first_token, fields.last_token) if column]
+    told = {column: [_moment(row, column, name) for row in rows if row.tells(column)] for column in columns}
+    if not columns or any(len(moments) < len(rows) for moments in told.values()):
         return trace
-    first, last = (
-        np.array([_moment(row[column], column, name) for row in rows]) * fields.seconds - zero
-        for column in columns
-    )
+    first, last = (np.array(told[column]) * fields.seconds - zero for column in columns)
     return replace(trace, measured=Measured(first, last))
 
 
-def _moment(told: Any, column: str, name: str) -> float:
+def _moment(row: Row, column: str, name: str) -> float:
+    told = row.told[column]
     if isinstance(told, int | float) and not isinstance(told, bool) and 0 <= told < 1e15:
         return float(told)
-    raise BadInput(f"{column} = {told!r:.40}", name, "seconds")
+    raise row.error(column, name, "seconds, 0 to 1e+15")
 
 
-def _blocks(told: Any, name: str) -> list[int]:
-    whole = isinstance(told, list) and all(isinstance(one, int) and abs(one) < LARGEST for one in told)
-    if not whole:
-        raise BadInput(f"blocks {told!r:.60}", name, "a list of whole numbers")
+def _blocks(row: Row, block: int, name: str, fields: Fields) -> list[int]:
+    told = row.told[fields.hashes]
+    if not isinstance(told, list) or not all(map(_is_hash, told)):
+        raise row.error(fields.hashes, name, "a list of whole numbers")
+    full = int(row.told[fields.prompt]) // block
+    if fields.block == 0 and len(told) > full:
+        said = f"{len(told)} blocks of a prompt of {row.told[fields.prompt]} tokens"
+        where = f"{name}, line {row.line}, column {fields.hashes}"
+        raise BadInput(said, where, f"at most its {full} full blocks of {block}")
     return list(told)
+
+
+def _is_hash(told: Any) -> bool:
+    return isinstance(told, int) and not isinstance(told, bool) and abs(told) < LARGEST
 
 
 READER = (

@@ -88,6 +88,23 @@ def test_lines_tell_objectives_sessions_and_models(tmp_path: Path) -> None:
     assert found == pytest.approx(2 / 3)
 
 
+LINE = '{"arrival": 5, "prompt": 10, "output": 4}'
+
+
+def blocks_in_second_line(hashes: str) -> str:
+    """Two requests, of which the second arrives first and alone tells blocks."""
+    return f'{LINE}\n{{"arrival": 0, "prompt": 40, "output": 4, "block": 16, "hashes": {hashes}}}\n'
+
+
+def test_a_prompt_without_blocks_shares_none(tmp_path: Path) -> None:
+    """Two prompts of 40 tokens have the same two blocks: the second finds 32 of all 90 prompt tokens."""
+    told = '"prompt": 40, "output": 4, "block": 16, "hashes": [7, 8]'
+    file = tmp_path / "some.jsonl"
+    file.write_text(f'{LINE}\n{{"arrival": 0, {told}}}\n{{"arrival": 9, {told}}}\n')
+    found = outcome(file, "vllm_v1").metrics["prefix_hit_fraction"]["value"]
+    assert found == pytest.approx(32 / 90)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "where"),
     [
@@ -101,11 +118,12 @@ def test_lines_tell_objectives_sessions_and_models(tmp_path: Path) -> None:
         ("a.jsonl", '{"arrival": 0, "prompt": 10, "output": 4}\n{"arrival": 1}\n', "line 2, column prompt"),
         ("a.jsonl", '{"arrival": 0, "prompt": 10, "output": "x"}\n', "line 1, column output"),
         ("a.jsonl", '{"arrival": 0, "prompt": 10, "output": 0}\n', "line 1, column output"),
-        (
-            "a.jsonl",
-            '{"arrival": 0, "prompt": 40, "output": 4, "block": 16, "hashes": [1, 2, 3]}\n',
-            "a.jsonl, request 1",
-        ),
+        ("a.jsonl", f"{LINE}\n\n{LINE}\n[1]\n", "a.jsonl, line 4"),
+        ("a.jsonl", '{"arrival": 0, "prompt": "10", "output": 4}\n', "line 1, column prompt: '10'"),
+        ("a.jsonl", '{"arrival": 0, "prompt": 10, "output": 4, "first_token": -1}\n', "column first_token"),
+        ("a.jsonl", blocks_in_second_line("[1, 2, 3]"), "line 2, column hashes: 3 blocks of a prompt of 40"),
+        ("a.jsonl", blocks_in_second_line('["x"]'), "line 2, column hashes"),
+        ("a.jsonl", blocks_in_second_line("[1]").replace("16", "0"), "line 2, column block"),
     ],
 )
 def test_what_is_wrong_of_a_request_is_said_with_its_place(

@@ -15,6 +15,8 @@ from experiments.run import run
 
 CLUSTER = {"cluster": {"nodes": 2, "devices_per_node": 8, "device": "a100-40g"}}
 RIVAL = {"max_batch": 8, "prompts": "shortest"}
+#: 500 of 32 tokens are all answered within the objective, 6.1 s, even where all come at once.
+REQUESTS = 2000
 
 
 def rate(policy: str, knobs: dict[str, Any], workload: dict[str, Any]) -> float:
@@ -35,7 +37,7 @@ def gain(workload: dict[str, Any]) -> float:
 
 @pytest.fixture(scope="module")
 def of_uniform_lengths() -> float:
-    options = {"model": "gpt3-175b", "limit": 500}
+    options = {"model": "gpt3-175b", "limit": REQUESTS}
     return gain({"source": "generated:poisson", "options": options})
 
 
@@ -46,7 +48,7 @@ def test_it_takes_more_than_ten_times_the_rate_of_whole_batches(of_uniform_lengt
 
 def test_the_gain_shrinks_where_all_requests_are_alike(of_uniform_lengths: float, tmp_path: Path) -> None:
     """Prompts and answers of 32 tokens: a batch pads nothing, and all its answers end at once."""
-    gaps = np.random.default_rng(0).exponential(1.0, 500)
+    gaps = np.random.default_rng(0).exponential(1.0, REQUESTS)
     rows = "".join(f"{time},32,32\n" for time in np.cumsum(gaps) - gaps[0])
     path = tmp_path / "alike.csv"
     path.write_text("arrival,prompt,output\n" + rows)

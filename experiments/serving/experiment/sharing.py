@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -94,6 +95,7 @@ def models_of(scenario: Scenario) -> tuple[SharedModel, ...]:
             model.peaks,
             model.preprocess,
             model.postprocess,
+            math.inf if model.slo is None else model.slo,
         )
         for model in scenario.models
     )

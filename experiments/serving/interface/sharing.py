@@ -6,6 +6,7 @@ clock, shares and bytes, and refuses what no device could do.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -42,7 +43,8 @@ class SharedModel:
 
     ``peaks`` are the bytes that its passes work with besides the weights, one after another; the last is that
     of all after it. Empty: nobody tells them. ``preprocess`` s pass on the processor before a request reaches
-    the device, ``postprocess`` s before it is answered; the processor has a core for each request.
+    the device, ``postprocess`` s before it is answered; the processor has a core for each request. ``slo`` is
+    the longest time to an answer (s).
     """
 
     name: str
@@ -51,6 +53,7 @@ class SharedModel:
     peaks: tuple[float, ...] = ()
     preprocess: float = 0.0
     postprocess: float = 0.0
+    slo: float = math.inf
 
     def bytes_in(self, passes: int) -> float:
         """Bytes that it takes in the pass after so many."""

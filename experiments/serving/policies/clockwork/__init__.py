@@ -47,7 +47,8 @@ class Clockwork(DeploymentPolicy):
         """Where models are at first: those of the first window; under the controller all are on the host."""
         if self.control == "controller":
             return Placement(empty_devices(deployment), list_too_large(deployment))
-        return Placement(self._windows(deployment, sample)[0], plan={"window": self.window})
+        first, *_ = self._windows(deployment, sample)
+        return Placement(first, list_too_large(deployment), {"window": self.window})
 
     def dispatch(self, deployment: Deployment, placement: Placement, sample: ScenarioRequests) -> Dispatcher:
         if self.control == "controller":

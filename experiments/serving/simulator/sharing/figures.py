@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,6 +10,9 @@ import numpy as np
 from experiments.core.spec import Series
 from experiments.serving.interface.sharing import SharedModel
 from experiments.serving.interface.sharing_plan import SharedRequest, SharingPlan
+
+#: Seconds by which an answer may be over its objective: sums of the same terms in another order.
+ROUNDING = 1e-9
 
 
 def sharing_figures(plan: SharingPlan, alone: SharingPlan, models: Sequence[SharedModel]) -> dict[str, float]:
@@ -35,7 +39,21 @@ def sharing_figures(plan: SharingPlan, alone: SharingPlan, models: Sequence[Shar
         figures["preemption_latency_p99"] = float(np.percentile(preempting, 99))
     if any(not model.is_real_time for model in models):
         figures["best_effort_throughput"] = _best_effort_passes(plan, models) / plan.end
-    return figures
+    return figures | _attainment(plan, models)
+
+
+def _attainment(plan: SharingPlan, models: Sequence[SharedModel]) -> dict[str, float]:
+    """Where models tell objectives, the share of requests within them, and those a second.
+
+    Requests without an answer miss; a model without an objective asks for an answer alone.
+    """
+    if not plan.requests or all(model.slo == math.inf for model in models if model.is_real_time):
+        return {}
+    met = sum(
+        one.answered is not None and one.answered - one.arrival <= models[one.model].slo + ROUNDING
+        for one in plan.requests
+    )
+    return {"slo_attainment": met / len(plan.requests), "goodput": met / plan.end if plan.end else 0.0}
 
 
 def _latencies(requests: Sequence[SharedRequest]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -99,9 +99,12 @@ def test_a_model_whose_device_cannot_keep_up_gets_another() -> None:
     assert met(plan, deployment, asked) > met(alone, deployment, asked)
 
 
-def test_a_model_larger_than_a_device_is_refused_with_its_reason() -> None:
+@pytest.mark.parametrize("control", ["windows", "controller"])
+def test_a_model_larger_than_a_device_is_nowhere_and_refused_with_its_reason(control: str) -> None:
     deployment = on_devices(model("a", gigabytes=3), gigabytes=2)
-    plan = serve(deployment, "clockwork", ask((0.0, 0)), control="controller")
+    placed = policy("clockwork", control=control).place(deployment, ask((0.0, 0)))
+    plan = serve(deployment, "clockwork", ask((0.0, 0)), control=control)
+    assert placed.unplaced[0] == plan.answers[0].rejected
     assert "larger than a device's" in plan.answers[0].rejected
 
 

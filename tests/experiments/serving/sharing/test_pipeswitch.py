@@ -16,7 +16,7 @@ from experiments.serving.policies.pipeswitch.layer_groups import (
     pipelined_time,
     pruned_groups,
 )
-from experiments.serving.simulator.sharing import SharingPlan, share
+from experiments.serving.simulator.sharing import SharingPlan, share, sharing_figures
 
 COPY, COMPUTE = (1.0, 1.0, 1.0, 1.0), (2.0, 1.0, 1.0, 1.0)
 DEVICE = SharedDevice(units=10, memory=100.0, bandwidth=1.0, call_time=1.0)
@@ -104,6 +104,19 @@ def test_a_second_request_of_the_same_model_finds_its_weights() -> None:
     first, second = run({}, arrivals=(3.25, 3.3)).requests
     assert second.answered == pytest.approx(first.answered + 5)
     assert not second.is_switch
+
+
+@pytest.mark.parametrize(("slo", "attained"), [(8.2, 0.0), (8.25, 0.5), (13.3, 1.0), (None, None)])
+def test_requests_are_in_time_within_their_models_objective(
+    slo: float | None, attained: float | None
+) -> None:
+    """Asked at 3.25 and 3.3, answered after 8.25 and 13.2."""
+    plan = run({}, arrivals=(3.25, 3.3))
+    models = (ASKED, TRAINED) if slo is None else (replace(ASKED, slo=slo), TRAINED)
+    figures = sharing_figures(plan, plan, models)
+    assert figures.get("slo_attainment") == attained
+    if attained is not None:
+        assert figures["goodput"] == pytest.approx(2 * attained / plan.end)
 
 
 def test_without_time_of_a_call_each_layer_is_a_group() -> None:

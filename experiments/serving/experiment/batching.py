@@ -104,7 +104,8 @@ def deploy(spec: RunSpec, trace: RequestTrace, split_cost: float) -> Deployment:
     hardware = resolve(spec.hardware)
     if len(hardware.groups) > 1:
         raise BadInput(f"{hardware.name} mixes nodes", "spec.hardware", "equal nodes, one for each stage")
-    slots, longest = kv_slots(model, hardware, DTYPE_BYTES[dtype]), int(trace.output.max())
+    slots = kv_slots(model, hardware, DTYPE_BYTES[dtype])
+    longest = longest_answer(trace, slots)
     stages, tensor = hardware.node_count, hardware.node.device_count
     if trace.profiles is not None and stages == 1:
         price, told = price_of(trace.profiles, model, hardware, dtype, InstanceShape(1, tensor))
@@ -125,6 +126,12 @@ def deploy(spec: RunSpec, trace: RequestTrace, split_cost: float) -> Deployment:
     told = {"cost": "roofline of the spec sheet"}
     engine = Engine(cost, slots, longest, stages, model.context)
     return Deployment(model, hardware, dtype, engine, told, doubts)
+
+
+def longest_answer(trace: RequestTrace, slots: int) -> int:
+    """Tokens of the longest answer of the service, which takes no request that ``slots`` do not hold."""
+    fitting = trace.output[trace.prompt + trace.output <= slots]
+    return int((fitting if len(fitting) else trace.output).max())
 
 
 def model_of(options: WorkloadOptions) -> ServedModel:

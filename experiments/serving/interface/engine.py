@@ -142,7 +142,7 @@ class RooflineCost(LoadCost):
 class Engine:
     """``stages`` of a pipeline, ``kv_slots`` tokens of KV memory in all, and the longest output it allows.
 
-    Prompts over ``context`` tokens are refused when they arrive.
+    Prompts over ``context`` tokens are refused when they arrive, and requests that all slots do not hold.
     """
 
     cost: CostModel
@@ -151,8 +151,10 @@ class Engine:
     stages: int = 1
     context: int | None = None
 
-    def refusal(self, prompt: int) -> str:
-        """Why a prompt of so many tokens is refused; empty where it is not."""
-        if self.context is None or prompt <= self.context:
-            return ""
-        return f"its prompt of {prompt} tokens is over the model's context of {self.context}"
+    def refusal(self, prompt: int, output: int) -> str:
+        """Why a request of so many tokens is refused; empty where it is not."""
+        if self.context is not None and prompt > self.context:
+            return f"its prompt of {prompt} tokens is over the model's context of {self.context}"
+        if prompt + output > self.kv_slots:
+            return f"its {prompt} and {output} tokens are more than the {self.kv_slots} KV slots"
+        return ""

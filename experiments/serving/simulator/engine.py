@@ -121,7 +121,7 @@ class BatchEngine:
     def _arrive(self, request: int) -> None:
         """It waits, unless the model cannot take it at all."""
         view = self.view
-        if why := self.engine.refusal(view.prompt[request]):
+        if why := self.engine.refusal(view.prompt[request], self.output[request]):
             self.rejected[request] = why
             self.left -= 1
         else:

@@ -64,6 +64,19 @@ def test_a_model_too_large_says_how_much_is_missing(three: Path) -> None:
     assert found.reason is not None and "gpt3-175b" in found.reason and "are missing" in found.reason
 
 
+@pytest.mark.parametrize("policy", ["orca", "static_batching", "dynamic_batching"])
+def test_an_answer_that_no_memory_holds_is_refused_and_reserved_for_by_nobody(
+    policy: str, tmp_path: Path
+) -> None:
+    """An A100 holds 112 thousand tokens of Llama-2-7B; reserving a million would refuse everyone."""
+    file = tmp_path / "huge.csv"
+    file.write_text("arrival,prompt,output\n0,100,10\n0,100,1000000\n0,100,10\n")
+    found = outcome(file, policy=policy)
+    assert found.metrics["rejected_requests"]["value"] == 1
+    assert found.provenance["served"]["max_output"] == 10
+    assert found.metrics["latency_mean"]["value"] < 1
+
+
 def test_zoo_models_and_unknown_names(three: Path) -> None:
     assert outcome(three, model="zoo:gpt2").provenance["served"]["model"]["layers"] == 12
     with pytest.raises(BadInput, match="'llama9' is not a model to serve"):

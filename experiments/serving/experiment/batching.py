@@ -62,7 +62,13 @@ def serve_trace(spec: RunSpec, policy: ServingPolicy, progress: Progress) -> Res
         workload_sha256=loaded.sha256,
         notes={
             "hardware": deployment.hardware.to_json(),
-            "warnings": [*deployment.hardware.warnings, *deployment.doubts, *cut, *doubts_of(plan)],
+            "warnings": [
+                *deployment.hardware.warnings,
+                *deployment.doubts,
+                *cut,
+                *doubts_of(plan),
+                *highest.warnings,
+            ],
             "served": deployment.to_json(),
             "trace": {
                 "format": loaded.format,

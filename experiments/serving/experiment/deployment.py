@@ -13,7 +13,7 @@ from experiments.core.progress import Progress, part, silent
 from experiments.core.rate_search import MOST_TRIALS, RateGoal, find_highest
 from experiments.core.spec import Result, RunSpec
 from experiments.hardware import Hardware, resolve
-from experiments.serving.experiment.rates import NOT_ASKED, HighestRate, tried_series
+from experiments.serving.experiment.rates import NOT_ASKED, HighestRate, highest_of
 from experiments.serving.interface.deployment import (
     DeployedModel,
     Deployment,
@@ -84,7 +84,7 @@ def serve_scenario(spec: RunSpec, policy: DeploymentPolicy, progress: Progress) 
         series={**curves, **highest.series},
         plan=found,
         workload_sha256=loaded.sha256,
-        notes=_notes(hardware, scenario, loaded, ran),
+        notes=_notes(hardware, scenario, loaded, ran, highest.warnings),
     )
 
 
@@ -167,7 +167,7 @@ def find_max_rate(
         tried.append((load * total, found))
         return goal.is_met(found)
 
-    return HighestRate({"max_rate": total * find_highest(attains)}, tried_series(tried))
+    return highest_of(total * find_highest(attains), tried, goal)
 
 
 def _at_load(scenario: Scenario, factor: float) -> Scenario:
@@ -221,12 +221,14 @@ def deployment_json(ran: Deployed) -> Mapping[str, Any]:
     }
 
 
-def _notes(hardware: Hardware, scenario: Scenario, loaded: Loaded, ran: Deployed) -> dict[str, Any]:
+def _notes(
+    hardware: Hardware, scenario: Scenario, loaded: Loaded, ran: Deployed, doubts: tuple[str, ...]
+) -> dict[str, Any]:
     unplaced = ran.placement.unplaced
     told = [f"{ran.deployment.models[model].name} is nowhere: {why}" for model, why in unplaced.items()]
     return {
         "hardware": hardware.to_json(),
-        "warnings": [*hardware.warnings, *told],
+        "warnings": [*hardware.warnings, *told, *doubts],
         "trace": {
             "format": loaded.format,
             "requests": len(ran.asked),

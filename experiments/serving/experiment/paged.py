@@ -65,7 +65,7 @@ def serve_paged(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Resul
         workload_sha256=loaded.sha256,
         notes={
             "hardware": hardware.to_json(),
-            "warnings": [*hardware.warnings, *cut, *doubts_of(plan)],
+            "warnings": [*hardware.warnings, *cut, *doubts_of(plan), *highest.warnings],
             "served": {
                 "model": model.to_json(),
                 "dtype": dtype,

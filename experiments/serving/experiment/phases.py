@@ -67,7 +67,7 @@ def serve_phases(spec: RunSpec, policy: PhasePolicy, progress: Progress) -> Resu
         workload_sha256=loaded.sha256,
         notes={
             "hardware": hardware.to_json(),
-            "warnings": [*hardware.warnings, *cut],
+            "warnings": [*hardware.warnings, *cut, *highest.warnings],
             "served": cluster.to_json() | trials.to_json(),
             "trace": {
                 "format": loaded.format,

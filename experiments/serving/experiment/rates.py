@@ -24,10 +24,14 @@ TRIED: Mapping[str, str] = {"slo_attainment": "fraction", "tbt_p99": "s", "sched
 
 
 class HighestRate(NamedTuple):
-    """``max_rate`` (requests/s; 0: none), and over the rates that were tried what they gave; or nothing."""
+    """``max_rate`` (requests/s; 0: none), over the rates that were tried what they gave, and what to doubt.
+
+    Or nothing.
+    """
 
     metrics: Mapping[str, float]
     series: Mapping[str, Series]
+    warnings: tuple[str, ...] = ()
 
 
 NOT_ASKED = HighestRate({}, {})
@@ -74,7 +78,21 @@ def max_rate(
         tried.append((load * rate, found))
         return goal.is_met(found)
 
-    return HighestRate({"max_rate": rate * find_highest(attains)}, tried_series(tried))
+    return highest_of(rate * find_highest(attains), tried, goal)
+
+
+def highest_of(rate: float, tried: Sequence[tuple[float, Figures]], goal: RateGoal) -> HighestRate:
+    """Return what a search that found ``rate`` tells of it."""
+    return HighestRate({"max_rate": rate}, tried_series(tried), doubts_of_search(tried, goal))
+
+
+def doubts_of_search(tried: Sequence[tuple[float, Figures]], goal: RateGoal) -> tuple[str, ...]:
+    """What to know of a search whose every rate kept the goal: few requests are served even all at once."""
+    if not all(goal.is_met(found) for _, found in tried):
+        return ()
+    highest = max(rate for rate, _ in tried)
+    said = f"every rate tried keeps what is asked, up to {highest:.4g} requests/s: no highest one is known"
+    return (f"{said}; take more requests, or tighter objectives",)
 
 
 def tried_series(tried: Sequence[tuple[float, Figures]]) -> dict[str, Series]:

@@ -15,7 +15,7 @@ from experiments.core.progress import silent
 from experiments.core.rate_search import MOST_TRIALS, RateGoal, RateSearch, find_highest
 from experiments.core.spec import load_spec
 from experiments.run import run
-from experiments.serving.experiment.rates import max_rate
+from experiments.serving.experiment.rates import NOT_ASKED, max_rate
 from experiments.serving.interface import ServingPolicy
 from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.simulator import LatencyObjective, figures
@@ -120,7 +120,22 @@ def test_a_search_says_what_it_lacks() -> None:
     with pytest.raises(BadInput, match="all requests come at once"):
         max_rate(requests((0, 1, 1), (0, 1, 1)), policy, unserved, silent)
     unasked = replace(policy, wanted_attainment=None)
-    assert max_rate(REGULAR, unasked, unserved, silent) == ({}, {})
+    assert max_rate(REGULAR, unasked, unserved, silent) == NOT_ASKED
+
+
+def test_requests_that_are_in_time_even_all_at_once_have_no_highest_rate_and_it_says_so() -> None:
+    """Of 200 passes of 11 ms the last ends after 2.2 s, within 3 s however fast they come; not within 2 s."""
+    said = {}
+    for limit in (3.0, 2.0):
+        policy = registry.create("serving", "orca", {"slo_ttft": limit, "wanted_attainment": 1.0})
+        assert isinstance(policy, ServingPolicy)
+
+        def figures_of(trace: RequestTrace, limit: float = limit) -> dict[str, float]:
+            return figures(serve(trace, "orca", max_batch=1), trace, LatencyObjective(limit))
+
+        said[limit] = max_rate(REGULAR, policy, figures_of, silent).warnings
+    assert said[2.0] == ()
+    assert "no highest one is known" in said[3.0][0]
 
 
 #: Prompts of 40 tokens at equal gaps, with answers of five.

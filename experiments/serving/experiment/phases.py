@@ -16,6 +16,7 @@ from experiments.serving.experiment.batching import model_of, plan_json, slots_o
 from experiments.serving.experiment.context import fit_to_context
 from experiments.serving.experiment.phase_cluster import PhaseCluster
 from experiments.serving.experiment.phase_trials import ArrangementTrials
+from experiments.serving.experiment.prices import doubts_of
 from experiments.serving.experiment.rates import max_rate, objective_of
 from experiments.serving.interface.phases import (
     Arrangement,
@@ -67,7 +68,7 @@ def serve_phases(spec: RunSpec, policy: PhasePolicy, progress: Progress) -> Resu
         workload_sha256=loaded.sha256,
         notes={
             "hardware": hardware.to_json(),
-            "warnings": [*hardware.warnings, *cut, *highest.warnings],
+            "warnings": [*hardware.warnings, *cut, *doubts_of(plan.serving), *highest.warnings],
             "served": cluster.to_json() | trials.to_json(),
             "trace": {
                 "format": loaded.format,

@@ -15,8 +15,8 @@ from experiments.serving.simulator.step_prices import ProfilePrice, SheetPrice, 
 from experiments.workloads.profiles.layer_times import LayerTimes
 from experiments.workloads.profiles.phase_times import PhaseTimes
 
-#: Share of a run's time priced beyond its profile from which its answer says so.
-DOUBTFUL = 0.01
+#: Per cent of a run's time below which no figure is told of it.
+LEAST_SHARE = 0.1
 WHERE = "spec.workload.options.extra"
 
 
@@ -73,7 +73,8 @@ def _known(profile: PhaseTimes) -> str:
 def doubts_of(plan: ServingPlan) -> list[str]:
     """What a person should know of times that were priced beyond what was measured."""
     total = sum(row.end - row.start for row in plan.iterations)
-    if not total or plan.extrapolated_seconds < DOUBTFUL * total:
+    if not total or not plan.extrapolated_seconds:
         return []
     share = 100 * plan.extrapolated_seconds / total
-    return [f"{share:.1f} % of the time was priced beyond the profile's grid"]
+    told = f"{share:.1f} %" if share >= LEAST_SHARE else f"Under {LEAST_SHARE} %"
+    return [f"{told} of the time was priced beyond the profile's grid"]

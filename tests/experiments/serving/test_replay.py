@@ -18,7 +18,8 @@ from experiments.hardware.parts import Link
 from experiments.models.served import served_model
 from experiments.readers.job_profiles import open_profiles
 from experiments.run import run
-from experiments.serving.interface import Engine, ServingPolicy
+from experiments.serving.experiment.prices import doubts_of
+from experiments.serving.interface import Engine, Iteration, ServingPlan, ServingPolicy
 from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.interface.step_load import Entry, StepLoad
 from experiments.serving.simulator import simulate
@@ -114,6 +115,16 @@ def test_batches_are_priced_by_the_same_layers_and_what_lies_beyond_is_counted(s
     count, seconds = beyond(3000, 5)
     assert count == 1, "the prompt is longer than any that was measured, the four decodes are not"
     assert seconds == pytest.approx(cost.pass_seconds((3000,), (0,)))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.0, []), (0.5, ["50.0 %"]), (0.0005, ["Under 0.1 %"]), (0.001, ["0.1 %"])]
+)
+def test_any_time_priced_beyond_what_was_measured_is_said(seconds: float, said: list[str]) -> None:
+    """Two passes of 0.5 s."""
+    passes = tuple(Iteration(0.5 * place, 0.5 * (place + 1), 1, 1, 1, 0) for place in range(2))
+    plan = ServingPlan((), passes, memoryview(b""), 2, extrapolated=1, extrapolated_seconds=seconds)
+    assert doubts_of(plan) == [f"{one} of the time was priced beyond the profile's grid" for one in said]
 
 
 @pytest.mark.parametrize("policy", ["orca", "static_batching"])

@@ -110,6 +110,7 @@ class PhaseSimulation:
         self.passes: list[InstancePass] = []
         self.iterations: list[Iteration] = []
         self.counts = dict.fromkeys(("passes", "recomputed", "preemptions", "beyond"), 0)
+        self.seconds_beyond = 0.0
 
     def run(self, context: int | None, answers_only: bool) -> PhasePlan:
         for request, arrival in enumerate(self.ledger.arrival):
@@ -240,7 +241,10 @@ class PhaseSimulation:
         used = sum(one.pool.used for one in self.view.instances) * self.size
         self.iterations.append(Iteration(flight.start, end, load.sequences, load.tokens, steps, used))
         self.counts["passes"] += steps
-        self.counts["beyond"] += run.price.steps_beyond(load, steps)
+        if beyond := run.price.steps_beyond(load, steps):
+            self.counts["beyond"] += beyond
+            within = float(flight.ends[steps - beyond - 1]) if beyond < steps else flight.start
+            self.seconds_beyond += end - within
 
     def _give_tokens(self, view: InstanceView, flight: Flight) -> None:
         first, last = float(flight.ends[0]), float(flight.ends[-1])
@@ -325,6 +329,7 @@ class PhaseSimulation:
             tuple(sorted(self.iterations)),
             memoryview(self.ledger.gaps),
             counts["passes"],
+            extrapolated_seconds=self.seconds_beyond,
         )
         return PhasePlan(
             tuple(view.instance for view in views),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -29,16 +30,20 @@ Seconds = Callable[[StepLoad], float]
 
 @dataclass(frozen=True)
 class Price:
-    """``stage`` s of a pass through one stage, up to ``woken`` s more after a pause ten times as long."""
+    """``stage`` s of a pass through one stage, up to ``woken`` s more after a pause ten times as long.
+
+    More than ``measured`` tokens were not measured.
+    """
 
     stage: Seconds
     woken: float = 0.0
+    measured: float = math.inf
 
     def seconds(self, load: StepLoad, steps: int = 1) -> npt.NDArray[np.float64]:
         return np.full(steps, self.stage(load))
 
     def steps_beyond(self, load: StepLoad, steps: int = 1) -> int:
-        return 0
+        return steps if load.tokens > self.measured else 0
 
     def wake_seconds(self, idle: float) -> float:
         return min(0.1 * idle, self.woken)
@@ -80,6 +85,7 @@ def serve(
     joined: Fabric | None = None,
     answers_only: bool = False,
     woken: float = 0.0,
+    measured: float = math.inf,
     **knobs: object,
 ) -> PhasePlan:
     """By a policy whose plan the checker finds nothing about."""
@@ -88,7 +94,7 @@ def serve(
         trace,
         instances,
         made.begin(instances),
-        [InstanceEngine(Price(stage, woken), blocks)] * len(instances),
+        [InstanceEngine(Price(stage, woken, measured), blocks)] * len(instances),
         joined or fabric(),
         block_size=made.block_size,
         max_batch=made.max_batch,

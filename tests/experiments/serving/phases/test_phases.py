@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from experiments.core.spec import load_spec
 from experiments.hardware.parts import Link
 from experiments.run import run
+from experiments.serving.experiment.prices import doubts_of
 from experiments.serving.interface.phases import (
     DECODE,
     PREFILL,
@@ -96,6 +97,14 @@ def test_two_thousand_tokens_cross_25_gigabytes_a_second_in_11_ms() -> None:
     one, other = pairs(1, 1)
     joined = Fabric(link, link, 1, 131072, 32)
     assert joined.seconds(one, other, 2048) == pytest.approx(10.7e-3, abs=5e-5)
+
+
+def test_passes_beyond_what_was_measured_are_counted_with_their_share_of_the_time() -> None:
+    """A prompt of 20 for 30 ms, then two tokens of 11 ms: 30 of 52 ms where 19 were measured, none of 20."""
+    plan = serve(requests((0, 20, 3)), "distserve", pairs(1, 1), measured=19)
+    assert plan.extrapolated == 1
+    assert doubts_of(plan.serving) == ["57.7 % of the time was priced beyond the profile's grid"]
+    assert doubts_of(serve(requests((0, 20, 3)), "distserve", pairs(1, 1), measured=20).serving) == []
 
 
 def test_an_answer_goes_on_where_its_keys_and_values_arrived() -> None:

@@ -25,6 +25,7 @@ from tests.experiments.serving.traces import (
     LinearCost,
     ToyPrice,
     answered,
+    engine,
     policies_of,
     requests,
     serve,
@@ -37,6 +38,8 @@ THREE = requests((0, 4, 4), (0, 2, 1), (5, 3, 2))
 TWO = requests((0, 12, 8), (0, 12, 8))
 PAGED = policies_of(PagedPolicy)
 every_policy = pytest.mark.parametrize("name", PAGED)
+#: Those that give a sequence one token in a pass.
+plain_policies = pytest.mark.parametrize("name", [name for name in PAGED if name != "speculative"])
 
 
 def ends(plan: ServingPlan) -> list[float]:
@@ -151,6 +154,49 @@ def test_every_request_is_answered_or_refused_and_all_blocks_come_back(
     assert plan.memory is not None and plan.memory.held_at_end == 0
     found = figures(plan, trace)
     assert found["requests"] == len(rows) and found["unfinished_requests"] == 0
+
+
+@plain_policies
+@settings(max_examples=80)
+@given(rows=rows, blocks=st.integers(4, 60), known=st.integers(0, 3))
+def test_what_is_computed_is_each_token_but_the_last_what_is_recomputed_and_not_what_is_found(
+    name: str, rows: list[tuple[int, int, int]], blocks: int, known: int
+) -> None:
+    """Of all prompts the first ``known`` full blocks are the same, where they are as long."""
+    fitting = [row for row in rows if row[1] + row[2] <= (blocks - 1) * 4]
+    if not fitting:
+        return
+    trace = with_hashes(requests(*fitting), *[list(range(min(known, row[1] // 4))) for row in fitting])
+    plan = serve_paged(trace, name, blocks=blocks, max_batch=4)
+    computed = sum(row.tokens * row.steps for row in plan.iterations)
+    memory = plan.memory
+    assert memory is not None
+    needed = sum(prompt + output - 1 for _, prompt, output in fitting)
+    assert computed == needed + memory.recomputed - memory.hits
+
+
+@settings(max_examples=100)
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 20), st.integers(4, 12)), min_size=1, max_size=12),
+    blocks=st.integers(12, 60),
+)
+def test_as_many_requests_at_once_as_where_the_longest_answer_is_reserved(
+    lengths: list[tuple[int, int]], blocks: int
+) -> None:
+    """In equal memory; answers are at least a block, so no prompt takes more blocks than are reserved."""
+    trace = requests(*[(0, prompt, output) for prompt, output in lengths])
+    paged = serve_paged(trace, "vllm_paged", blocks=blocks, watermark=0.0, max_batch=12)
+    reserved = serve(trace, "orca", engine(4 * blocks, max(o for _, o in lengths)), max_batch=12)
+    most = [max((row.requests for row in plan.iterations), default=0) for plan in (paged, reserved)]
+    assert most[0] >= most[1]
+
+
+@plain_policies
+@pytest.mark.parametrize("output", [1, 5])
+def test_alone_a_request_takes_its_own_time(name: str, output: int) -> None:
+    """A prompt of 6 for 16 ms, 11 ms for each token after the first."""
+    plan = serve_paged(requests((7, 6, output)), name)
+    assert plan.served[0].answered == pytest.approx(0.007 + 0.016 + 0.011 * (output - 1))
 
 
 @every_policy

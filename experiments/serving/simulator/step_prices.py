@@ -29,7 +29,7 @@ from experiments.workloads.profiles.phase_times import PassTimes
 Floats = npt.NDArray[np.float64]
 ONCE_A_STEP = ("embedding", "final_layernorm")
 TWICE_A_LAYER = ("layernorm",)
-#: What a step takes for each sequence, however many of its tokens are verified; head and sampling are for all.
+#: What a step takes for each sequence, however many of its tokens are verified; the head is for all of them.
 EACH_SEQUENCE = ("bookkeeping",)
 #: Bytes of an activation that devices exchange.
 ACTIVATION = 2

@@ -28,7 +28,10 @@ LARGEST = 2**62
 
 @dataclass(frozen=True)
 class Fields:
-    """Names of what a line has; ``seconds`` of one unit of its clock, and tokens in a block (0: it tells)."""
+    """Names of what a line has; ``seconds`` of one unit of its clock, and tokens in a block (0: it tells).
+
+    ``last_is_partial`` where the last block of a prompt is numbered too, full or not.
+    """
 
     arrival: str
     prompt: str
@@ -39,13 +42,14 @@ class Fields:
     first_token: str = ""
     last_token: str = ""
     others: tuple[str, ...] = ()
+    last_is_partial: bool = False
 
 
 #: What a line of the lab's own may tell besides, under the names that columns of CSV files have.
 OTHERS = ("model", "slo", "session", "priority")
 #: Those of them that are numbers.
 NUMBERS = frozenset({"slo"})
-MOONCAKE = Fields("timestamp", "input_length", "output_length", "hash_ids", 1e-3, 512)
+MOONCAKE = Fields("timestamp", "input_length", "output_length", "hash_ids", 1e-3, 512, last_is_partial=True)
 OWN = Fields("arrival", "prompt", "output", "hashes", 1.0, 0, "first_token", "last_token", OTHERS)
 #: ``queued_ts`` is when the engine picked a request up, on the clock of all its other times.
 VLLM = Fields("queued_ts", "input_toks", "output_toks", "hashes", 1.0, 0, "first_token_ts", "last_token_ts")
@@ -170,11 +174,13 @@ def _blocks(row: Row, block: int, name: str, fields: Fields) -> list[int]:
     told = row.told[fields.hashes]
     if not isinstance(told, list) or not all(map(_is_hash, told)):
         raise row.error(fields.hashes, name, "a list of whole numbers")
-    full = int(row.told[fields.prompt]) // block
-    if fields.block == 0 and len(told) > full:
-        said = f"{len(told)} blocks of a prompt of {row.told[fields.prompt]} tokens"
+    prompt = int(row.told[fields.prompt])
+    most = -(-prompt // block) if fields.last_is_partial else prompt // block
+    if len(told) > most:
+        said = f"{len(told)} blocks of a prompt of {prompt} tokens"
         where = f"{name}, line {row.line}, column {fields.hashes}"
-        raise BadInput(said, where, f"at most its {full} full blocks of {block}")
+        of = f"{block}, the last one begun" if fields.last_is_partial else f"{block}"
+        raise BadInput(said, where, f"at most its {most} full blocks of {of}")
     return list(told)
 
 

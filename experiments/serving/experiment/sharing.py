@@ -53,7 +53,7 @@ def share_device(spec: RunSpec, policy: SharingPolicy, progress: Progress) -> Re
         return Result.from_violations((plan.fault,), found, loaded.sha256)
     alone = _run_alone(device, models, policy, asked, part(progress, 0.7, 0.95))
     return Result(
-        metrics=sharing_figures(plan, alone, models),
+        metrics=sharing_figures(plan, alone, models, scenario.duration),
         series=sharing_curves(plan),
         plan=found,
         workload_sha256=loaded.sha256,

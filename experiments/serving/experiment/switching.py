@@ -67,7 +67,7 @@ def measure_switches(
     finally:
         made.close()
     predicted = _predict(policy, costs, made.device, models)
-    metrics = sharing_figures(plan, alone, models)
+    metrics = sharing_figures(plan, alone, models, plan.end)
     return Result(
         metrics=metrics,
         series=sharing_curves(plan),
@@ -123,4 +123,4 @@ def _predict(
     plan = share(device, models, resident, by.begin(device, models), arrivals, gap * (REQUESTS + 1))
     ready = [SharedRequest(0, time, False, True, time, time + asked.seconds) for time, _ in arrivals]
     alone = SharingPlan(tuple(ready), (), (), (REQUESTS, 0), plan.end)
-    return sharing_figures(plan, alone, models)
+    return sharing_figures(plan, alone, models, plan.end)

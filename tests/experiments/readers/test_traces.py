@@ -145,6 +145,10 @@ class TestRequestsWithBlocks:
             ('{"arrival": 1, "prompt": 4, "output": 1, "hashes": [1]}', "block = None"),
             ('{"arrival": 1, "prompt": 4, "output": 1, "block": 16, "hashes": ["a"]}', "whole numbers"),
             ('{"arrival": "x", "prompt": 4, "output": 1}', "is not a number"),
+            (
+                '{"timestamp": 0, "input_length": 1000, "output_length": 5, "hash_ids": [1, 2, 3]}',
+                "line 1, column hash_ids: 3 blocks of a prompt of 1000 tokens .*its 2 full blocks of 512",
+            ),
             ('{"arrival": 1, "prompt": 4, "output": 0}', "line 1"),
             ('{"arrival": 1, "prompt": 4, "output": 1}\n[]', "line 2"),
             ('{"arrival": 1, "prompt": 4, "output": 1', "not valid JSON"),

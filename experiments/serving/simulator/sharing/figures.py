@@ -15,8 +15,13 @@ from experiments.serving.interface.sharing_plan import SharedRequest, SharingPla
 ROUNDING = 1e-9
 
 
-def sharing_figures(plan: SharingPlan, alone: SharingPlan, models: Sequence[SharedModel]) -> dict[str, float]:
-    """Return the figures of ``plan``; ``alone`` is the same without the work that is not real-time."""
+def sharing_figures(
+    plan: SharingPlan, alone: SharingPlan, models: Sequence[SharedModel], duration: float
+) -> dict[str, float]:
+    """Return the figures of ``plan``; ``alone`` is the same without the work that is not real-time.
+
+    Goodput is by the scenario's ``duration``, throughput by the time until the last answer.
+    """
     answered = [one for one in plan.requests if one.answered is not None]
     figures = {"requests": float(len(plan.requests))}
     figures["unfinished_requests"] = float(len(plan.requests) - len(answered))
@@ -39,10 +44,10 @@ def sharing_figures(plan: SharingPlan, alone: SharingPlan, models: Sequence[Shar
         figures["preemption_latency_p99"] = float(np.percentile(preempting, 99))
     if any(not model.is_real_time for model in models):
         figures["best_effort_throughput"] = _best_effort_passes(plan, models) / plan.end
-    return figures | _attainment(plan, models)
+    return figures | _attainment(plan, models, duration)
 
 
-def _attainment(plan: SharingPlan, models: Sequence[SharedModel]) -> dict[str, float]:
+def _attainment(plan: SharingPlan, models: Sequence[SharedModel], duration: float) -> dict[str, float]:
     """Where models tell objectives, the share of requests within them, and those a second.
 
     Requests without an answer miss; a model without an objective asks for an answer alone.
@@ -53,7 +58,7 @@ def _attainment(plan: SharingPlan, models: Sequence[SharedModel]) -> dict[str, f
         one.answered is not None and one.answered - one.arrival <= models[one.model].slo + ROUNDING
         for one in plan.requests
     )
-    return {"slo_attainment": met / len(plan.requests), "goodput": met / plan.end if plan.end else 0.0}
+    return {"slo_attainment": met / len(plan.requests), "goodput": met / duration}
 
 
 def _latencies(requests: Sequence[SharedRequest]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

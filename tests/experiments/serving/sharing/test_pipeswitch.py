@@ -113,10 +113,10 @@ def test_requests_are_in_time_within_their_models_objective(
     """Asked at 3.25 and 3.3, answered after 8.25 and 13.2."""
     plan = run({}, arrivals=(3.25, 3.3))
     models = (ASKED, TRAINED) if slo is None else (replace(ASKED, slo=slo), TRAINED)
-    figures = sharing_figures(plan, plan, models)
+    figures = sharing_figures(plan, plan, models, 40.0)
     assert figures.get("slo_attainment") == attained
     if attained is not None:
-        assert figures["goodput"] == pytest.approx(2 * attained / plan.end)
+        assert figures["goodput"] == pytest.approx(2 * attained / 40)
 
 
 def test_without_time_of_a_call_each_layer_is_a_group() -> None:

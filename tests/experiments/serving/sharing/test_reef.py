@@ -108,7 +108,7 @@ def test_nine_models_meet_the_papers_bounds(name: str) -> None:
     arrivals = (np.arange(12) * 3.3 * asked.seconds + 0.0101).tolist()
     duration = arrivals[-1] + 3 * asked.seconds
     both, alone = run([asked, rest], arrivals, duration), run([asked], arrivals, duration)
-    figures = sharing_figures(both, alone, [asked, rest])
+    figures = sharing_figures(both, alone, [asked, rest], duration)
     assert both.fault == ""
     assert figures["preemption_latency_p99"] <= 40 * US * (1 + 1e-9)
     without_stops = [one.answered - one.started for one in both.requests]

@@ -207,3 +207,13 @@ def test_requirements_are_pinned_exactly_and_name_no_index() -> None:
                 assert re.fullmatch(
                     r"[A-Za-z0-9_.-]+(\[[a-z,]+\])?==[\w.]+(; platform_system == \"Linux\")?", line
                 ), line
+
+
+@pytest.mark.parametrize("name", ["web", "cpu-worker"])
+def test_any_number_of_a_service_may_run_as_none_claims_a_name_for_itself(
+    compose: dict[str, Any], name: str
+) -> None:
+    service = compose["services"][name]
+    assert not {"container_name", "hostname"} & service.keys()
+    # A port of the host is one container's, so that several need the range that the variable may be.
+    assert all(port.startswith("127.0.0.1:${") for port in service.get("ports", ()))

@@ -96,7 +96,8 @@ def claimable(kinds: Collection[str], among: Q = EVERYTHING) -> QuerySet[Run]:
 def claim(host: Host, kinds: Collection[str], tier: str, among: Q = EVERYTHING) -> Claim | None:
     """Take the next run; two workers never take the same one."""
     for_it = ~Q(spec__has_key=turns.HOST) | Q(**{f"spec__{turns.HOST}": host.name})
-    run = claimable(kinds, among & for_it).select_for_update(skip_locked=True, of=("self",)).first()
+    found = claimable(kinds, among & for_it).only("attempt")
+    run = found.select_for_update(skip_locked=True, of=("self",)).first()
     if run is None:
         return None
     attempt = run.attempt + 1
@@ -241,7 +242,9 @@ def reap() -> int:
     requeued = expired.update(
         state=Run.State.QUEUED, lease_until=None, infrastructure_losses=F("infrastructure_losses") + 1
     )
-    in_vain = Run.objects.filter(state=Run.State.QUEUED, after__state__in=LOST).select_related("after")
+    # Said of the column, too: only those that wait for another run are looked at, by its index.
+    followers = Run.objects.filter(state=Run.State.QUEUED, after__isnull=False)
+    in_vain = followers.filter(after__state__in=LOST).select_related("after")
     needed = {run.after for run in in_vain if run.after is not None}
     for run in needed:
         fail_followers(run.pk, run.state, run.reason)

@@ -275,6 +275,11 @@ class Run(models.Model):
                 condition=models.Q(state="queued"),
             ),
             models.Index(fields=["lease_until"], name="run_leases", condition=models.Q(state="running")),
+            models.Index(
+                fields=["not_before"],
+                name="run_pauses",
+                condition=models.Q(state="queued", not_before__isnull=False),
+            ),
             models.Index(fields=["experiment", "queued_at"], name="run_of_experiment"),
             models.Index(fields=["project", "-queued_at", "-id"], name="run_history"),
             models.Index(fields=["-queued_at", "-id"], name="run_newest"),

@@ -151,7 +151,8 @@ def grow(fleet: Fleet, most: int, seconds: float) -> tuple[list[Level], Counter[
 
     fleet.add_host()
     fleet.upload()
-    until(lambda: Artifact.objects.filter(state="ready").exists(), LIMIT, "the trace is read")
+    read = Artifact.objects.filter(pk=fleet.trace.pk, state="ready")
+    until(read.exists, LIMIT, "the trace is read")
     counts = [2**power for power in range(most.bit_length()) if 2**power <= most]
     fleet.submit(int((seconds + 20) * MOST_PER_SECOND * cores() * len(counts)))
     levels, served = [], Counter[str]()

@@ -12,6 +12,7 @@ from typing import Any
 
 from experiments.core import registry
 from experiments.core.progress import Bar, JsonLines, Progress, silent
+from experiments.core.whole_files import write_whole
 
 
 def json_option(parser: argparse.ArgumentParser) -> None:
@@ -44,17 +45,12 @@ def print_broken(family: str | None) -> None:
 
 
 def write_json(value: Any, path: Path | None = None) -> None:
-    """Print ``value``, or put it whole into ``path``.
-
-    A temporary file is renamed, so that it is never half there.
-    """
+    """Print ``value``, or put it whole into ``path``."""
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     if path is None:
         sys.stdout.write(text)
         return
-    partial = path.with_name(path.name + ".part")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, text.encode())
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

@@ -6,7 +6,6 @@ Reading a cached step imports no torch.
 from __future__ import annotations
 
 import os
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from experiments.core import jsonio
 from experiments.core.errors import BadInput
 from experiments.core.options import NOT_OF_THE_STEP
 from experiments.core.progress import Progress, silent
+from experiments.core.whole_files import write_whole
 from experiments.workloads import storage
 from experiments.workloads.model import COMPILED, ModelSource
 from experiments.workloads.step import Step
@@ -54,6 +54,4 @@ def capture_cached(source: ModelSource, progress: Progress = silent) -> Step:
 def store(step: Step, path: Path) -> None:
     """Write ``path`` in one move, so that a reader sees a whole file or none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as part:
-        part.write(storage.dumps(step))
-    Path(part.name).replace(path)
+    write_whole(path, storage.dumps(step), private=True)

@@ -31,6 +31,7 @@ OF_THE_REVISION = (
     "django_migrations",
     "django_content_type",
     "django_celery_beat_periodictask",
+    "django_celery_beat_intervalschedule",
     "auth_permission",
     "papers_",
     "hosts_validation",

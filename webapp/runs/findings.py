@@ -138,7 +138,7 @@ def _serving(told: Told) -> Iterator[SafeString]:
     """By what the policy serves: requests with tokens, several models, models on one device, a pass."""
     if told.has("ttft_p50", "requests"):
         yield from _answers(told)
-    elif told.has("slo_attainment", "requests", "latency_p50"):
+    elif told.has("slo_attainment", "requests", "latency_p50") and not told.has("realtime_overhead"):
         yield from _deployment(told)
     elif told.has("latency_p50", "requests"):
         yield from _sharing(told)
@@ -209,6 +209,8 @@ def _sharing(told: Told) -> Iterator[SafeString]:
     )
     if told.has("realtime_overhead"):
         yield format_html("Sharing makes them {} slower than alone.", told.figure("realtime_overhead"))
+    if told.has("slo_attainment"):
+        yield format_html("{} are in time.", told.figure("slo_attainment"))
     if told.values.get("best_effort_throughput"):
         rate = f"{told.values['best_effort_throughput']:.3g}"
         yield format_html("What fills the device comes to {} passes a second.", rate)

@@ -59,7 +59,10 @@ document.addEventListener("submit", (event) => {
 
 // What the reader has unfolded stays so when a part of the page is renewed.
 const unfolded = new Set();
-document.addEventListener("toggle", ({ target }) => { if (target.id) unfolded[target.open ? "add" : "delete"](target.id); }, true);
+const note = (fold) => { if (fold.id) unfolded[fold.open ? "add" : "delete"](fold.id); };
+document.addEventListener("toggle", ({ target }) => note(target), true);
+// A fold opened a moment ago has not told it yet.
+document.addEventListener("htmx:beforeSwap", () => document.querySelectorAll("details[id]").forEach(note));
 document.addEventListener("htmx:afterSwap", () => {
   for (const id of unfolded) document.getElementById(id)?.setAttribute("open", "");
 });

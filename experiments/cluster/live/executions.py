@@ -168,11 +168,18 @@ class LiveExecutions:
     # --- what is carried out --------------------------------------------------------------------------------
 
     def stop(self, jobs: Iterable[int], word: str, moving: Collection[int]) -> None:
-        """Tell running jobs to save and exit, or to wait in memory; those ``moving`` go on as other gangs."""
+        """Tell running jobs to save and exit, or to wait in memory; those ``moving`` go on as other gangs.
+
+        One that is only starting has nothing to save: it is ended, and its slots are free.
+        """
         for job in jobs:
-            if job in self.stays:
-                self.stays[job].ordered, self.stays[job].moves = word, job in moving
-                self.stays[job].process.tell(word)
+            if (stay := self.stays.get(job)) is None:
+                continue
+            stay.ordered, stay.moves = word, job in moving
+            if word == STOP and stay.is_starting and not stay.resumed:
+                self._end(job, MOVED if stay.moves else PREEMPTED)
+            else:
+                stay.process.tell(word)
 
     def wait_for(self, jobs: set[int]) -> None:
         """Return when none of ``jobs`` has its slots any more."""

@@ -47,6 +47,10 @@ class Stay:
     resumed: bool = False
     measured: Measurement | None = None
 
+    @property
+    def is_starting(self) -> bool:
+        return math.isinf(self.begun)
+
     def begin(self, now: float, step: float) -> None:
         """Its first step begins."""
         self.begun = self.told = self.kept_at = now

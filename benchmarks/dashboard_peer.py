@@ -58,7 +58,7 @@ def _milliseconds(ask: Callable[[], Any]) -> tuple[float, float]:
 def cases(client: Any, experiment: int, times: int) -> dict[str, tuple[Callable[[], Any], int]]:
     import mlflow
 
-    def found(most: int, condition: str = "", fewest: int = 1) -> None:
+    def find(most: int, condition: str = "", fewest: int = 1) -> None:
         asked = {"experiment_ids": [str(experiment)], "max_results": most, "filter": condition}
         answer = client.post(f"{API}/search", json=asked)
         assert answer.status_code == 200 and len(answer.get_json()["runs"]) >= fewest, answer.data[:300]
@@ -86,9 +86,9 @@ def cases(client: Any, experiment: int, times: int) -> dict[str, tuple[Callable[
 
     condition = "metrics.m00 < 0.5 and metrics.m01 < 0.5 and params.k03 = '50'"
     return {
-        "100 runs": (lambda: found(100), times),
-        "search": (lambda: found(100, condition), times),
-        "1,000 full runs by a metric": (lambda: found(1_000, "metrics.m00 < 0.5", 1_000), times),
+        "100 runs": (lambda: find(100), times),
+        "search": (lambda: find(100, condition), times),
+        "1,000 full runs by a metric": (lambda: find(1_000, "metrics.m00 < 0.5", 1_000), times),
         f"CSV of {WIDE:,} runs": (csv, 3),
         "a logged point": (lambda: log(1), times),
         f"{BATCH:,} logged points": (lambda: log(BATCH), times),

@@ -25,7 +25,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.queue_costs import Cost, Row, ask, cpu_of, fill, rows_of_claims, told, wal_position
+from benchmarks.queue_costs import Cost, Row, ask, cost_in_words, cpu_of, fill, rows_of_claims, wal_position
 from labtools.layout import Layout
 from labtools.testing import cores
 from workers.embedded import Postgres, Valkey
@@ -113,7 +113,7 @@ class Fleet:
 
 
 @contextmanager
-def deployed() -> Iterator[Fleet]:
+def deploy() -> Iterator[Fleet]:
     """A lab on servers of its own in a folder that is gone afterwards."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)  # on a disk: what is durable is to cost what it costs
@@ -244,7 +244,10 @@ def rows_of_hosts(fleet: Fleet, most: int, seconds: float) -> Iterator[Row]:
     connections = ask("SELECT count(*) FROM pg_stat_activity WHERE usename LIKE '%host%'") / last.hosts
     yield f"served while all three wait ({served.total()} runs)", shares
     yield "Jain's index (1/3 where the first to come has all)", f"{jain(list(served.values())):.4f}"
-    yield "Postgres for a run's whole life", f"{told(last.cost)}, {last.transactions:.1f} transactions"
+    yield (
+        "Postgres for a run's whole life",
+        f"{cost_in_words(last.cost)}, {last.transactions:.1f} transactions",
+    )
     yield "connections of a host with one slot", f"{connections:.1f}"
     yield "the trace, fetched once by each host", f"{fleet.trace.blob.size:,} bytes"
     yield "result of a run, stored in Postgres", f"{_document_bytes():,} bytes"
@@ -263,7 +266,7 @@ def main() -> None:
     parser.add_argument("--claimers", type=int, default=64)
     options = parser.parse_args()
     print(f"{cores()} cores, load before {os.getloadavg()[0]:.1f}", flush=True)
-    with deployed() as fleet:
+    with deploy() as fleet:
         if options.hosts:
             show(rows_of_hosts(fleet, options.hosts, options.seconds))
         fleet.lab.close()

@@ -79,7 +79,7 @@ def cost_of(postgres: psutil.Process, action: Callable[[], object], times: int =
 
 
 def costs_of_words(postgres: psutil.Process) -> dict[str, Cost]:
-    """What a worker says and asks beside its claims; needs a run that waits."""
+    """What a worker says and asks besides its claims; needs a run that waits."""
     from webapp.hosts import services
     from webapp.hosts.models import Host
     from webapp.runs import lifecycle
@@ -179,13 +179,13 @@ def claim_on_schedule(
 
 
 def rows_of_claims(postgres: psutil.Process, claimers: int) -> Iterator[Row]:
-    """Claims at rising rates, then what a worker says and asks beside them; uses up the runs that wait."""
+    """Claims at rising rates, then what a worker says and asks besides them; uses up the runs that wait."""
     yield "waiting", f"{ask('SELECT count(*) FROM runs_run WHERE state = $$queued$$'):,} runs"
     for offered in (100, 250, GOAL, 0):
         each = max(20, int(6 * (offered or 300) / claimers))
         yield row_of_claims(claimers, claim_together(postgres, claimers, each, offered))
     for name, cost in costs_of_words(postgres).items():
-        yield name, told(cost)
+        yield name, cost_in_words(cost)
 
 
 def row_of_claims(claimers: int, claims: Claims) -> Row:
@@ -198,10 +198,10 @@ def row_of_claims(claimers: int, claims: Claims) -> Row:
     times = f"p50 {p50:.0f} ms, p99 {p99:.0f} ms, claimed twice {claims.twice}"
     own = f"{claims.claimer_ms:.2f} ms of the claimer's"
     name = f"{claimers} claimers, {asked}"
-    return name, f"{claims.per_second:6.1f} claims/s, {times}; {told(claims.cost)}, {own}{goal}"
+    return name, f"{claims.per_second:6.1f} claims/s, {times}; {cost_in_words(claims.cost)}, {own}{goal}"
 
 
-def told(cost: Cost) -> str:
+def cost_in_words(cost: Cost) -> str:
     return f"{cost.wal_bytes:,.0f} bytes of WAL, {cost.cpu_ms:.2f} ms of its processor"
 
 

@@ -73,7 +73,7 @@ def _one(filters: int) -> Conv:
     return filters, 1, 1
 
 
-def _pooled(inputs: int, filters: int) -> Chain:
+def _pool_branch(inputs: int, filters: int) -> Chain:
     return Chain(inputs, [_one(filters)], [nn.AvgPool2d(3, 1, 1)])
 
 
@@ -82,14 +82,16 @@ def _module_35(inputs: int, pooled: int) -> Branches:
         Chain(inputs, [_one(64)]),
         Chain(inputs, [_one(48), (64, 5, 1)]),
         Chain(inputs, [_one(64), (96, 3, 1), (96, 3, 1)]),
-        _pooled(inputs, pooled),
+        _pool_branch(inputs, pooled),
     )
 
 
 def _module_17(inputs: int, width: int) -> Branches:
     two = [_one(width), (width, WIDE, 1), (192, HIGH, 1)]
     four = [_one(width), (width, HIGH, 1), (width, WIDE, 1), (width, HIGH, 1), (192, WIDE, 1)]
-    return Branches(Chain(inputs, [_one(192)]), Chain(inputs, two), Chain(inputs, four), _pooled(inputs, 192))
+    return Branches(
+        Chain(inputs, [_one(192)]), Chain(inputs, two), Chain(inputs, four), _pool_branch(inputs, 192)
+    )
 
 
 def _module_8(inputs: int) -> Branches:
@@ -97,7 +99,7 @@ def _module_8(inputs: int) -> Branches:
         Chain(inputs, [_one(320)]),
         Fork(inputs, [_one(384)]),
         Fork(inputs, [_one(448), (384, 3, 1)]),
-        _pooled(inputs, 192),
+        _pool_branch(inputs, 192),
     )
 
 

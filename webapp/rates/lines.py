@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.db.models import QuerySet
+
 from experiments.core import jsonio
 from experiments.core.rate_search import MOST_TRIALS, RateGoal, RateSearch
 from webapp.rates.models import RateStudy
@@ -60,11 +62,21 @@ def with_rate(run: Run, rate: float) -> dict[str, Any]:
     return {**run.spec, "workload": {**workload, "options": {**workload["options"], "rate": rate}}}
 
 
+def policies_of(experiment: Experiment) -> list[str]:
+    """The policies that have runs at a rate that was asked for."""
+    rows = _runs(experiment).values_list("policy", "spec__workload__options__rate").distinct()
+    return sorted({policy for policy, rate in rows if isinstance(rate, int | float)})
+
+
+def _runs(experiment: Experiment) -> QuerySet[Run]:
+    """Also those in the trash: what they gave was given."""
+    return Run.everything.filter(experiment=experiment, kind=Run.Kind.POLICY, family="serving")
+
+
 def lines_of(experiment: Experiment, study: RateStudy | None = None) -> list[RateLine]:
-    """The lines that ``study`` looks at, or could; with runs in the trash, since what they gave was given."""
-    found = Run.everything.filter(experiment=experiment, kind=Run.Kind.POLICY, family="serving")
+    """The lines that ``study`` looks at, or could."""
     groups: dict[str, list[Run]] = {}
-    for run in found.prefetch_related("metrics").order_by("queued_at", "id"):
+    for run in _runs(experiment).prefetch_related("metrics").order_by("queued_at", "id"):
         if rate_of(run) is not None and (study is None or not study.policies or run.policy in study.policies):
             groups.setdefault(_key(run), []).append(run)
     names = _names([runs[0] for runs in groups.values()])

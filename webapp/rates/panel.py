@@ -9,7 +9,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from webapp.rates.lines import PRECISION, RateLine, lines_of
+from webapp.rates.lines import PRECISION, RateLine, lines_of, policies_of
 from webapp.rates.models import RateStudy
 from webapp.runs.live import seconds_left
 from webapp.runs.models import Experiment
@@ -33,17 +33,17 @@ class Panel:
 
 def panel_of(experiment: Experiment) -> Panel | None:
     """``None`` where no run serves requests at a rate that was asked for."""
-    possible = lines_of(experiment)
-    if not possible:
+    policies = policies_of(experiment)
+    if not policies:
         return None
     study = RateStudy.objects.filter(experiment=experiment).first()
     lines = lines_of(experiment, study) if study else []
     most_left = sum(line.most_left for line in lines)
-    left = _left(lines, study.created_at, most_left) if study and not study.ended_at else None
-    return Panel(study, lines, sorted({line.runs[0].policy for line in possible}), most_left, left)
+    left = _pace_left(lines, study.created_at, most_left) if study and not study.ended_at else None
+    return Panel(study, lines, policies, most_left, left)
 
 
-def _left(lines: Sequence[RateLine], since: datetime, most_left: int) -> float | None:
+def _pace_left(lines: Sequence[RateLine], since: datetime, most_left: int) -> float | None:
     """At the pace of the runs that have ended, no less than what the running ones still take."""
     now = timezone.now()
     running = [seconds for line in lines if line.waiting and (seconds := seconds_left(line.waiting, now))]

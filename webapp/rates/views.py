@@ -14,7 +14,7 @@ from webapp.accounts.access import ProjectRequest, in_project
 from webapp.navigation import project_url
 from webapp.rates import services
 from webapp.rates.forms import RateForm
-from webapp.rates.lines import lines_of
+from webapp.rates.lines import policies_of
 from webapp.rates.models import RateStudy
 from webapp.runs.models import Experiment
 
@@ -27,7 +27,7 @@ def _experiment(request: ProjectRequest, experiment: UUID) -> Experiment:
 @in_project()
 def begin(request: ProjectRequest, experiment: UUID) -> HttpResponse:
     found = _experiment(request, experiment)
-    form = RateForm(request.POST, sorted({line.runs[0].policy for line in lines_of(found)}))
+    form = RateForm(request.POST, policies_of(found))
     if form.is_valid():
         try:
             services.begin(found, request.user, form.goal, form.cleaned_data["policies"])

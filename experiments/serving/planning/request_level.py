@@ -82,14 +82,14 @@ class _RequestLevel:
     context: int = 0
 
     def next_batch(self, view: ServingView) -> Batch | Wait:
-        steps = max((self._left(r, view) for r in self.batch), default=0)
+        steps = max((self._tokens_left(r, view) for r in self.batch), default=0)
         rejected = tuple(r for r in view.arrived if view.prompt[r] + self.max_output > self.kv_slots)
         if steps:
             return self._decode(steps, rejected)
         answer, self.batch = tuple(self.batch), []
         return self._dispatch(answer, rejected, view)
 
-    def _left(self, request: int, view: ServingView) -> int:
+    def _tokens_left(self, request: int, view: ServingView) -> int:
         """Tokens to be computed until its answer is whole, whose last token is not computed on."""
         return view.prompt[request] + view.output[request] - 1 - view.computed[request]
 

@@ -95,7 +95,7 @@ class PlantedReplica:
         self.updates.append((gradients.tolist(), gain))
 
 
-def planted(work: float, *division: int) -> AdaptiveBatch:
+def plant(work: float, *division: int) -> AdaptiveBatch:
     return AdaptiveBatch(PlantedReplica(), work, division)  # type: ignore[arg-type]
 
 
@@ -104,7 +104,7 @@ def test_two_parts_of_a_batch_tell_its_noise() -> None:
 
     The batch is two initial ones, so that 2 is the variance of an initial batch; a step is worth 26 / 25.
     """
-    batch = planted(1.5, 4, 1)
+    batch = plant(1.5, 4, 1)
     batch.train()
     assert (batch.noise.square, batch.noise.variance) == pytest.approx((24, 2))
     assert batch.done == pytest.approx(1.04)
@@ -117,7 +117,7 @@ def test_two_parts_of_a_batch_tell_its_noise() -> None:
 
 
 def test_steps_of_one_part_are_paired() -> None:
-    batch = planted(10, 4, 0)
+    batch = plant(10, 4, 0)
     batch.train()
     assert batch.noise.weight == 0, "one gradient alone tells nothing"
     batch.train()

@@ -1,4 +1,4 @@
-"""Live jobs whose batch Pollux chooses: what they trained is accounted for, with a simulation beside it."""
+"""Live jobs whose batch Pollux chooses: what they trained is accounted for, and a simulation is at hand."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_normalized_latency_is_an_objective_of_its_own() -> None:
         assert figures(plan, trace, LatencyObjective(normalized=limit))["slo_attainment"] == share
 
 
-def unserved(trace: RequestTrace) -> dict[str, float]:
+def no_figures(trace: RequestTrace) -> dict[str, float]:
     raise AssertionError("nothing is to be simulated")
 
 
@@ -115,12 +115,12 @@ def test_a_search_says_what_it_lacks() -> None:
     policy = registry.create("serving", "orca", {"wanted_attainment": 0.9})
     assert isinstance(policy, ServingPolicy)
     with pytest.raises(BadInput, match="nothing says what is in time"):
-        max_rate(REGULAR, policy, unserved, silent)
+        max_rate(REGULAR, policy, no_figures, silent)
     policy = replace(policy, slo_ttft=1.0)
     with pytest.raises(BadInput, match="all requests come at once"):
-        max_rate(requests((0, 1, 1), (0, 1, 1)), policy, unserved, silent)
+        max_rate(requests((0, 1, 1), (0, 1, 1)), policy, no_figures, silent)
     unasked = replace(policy, wanted_attainment=None)
-    assert max_rate(REGULAR, unasked, unserved, silent) == NOT_ASKED
+    assert max_rate(REGULAR, unasked, no_figures, silent) == NOT_ASKED
 
 
 def test_requests_that_are_in_time_even_all_at_once_have_no_highest_rate_and_it_says_so() -> None:
@@ -196,12 +196,12 @@ def test_instances_for_prompts_and_for_answers_have_a_highest_rate(policy: str) 
     knobs = {"slo_ttft": 0.2, "slo_tpot": 0.03}
     asked = {"family": "serving", "policy": policy, "hardware": TWO_DEVICES}
 
-    def found(rate: float, **more: object) -> dict[str, float]:
+    def find(rate: float, **more: object) -> dict[str, float]:
         options = {**workload["options"], "rate": rate}
         spec = load_spec({**asked, "workload": {**workload, "options": options}, "knobs": {**knobs, **more}})
         return {name: row["value"] for name, row in run(spec).metrics.items()}
 
-    highest = found(2.0, find_rate=True)["max_rate"]
+    highest = find(2.0, find_rate=True)["max_rate"]
     assert highest > 0
-    assert found(highest)["slo_attainment"] >= 0.9 > found(1.1 * highest)["slo_attainment"]
-    assert "max_rate" not in found(2.0)
+    assert find(highest)["slo_attainment"] >= 0.9 > find(1.1 * highest)["slo_attainment"]
+    assert "max_rate" not in find(2.0)

@@ -15,20 +15,20 @@ from webapp.logged.comparison import LONGEST_LABEL, Comparison, compare
 pytestmark = pytest.mark.django_db
 
 
-def compared(ada: Place, *told: tuple[str, dict[str, Any]]) -> Comparison:
+def compare_own(ada: Place, *told: tuple[str, dict[str, Any]]) -> Comparison:
     made = [log(ada.project, ada.user, name, params=params, experiment="one") for name, params in told]
     return compare([one.run for one in made], "step")
 
 
 def test_names_that_tell_runs_apart_are_labels_and_no_column(ada: Place) -> None:
-    found = compared(ada, ("lr 0.1", {"lr": 0.1, "batch": 32}), ("lr 1", {"lr": 1, "batch": 32}))
+    found = compare_own(ada, ("lr 0.1", {"lr": 0.1, "batch": 32}), ("lr 1", {"lr": 1, "batch": 32}))
     assert (found.differing, found.columns) == (("name", "lr"), ("lr",))
     assert [(line.label, line.params) for line in found.lines] == [("lr 0.1", ("0.1",)), ("lr 1", ("1",))]
     assert found.same == (("batch", "32"), ("seed", "0"))
 
 
 def test_what_labels_add_to_the_name_is_no_column_either(ada: Place) -> None:
-    found = compared(
+    found = compare_own(
         ada,
         ("net", {"lr": 0.1, "decay": 0}),
         ("net", {"lr": 0.2, "decay": 1}),
@@ -41,7 +41,7 @@ def test_what_labels_add_to_the_name_is_no_column_either(ada: Place) -> None:
 
 def test_a_parameter_that_a_label_has_no_place_for_keeps_its_column(ada: Place) -> None:
     long = "x" * LONGEST_LABEL
-    found = compared(ada, ("net", {"a": long + "1", "b": 1}), ("net", {"a": long + "2", "b": 2}))
+    found = compare_own(ada, ("net", {"a": long + "1", "b": 1}), ("net", {"a": long + "2", "b": 2}))
     assert found.columns == ("a", "b")
     assert len({line.label for line in found.lines}) == 2
 

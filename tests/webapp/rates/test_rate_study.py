@@ -166,7 +166,7 @@ def test_what_cannot_be_asked_is_refused(ada: Place, curve: Experiment) -> None:
 
 
 def test_figures_that_say_nothing_of_objectives_end_the_line(ada: Place, curve: Experiment) -> None:
-    """Else every rate would be kept, for ever twice as high."""
+    """Else every rate would be kept, and the search would double it to the end."""
     RunMetric.objects.filter(name="slo_attainment").delete()
     study = services.begin(curve, ada.user, NINETY, [])
     study.refresh_from_db()

@@ -164,7 +164,7 @@ def _holds(field: Field, tests: Sequence[Test]) -> Q:
         return Q(Exists(RunTag.objects.filter(run=OuterRef("pk"), **asked)))
     if field.kind == "column":
         column = COLUMNS[field.name][0]
-        typed = {f"{column}__{lookup}": _typed(field, value) for lookup, value in tests}
+        typed = {f"{column}__{lookup}": _in_its_type(field, value) for lookup, value in tests}
         return _or_false(Q(**typed))
     return _or_false(_json_holds(key_of(field), tests))
 
@@ -175,7 +175,7 @@ def _or_false(condition: Q) -> Q:
     return Q(Coalesce(whole, Value(False), output_field=BooleanField()))
 
 
-def _typed(field: Field, value: Told) -> Any:
+def _in_its_type(field: Field, value: Told) -> Any:
     return datetime.fromisoformat(str(value)) if type_of(field) == "moment" else value
 
 

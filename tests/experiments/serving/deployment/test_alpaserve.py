@@ -121,9 +121,9 @@ def test_a_search_in_two_processes_places_the_same_to_the_byte(tmp_path: Path) -
     file.write_text(json.dumps({"duration": 20, "models": rows}))
     asked = {"family": "serving", "policy": "alpaserve", "hardware": SIXTEEN}
 
-    def found(processes: int) -> str:
+    def find(processes: int) -> str:
         spec = load_spec({**asked, "knobs": {"processes": processes}, "workload": {"source": str(file)}})
         outcome = run(spec).to_json()
         return json.dumps([outcome["metrics"], outcome["plan"], outcome["series"]])
 
-    assert found(2) == found(1)
+    assert find(2) == find(1)

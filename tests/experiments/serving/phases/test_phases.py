@@ -192,13 +192,13 @@ def test_a_search_in_two_processes_arranges_the_same_to_the_byte(links: str) -> 
         "hardware": {"cluster": {"nodes": 2, "devices_per_node": 2, "device": "a100-80g"}},
     }
 
-    def found(processes: int) -> str:
+    def find(processes: int) -> str:
         outcome = run(load_spec({**asked, "knobs": {"links": links, "processes": processes}}))
         assert outcome.provenance["served"]["simulations"] > 10
         told = [outcome.plan, outcome.series, outcome.metrics, outcome.provenance["served"]]
         return json.dumps(told, default=lambda value: value.to_json())
 
-    assert found(2) == found(1)
+    assert find(2) == find(1)
 
 
 rows = st.lists(

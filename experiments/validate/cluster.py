@@ -15,11 +15,17 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from experiments.cluster.experiment.measured import LiveHost, calibrate_host, chooses_batches, measure_on
+from experiments.cluster.experiment.measured import (
+    LiveHost,
+    calibrate_host,
+    chooses_batches,
+    measure_on,
+    with_pairs,
+)
 from experiments.cluster.interface import ClusterPolicy
 from experiments.core.completion import complete
 from experiments.core.errors import LabError
-from experiments.core.progress import Progress, part
+from experiments.core.progress import Progress, part, silent
 from experiments.sources import jobs_of
 from experiments.validate.cells import (
     EVERYTHING,
@@ -101,6 +107,7 @@ def _cell(host: LiveHost, plan: Plan, folder: Path, progress: Progress) -> Valid
     clock, (spec, policy) = time.perf_counter(), _complete(plan)
     trace, loaded = jobs_of(spec.workload)
     try:
+        host = with_pairs(host, trace, policy, 0, folder / "pairs", silent)
         result = measure_on(host, trace, loaded, spec, policy, folder, progress)
     except LabError as error:
         took = time.perf_counter() - clock

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from experiments.cluster.interface import ClusterPolicy, Machines, Performance, 
 from experiments.cluster.interface.policy import OWN
 from experiments.cluster.planning.performance import GoodputSpeed, TableSpeed
 from experiments.cluster.simulator import (
-    PacedStartCosts,
+    PartStartCosts,
     StartCosts,
     curves,
     figures,
@@ -55,9 +56,9 @@ def measure(spec: RunSpec, policy: ClusterPolicy, progress: Progress) -> Result:
     """Train the jobs of the trace on this host's slots as ``policy`` decides."""
     trace, loaded = jobs_of(spec.workload, spec.seed)
     with tempfile.TemporaryDirectory(prefix="lab-cluster-") as folder:
-        host = calibrate_host(
-            trace, policy, spec.seed, Path(folder) / "calibration", part(progress, 0.0, 0.2)
-        )
+        place, seed = Path(folder), spec.seed
+        host = calibrate_host(trace, policy, seed, place / "calibration", part(progress, 0.0, 0.15))
+        host = with_pairs(host, trace, policy, seed, place / "pairs", part(progress, 0.15, 0.2))
         return measure_on(host, trace, loaded, spec, policy, Path(folder), part(progress, 0.2, 1.0))
 
 
@@ -78,6 +79,24 @@ def calibrate_host(
     return LiveHost(slots, timing(wanted, slots, folder, seed, progress))
 
 
+def with_pairs(
+    host: LiveHost, trace: JobTrace, policy: ClusterPolicy, seed: int, folder: Path, progress: Progress
+) -> LiveHost:
+    """The host with what jobs on one slot cost each other, where ``policy`` may put several there."""
+    if not policy.shares_devices:
+        return host
+    found = live.calibrate_pairs(
+        host.calibration,
+        live.models_of(trace),
+        host.slots,
+        folder,
+        seed,
+        capped=policy.caps_shares,
+        progress=progress,
+    )
+    return replace(host, calibration=found)
+
+
 def measure_on(
     host: LiveHost,
     trace: JobTrace,
@@ -93,7 +112,8 @@ def measure_on(
     speed = _speed_model(host, jobs, policy, machines)
     refuse_unknown(policy, jobs.trace, speed, columns_of_formats())
     knowing = _with_costs(policy, host.calibration)
-    costs = PacedStartCosts if policy.caps_shares else StartCosts
+    crowded = partial(PartStartCosts, crowding=host.calibration.crowded_start)
+    costs = crowded if policy.shares_devices else StartCosts
     predicted = simulate(jobs.trace, machines, knowing, speed, spec.seed, costs=costs)
     expected = figures(predicted, jobs.trace, machines)
     _refuse_long(expected)

@@ -145,6 +145,11 @@ class ClusterPolicy(Policy):
         return self.placement
 
     @property
+    def shares_devices(self) -> bool:
+        """Whether it may let several jobs compute on one device at once."""
+        return self.caps_shares
+
+    @property
     def keeps_sizes(self) -> bool:
         """Whether every gang has as many GPUs as its job asked for."""
         return self.rigid

@@ -12,6 +12,7 @@ from experiments.cluster.live.batch_calibration import calibrate_batches
 from experiments.cluster.live.calibration import Calibration, MeasuredBatches, calibrate
 from experiments.cluster.live.cluster import LiveCluster
 from experiments.cluster.live.goodput import goodput_of
+from experiments.cluster.live.pair_calibration import calibrate_pairs
 from experiments.cluster.live.slots import Slots, slots_here
 from experiments.cluster.live.speeds import MeasuredSpeed
 from experiments.cluster.live.training_jobs import TrainingJobs, models_of, training_jobs
@@ -25,6 +26,7 @@ __all__ = [
     "TrainingJobs",
     "calibrate",
     "calibrate_batches",
+    "calibrate_pairs",
     "goodput_of",
     "models_of",
     "slots_here",

@@ -15,6 +15,7 @@ from experiments.cluster.live.calibration import (
     Calibration,
     MeasuredBatches,
     Timed,
+    everywhere,
     stop_gangs,
     working_gangs,
 )
@@ -72,7 +73,7 @@ def _sweep(
     training = {"model": model, "seed": seed, "division": (points[0], 0)}
     rows: list[StepRow] = []
     noise: list[NoiseRow] = []
-    with working_gangs(training, size, slots, folder) as (gangs, starts):
+    with working_gangs(everywhere(training, size, slots), slots, folder) as (gangs, starts):
         for each in points:
             last, told = _train_at(each, gangs)
             step, sync = (

@@ -54,7 +54,9 @@ class MeasuredBatches:
 class Calibration:
     """``step_seconds`` by model and slots; ``start`` until the first step, ``save`` until one has stopped.
 
-    ``batches``: by model, what was measured at other batches, where a scheduler chooses them.
+    - ``batches``: by model, what was measured at other batches, where a scheduler chooses them.
+    - ``crowding``: how many times as long a model computes a step where another has the rest of its slot, by
+      both; ``crowded_start`` the same of a start.
     """
 
     step_seconds: Mapping[tuple[str, int], float]
@@ -62,6 +64,8 @@ class Calibration:
     save: float
     facts: Mapping[str, Any] = field(default_factory=dict)
     batches: Mapping[str, MeasuredBatches] = field(default_factory=dict)
+    crowding: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    crowded_start: float = 1.0
 
     def describe(self) -> Mapping[str, Any]:
         return {
@@ -73,8 +77,21 @@ class Calibration:
                 if self.batches
                 else {}
             ),
+            **(self._describe_crowding() if self.crowding else {}),
             **self.facts,
         }
+
+    def _describe_crowding(self) -> Mapping[str, Any]:
+        steps = {f"{model} with {other}": times for (model, other), times in self.crowding.items()}
+        return {"crowding": steps, "crowded_start": self.crowded_start}
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What a gang of the calibration trains, and on which slots."""
+
+    training: Mapping[str, Any]
+    devices: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -107,22 +124,27 @@ def calibrate(
 def _time_together(model: str, size: int, slots: Slots, folder: Path, seed: int) -> list[Timed]:
     """As many gangs as there is room for, at once."""
     training = {"model": model, "seed": seed}
-    with working_gangs(training, size, slots, folder) as (gangs, starts):
+    with working_gangs(everywhere(training, size, slots), slots, folder) as (gangs, starts):
         time.sleep(SECONDS)
         return stop_gangs(gangs, starts)
 
 
+def everywhere(training: Mapping[str, Any], size: int, slots: Slots) -> list[Placed]:
+    """The same on all slots, ``size`` of them each."""
+    places = range(max(1, len(slots) // size))
+    return [Placed(training, range(place * size, (place + 1) * size)) for place in places]
+
+
 @contextmanager
 def working_gangs(
-    training: Mapping[str, Any], size: int, slots: Slots, folder: Path
+    placed: Sequence[Placed], slots: Slots, folder: Path
 ) -> Iterator[tuple[list[GangProcess], list[float]]]:
-    """Gangs of ``size`` on all slots that train without end, and the seconds until the first step of each."""
+    """Gangs that train without end, and the seconds until the first step of each."""
     gangs: list[GangProcess] = []
-    endless = {**training, "steps": ENDLESS, "checkpoint_every": None}
     began = time.monotonic()
     try:
-        for place in range(max(1, len(slots) // size)):
-            devices = range(place * size, (place + 1) * size)
+        for place, (training, devices) in enumerate((one.training, one.devices) for one in placed):
+            endless = {**training, "steps": ENDLESS, "checkpoint_every": None}
             cores, gpus = [slots.core(d) for d in devices], [slots.gpu(d) for d in devices]
             gangs.append(start(folder / str(place), 0, endless, cores, gpus))
         yield gangs, [_hear(gang, "begun")[0] - began for gang in gangs]

@@ -13,7 +13,7 @@ from experiments.core.errors import BadInput
 #: What a slot is not, where jobs keep to shares of it.
 PACED = (
     "a job that uses part of a slot waits between its steps, for what would be input elsewhere",
-    "another job on the slot slows no step itself: caches that cores have in common are not divided",
+    "caches that cores have in common are not divided",
     "memory is neither capped nor moved: of what a policy leaves on the host only its loss of speed is real",
     "a start is held to the share as well, also where it waits for files instead of computing",
 )
@@ -36,11 +36,17 @@ class MeasuredSpeed:
         if (model, gang.size) not in self.calibration.step_seconds:
             what = f"{model} was not timed on {gang.size} slots"
             raise BadInput(what, f"job {self.jobs.trace.job[job]}", "a size that a job of its model asks for")
-        whole = 1 / self.calibration.step_seconds[model, gang.size]
+        whole = 1 / self.calibration.step_seconds[model, gang.size] / self._crowding(model, neighbors)
         if not self.paced:
             return Rate(whole / (1 + len(neighbors)))
         uses = self.jobs.uses[job]
         return Rate(whole * min(uses, gang.share), busy=min(1.0, uses / gang.share))
+
+    def _crowding(self, model: str, neighbors: Sequence[Gang]) -> float:
+        """How many times as long a step is computed next to ``neighbors``: as next to the worst of them."""
+        known = self.calibration.crowding
+        pairs = ((model, self.jobs.models[other.job]) for other in neighbors)
+        return max((known.get(pair, 1.0) for pair in pairs), default=1.0)
 
     def largest(self, job: int) -> int:
         model = self.jobs.models[job]

@@ -1,7 +1,7 @@
 """Carries out a cluster policy's decisions and measures what came of them."""
 
 from experiments.cluster.simulator.admission import find_oversized
-from experiments.cluster.simulator.costs import PacedStartCosts, StartCosts
+from experiments.cluster.simulator.costs import PartStartCosts, StartCosts
 from experiments.cluster.simulator.curves import curves
 from experiments.cluster.simulator.engine import ClusterSimulation, simulate
 from experiments.cluster.simulator.figures import figures
@@ -9,7 +9,7 @@ from experiments.cluster.simulator.picture import executions_of, lives, occupanc
 
 __all__ = [
     "ClusterSimulation",
-    "PacedStartCosts",
+    "PartStartCosts",
     "StartCosts",
     "curves",
     "executions_of",

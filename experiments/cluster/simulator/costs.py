@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TypeAlias
 
 from experiments.cluster.interface import ClusterPolicy, Gang, Machines
 
@@ -31,10 +33,10 @@ class StartCosts:
         """Note that a job's state stays in the memory of its hosts."""
         self.suspended.add(job)
 
-    def of(self, gang: Gang, executions: int, *, moves: bool) -> float:
+    def of(self, gang: Gang, executions: int, *, moves: bool, crowded: bool = False) -> float:
         """What it costs that a job which has had so many executions starts as ``gang``.
 
-        ``moves`` says that it ran up to now.
+        ``moves`` says that it ran up to now, ``crowded`` that others have parts of its devices.
         """
         if self.free:
             return 0.0
@@ -64,11 +66,25 @@ class StartCosts:
         return 2 * self.policy.checkpoint_bytes / slowest
 
 
-class PacedStartCosts(StartCosts):
-    """The same where a start is held to the share of devices that its gang has."""
+class PartStartCosts(StartCosts):
+    """The same where starting is computing: on a part of a device it takes so much longer.
+
+    ``crowding``: how many times as long it takes again where another job computes on the device.
+    """
+
+    def __init__(self, policy: ClusterPolicy, machines: Machines, crowding: float = 1.0) -> None:
+        super().__init__(policy, machines)
+        self.crowding = crowding
+        self.slower: dict[int, float] = {}
 
     def remember(self, gang: Gang, left: float) -> None:
-        super().remember(gang, left * gang.share)
+        super().remember(gang, left / self.slower.get(gang.job, 1.0))
 
-    def of(self, gang: Gang, executions: int, *, moves: bool) -> float:
-        return super().of(gang, executions, moves=moves) / gang.share
+    def of(self, gang: Gang, executions: int, *, moves: bool, crowded: bool = False) -> float:
+        slower = (self.crowding if crowded else 1.0) / gang.share
+        self.slower[gang.job] = slower
+        return super().of(gang, executions, moves=moves) * slower
+
+
+#: Makes the costs of one run.
+StartCostsOf: TypeAlias = Callable[[ClusterPolicy, Machines], StartCosts]

@@ -25,7 +25,7 @@ from experiments.cluster.interface import (
 from experiments.cluster.interface.log import COMPLETED, CUT, LOST, MOVED, PREEMPTED
 from experiments.cluster.planning.performance import FixedSpeed
 from experiments.cluster.simulator.admission import find_oversized
-from experiments.cluster.simulator.costs import StartCosts
+from experiments.cluster.simulator.costs import StartCosts, StartCostsOf
 from experiments.cluster.simulator.executions import Executions
 from experiments.cluster.simulator.outages import draw_outages
 from experiments.core.errors import ImpossiblePlan, Infeasible
@@ -55,7 +55,7 @@ def simulate(
     performance: Performance | None = None,
     seed: int = 0,
     progress: Progress = silent,
-    costs: type[StartCosts] = StartCosts,
+    costs: StartCostsOf = StartCosts,
 ) -> ClusterPlan:
     """Run all jobs of ``trace`` on ``machines`` and return the log of what ran where.
 
@@ -75,7 +75,7 @@ class ClusterSimulation:
         performance: Performance | None = None,
         seed: int = 0,
         progress: Progress = silent,
-        costs: type[StartCosts] = StartCosts,
+        costs: StartCostsOf = StartCosts,
     ) -> None:
         self.trace, self.policy, self.machines, self.progress = trace, policy, machines, progress
         self.performance = performance or FixedSpeed(trace)

@@ -16,7 +16,7 @@ from experiments.cluster.interface import (
 )
 from experiments.cluster.interface.log import COMPLETED, LOST
 from experiments.cluster.interface.policy import ALL_LOST, NOTHING_LOST
-from experiments.cluster.simulator.costs import StartCosts
+from experiments.cluster.simulator.costs import StartCosts, StartCostsOf
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Executions:
         policy: ClusterPolicy,
         performance: Performance,
         schedule: Callable[[float, int, int], None],
-        costs: type[StartCosts] = StartCosts,
+        costs: StartCostsOf = StartCosts,
     ) -> None:
         self.view, self.policy, self.performance, self.schedule = view, policy, performance, schedule
         self.log = ExecutionLog()
@@ -84,7 +84,8 @@ class Executions:
         job, view, attained = gang.job, self.view, self.view.attained
         view.pool.take(gang)
         del view.waiting[job]
-        begins = view.now + self.costs.of(gang, attained.executions[job], moves=moves)
+        crowded = not gang.is_alone and bool(self._neighbors(gang))
+        begins = view.now + self.costs.of(gang, attained.executions[job], moves=moves, crowded=crowded)
         execution = RunningExecution(gang, view.now, begins, begins, attained.done[job])
         self.running[job] = execution
         view.running[job] = gang

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from experiments.cluster.interface import (
     Machines,
     Rate,
 )
-from experiments.cluster.simulator import ClusterSimulation, PacedStartCosts, StartCosts, figures
+from experiments.cluster.simulator import ClusterSimulation, PartStartCosts, StartCosts, figures
+from experiments.cluster.simulator.costs import StartCostsOf
 from experiments.core.errors import Infeasible
 from experiments.workloads.jobs import JobTrace
 from tests.experiments.cluster.traces import faults, jobs
@@ -77,7 +79,7 @@ def carry_out(
     *answers: Allocation,
     machines: Machines = TWO_NODES,
     model: Any = None,
-    costs: type[StartCosts] = StartCosts,
+    costs: StartCostsOf = StartCosts,
     **knobs: Any,
 ) -> tuple[ClusterPlan, ClusterSimulation]:
     simulation = ClusterSimulation(trace, machines, Loose(**knobs), model, costs=costs)
@@ -142,11 +144,11 @@ def test_what_a_resumption_costs_depends_on_what_happened(
 
 @pytest.mark.parametrize(
     ("costs", "share", "restarting"),
-    [(StartCosts, 1.0, [3.0, 4.0]), (StartCosts, 0.5, [3.0, 4.0]), (PacedStartCosts, 0.5, [3.0, 5.5])],
+    [(StartCosts, 1.0, [3.0, 4.0]), (StartCosts, 0.5, [3.0, 4.0]), (PartStartCosts, 0.5, [3.0, 5.5])],
     ids=["another batch", "another share", "paced by another share"],
 )
 def test_a_job_that_is_changed_while_it_starts_goes_on_starting(
-    costs: type[StartCosts], share: float, restarting: list[float]
+    costs: StartCostsOf, share: float, restarting: list[float]
 ) -> None:
     """After 3 s of 7 there are 4 left. At half a device, 3 s have done 1.5 s of it, and the whole one does
     the 5.5 s that are left in as long.
@@ -158,6 +160,27 @@ def test_a_job_that_is_changed_while_it_starts_goes_on_starting(
     assert [one.restarting for one in mine] == restarting
     assert mine[-1].end == sum(restarting) + 12
     assert figures(plan, trace, TWO_NODES)["restarts"] == 0, "it has started once"
+
+
+def test_a_start_takes_longer_on_a_part_and_next_to_another_job() -> None:
+    """Starting takes 1 s of a device: 2 s on half of one, and 2.5 s where the other half computes."""
+    trace = jobs((0, 1, 9), (4, 1, 9))
+    costs = partial(PartStartCosts, crowding=1.25)
+    answers = starts(Gang(0, (0,), 0.5, 0.5)), starts(Gang(1, (0,), 0.5, 0.5))
+    plan, _ = carry_out(trace, *answers, costs=costs, start_cost=1.0)
+    assert {one.gang.job: one.restarting for one in plan.executions} == {0: 2.0, 1: 2.5}
+
+
+def test_a_crowded_start_that_gets_the_whole_device_has_the_rest_of_its_second_left() -> None:
+    """Job 1 has done 0.2 of its second on a crowded half in 0.5 s, when it gets a device of its own."""
+    trace = jobs((0, 1, 9), (4, 1, 9), (4.5, 1, 1))
+    costs = partial(PartStartCosts, crowding=1.25)
+    machines = Machines([Machine("a", 1)])
+    halves = starts(Gang(0, (0,), 0.5, 0.5)), starts(Gang(1, (0,), 0.5, 0.5))
+    alone = Allocation(preempt=(0,), start=(Gang(1, (0,)),))
+    plan, _ = carry_out(trace, *halves, alone, machines=machines, costs=costs, start_cost=1.0)
+    mine = [one for one in plan.executions if one.gang.job == 1]
+    assert [one.restarting for one in mine[:2]] == pytest.approx([0.5, 0.8])
 
 
 def test_a_checkpoint_travels_at_the_speed_of_the_slowest_node() -> None:

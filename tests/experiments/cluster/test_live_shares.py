@@ -17,10 +17,12 @@ from experiments.cluster.live import (
     MeasuredSpeed,
     Slots,
     TrainingJobs,
+    calibrate_pairs,
     training_jobs,
 )
 from experiments.cluster.live.pace import MOST_BEHIND, Pace
 from experiments.core import registry
+from experiments.core.progress import silent
 from experiments.workloads.jobs import GUARANTEED, OPPORTUNISTIC, JobTrace
 from tests.experiments.cluster.traces import jobs
 
@@ -94,6 +96,30 @@ def test_a_job_has_the_steps_and_the_speed_of_the_part_that_it_uses() -> None:
     assert speed.rate(1, Gang(1, (0,), 0.6)).speed == pytest.approx(60)
     assert speed.rate(0, Gang(0, (0,), 0.4), [Gang(1, (0,), 0.6)]).speed == pytest.approx(40)
     assert speed.rate(0, Gang(0, (0,), 1.0)).speed == pytest.approx(100)
+
+
+@pytest.mark.parametrize("paced", [False, True])
+def test_a_step_takes_longer_next_to_another_job_as_the_pair_was_timed(paced: bool) -> None:
+    """Half of a slot gives 50 steps of 10 ms, and 40 where the two cost each other a quarter."""
+    made = training_jobs(guest_and_owner(1, 1), lambda model, gpus: STEP)
+    calibration = Calibration({("cnn", 1): STEP}, 3.0, 0.1, crowding={("cnn", "cnn"): 1.25})
+    speed = MeasuredSpeed(made, calibration, paced=paced)
+    half, other = Gang(0, (0,), 0.5), Gang(1, (0,), 0.5)
+    assert speed.rate(0, half, [other]).speed == pytest.approx(40)
+    assert speed.rate(0, Gang(0, (0,))).speed == pytest.approx(100)
+    assert speed.describe()["crowding"] == {"cnn with cnn": 1.25}
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_a_pair_is_timed_on_one_slot_both_held_to_half_of_it(tmp_path: Path) -> None:
+    """What is told is half a step's time there over a step's alone: nearly nothing, where that is 1,000 s."""
+    pytest.importorskip("torch")
+    known = Calibration({("cnn", 1): 1000.0}, 3.0, 0.1)
+    found = calibrate_pairs(known, ["cnn", "mlp"], Slots([CORE]), tmp_path, 0, capped=True, progress=silent)
+    assert list(found.crowding) == [("cnn", "cnn")]
+    assert 0 < found.crowding["cnn", "cnn"] < 1e-3
+    assert found.crowded_start > 0
 
 
 @pytest.mark.torch

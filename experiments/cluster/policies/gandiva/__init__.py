@@ -64,6 +64,10 @@ class Gandiva(ClusterPolicy):
     early_stopping: bool = knob(True, "whether a job of a search ends once a sibling's loss is ahead")
 
     @property
+    def shares_devices(self) -> bool:
+        return self.packing
+
+    @property
     def keeps_sizes(self) -> bool:
         return not self.grow
 

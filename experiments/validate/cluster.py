@@ -18,10 +18,10 @@ from typing import Any
 from experiments.cluster.experiment.measured import (
     LiveHost,
     calibrate_host,
-    chooses_batches,
     measure_on,
     with_pairs,
 )
+from experiments.cluster.experiment.prediction import chooses_batches
 from experiments.cluster.interface import ClusterPolicy
 from experiments.core.completion import complete
 from experiments.core.errors import LabError

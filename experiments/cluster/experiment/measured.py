@@ -9,7 +9,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,27 +16,21 @@ import numpy as np
 from experiments.cluster import live
 from experiments.cluster.experiment.document import plan_json
 from experiments.cluster.experiment.knowledge import columns_of_formats, refuse_unknown
-from experiments.cluster.interface import ClusterPolicy, Machines, Performance, violations
-from experiments.cluster.interface.policy import OWN
-from experiments.cluster.planning.performance import GoodputSpeed, TableSpeed
-from experiments.cluster.simulator import (
-    PartStartCosts,
-    StartCosts,
-    curves,
-    figures,
-    find_oversized,
-    simulate,
+from experiments.cluster.experiment.prediction import (
+    chooses_batches,
+    predict,
+    speed_model,
+    with_costs,
 )
+from experiments.cluster.interface import ClusterPolicy, Machines, violations
+from experiments.cluster.interface.policy import OWN
+from experiments.cluster.simulator import curves, figures, find_oversized
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
 from experiments.hardware.local import this_host
 from experiments.sources import Loaded, jobs_of
 from experiments.workloads.jobs import JobTrace
-from experiments.workloads.profiles.throughput_table import ThroughputTables
-
-#: A run in real time ends before its trial's time is up; longer traces are cut by a window or a limit.
-MOST_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -109,22 +102,18 @@ def measure_on(
     """Simulate the run by what ``host`` was calibrated to, then let it happen."""
     slots, machines = host.slots, host.slots.machines()
     jobs = live.training_jobs(trace, host.step_seconds, paced=policy.caps_shares)
-    speed = _speed_model(host, jobs, policy, machines)
+    speed = speed_model(jobs, machines, policy, host.calibration)
     refuse_unknown(policy, jobs.trace, speed, columns_of_formats())
-    knowing = _with_costs(policy, host.calibration)
-    crowded = partial(PartStartCosts, crowding=host.calibration.crowded_start)
-    costs = crowded if policy.shares_devices else StartCosts
-    predicted = simulate(jobs.trace, machines, knowing, speed, spec.seed, costs=costs)
-    expected = figures(predicted, jobs.trace, machines)
-    _refuse_long(expected)
+    expected = predict(jobs, machines, policy, host.calibration, spec.seed)
     oversized = find_oversized(trace, machines, policy)
+    knowing = with_costs(policy, host.calibration)
     plan = live.LiveCluster(jobs, slots, knowing, speed, folder, spec.seed, oversized, progress).run()
     document = plan_json(plan, jobs.trace, machines)
     if faults := violations(plan, jobs.trace, machines, speed, rigid=policy.keeps_sizes):
         return Result.from_violations(faults, document, loaded.sha256)
     seen = figures(plan, jobs.trace, machines)
     return Result(
-        metrics=seen | _errors(expected, seen),
+        metrics=seen | _errors(expected.mean, seen),
         series=curves(plan, jobs.trace, machines),
         plan=document,
         workload_sha256=loaded.sha256,
@@ -138,7 +127,10 @@ def measure_on(
                 **host.calibration.describe(),
                 **speed.describe(),
             },
-            "predicted": {name: expected[name] for name in seen if name in expected},
+            "predicted": {name: expected.mean[name] for name in seen if name in expected.mean},
+            "predicted_range": {
+                name: [expected.low[name], expected.high[name]] for name in seen if name in expected.mean
+            },
             "engine": {"rules": policy.rules, **plan.facts},
             "trace": {
                 "format": loaded.format,
@@ -149,29 +141,6 @@ def measure_on(
             },
         },
     )
-
-
-def _speed_model(
-    host: LiveHost, jobs: live.TrainingJobs, policy: ClusterPolicy, machines: Machines
-) -> Performance:
-    """What the calibration says of the jobs' speeds: as a table where the policy asks for one."""
-    if chooses_batches(policy):
-        return live.goodput_of(jobs, host.calibration, machines)
-    if TableSpeed.name not in policy.models:
-        return live.MeasuredSpeed(jobs, host.calibration, paced=policy.caps_shares)
-    timed = sorted(host.calibration.step_seconds.items())
-    rows = {
-        model: {0: tuple((size, 1 / took) for (name, size), took in timed if name == model)}
-        for model in jobs.models
-    }
-    traits = {"iterations": np.array(jobs.steps, np.float64)}
-    trace = replace(jobs.trace, model=jobs.models, traits=traits)
-    return TableSpeed(trace, machines, ThroughputTables("this host", rows))
-
-
-def chooses_batches(policy: ClusterPolicy) -> bool:
-    """Whether jobs measure themselves for ``policy``, and train at the batch that it gives them."""
-    return policy.models == (GoodputSpeed.name,)
 
 
 def _refuse_untimed(trace: JobTrace) -> None:
@@ -189,21 +158,6 @@ def _sizes(trace: JobTrace, machines: Machines, policy: ClusterPolicy) -> set[tu
     if policy.keeps_sizes:
         return wanted
     return wanted | {(model, size) for model, _ in wanted for size in range(1, machines.devices + 1)}
-
-
-def _with_costs(policy: ClusterPolicy, calibration: live.Calibration) -> ClusterPolicy:
-    """The policy with what starts and checkpoints take here; the next job waits for both."""
-    again = calibration.start + calibration.save
-    return replace(policy, start_cost=calibration.start, restart_cost=again)
-
-
-def _refuse_long(expected: Mapping[str, float]) -> None:
-    seconds = expected.get("makespan", 0.0)
-    if seconds > MOST_SECONDS:
-        what = f"these jobs would train for {seconds:,.0f} s on this host, in real time"
-        raise BadInput(
-            what, "workload.options", f"a limit or a window of jobs that end within {MOST_SECONDS:g} s"
-        )
 
 
 def _errors(expected: Mapping[str, float], seen: Mapping[str, float]) -> dict[str, float]:

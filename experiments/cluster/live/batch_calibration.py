@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from experiments.cluster.live.calibration import (
     Timed,
     everywhere,
     stop_gangs,
+    summarize,
     working_gangs,
 )
 from experiments.cluster.live.gang_process import GangProcess
@@ -43,19 +45,18 @@ def calibrate_batches(
     pairs = sorted(set(wanted))
     steps: dict[str, dict[int, tuple[StepRow, ...]]] = {}
     noise: dict[str, tuple[NoiseRow, ...]] = {}
-    timed: list[Timed] = []
+    timed: list[list[Timed]] = []
     for done, (model, size) in enumerate(pairs):
         progress(done / len(pairs), f"timing batches of {model} on {size} {'slot' if size == 1 else 'slots'}")
         rows, noises, found = _sweep(model, size, slots, folder / f"{model}-{size}", seed)
         steps.setdefault(model, {})[size] = tuple(sorted(rows))
         noise[model] = noise.get(model) or noises
-        timed += found
+        timed.append(found)
     progress(1.0, "timed")
     batches = {model: MeasuredBatches(steps[model], noise[model]) for model in steps}
     each = {(model, size): batches[model].step_seconds(size, BATCHES[model] / size) for model, size in pairs}
-    starts, stops = [one.start for one in timed], [one.stop for one in timed]
-    facts = {"gangs_timed": len(timed), "seconds_each": SECONDS, "noise_later": "as estimated last"}
-    return Calibration(each, statistics.median(starts), statistics.median(stops), facts, batches)
+    made = summarize(each, timed, SECONDS, batches)
+    return replace(made, facts={**made.facts, "noise_later": "as estimated last"})
 
 
 def samples_at_once(model: str, size: int) -> list[int]:

@@ -6,12 +6,13 @@ As in the run, the other slots are busy meanwhile: with copies of the same.
 
 from __future__ import annotations
 
+import math
 import selectors
 import statistics
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,14 @@ class MeasuredBatches:
         batch, step, _ = zip(*self.steps[slots], strict=True)
         return float(np.interp(each, batch, step))
 
+    def scaled(self, factors: Mapping[int, float]) -> MeasuredBatches:
+        """The same with steps so many times as long, by slots."""
+        steps = {
+            slots: tuple((batch, step * factors[slots], sync * factors[slots]) for batch, step, sync in rows)
+            for slots, rows in self.steps.items()
+        }
+        return replace(self, steps=steps)
+
     def describe(self) -> Mapping[str, Any]:
         return {
             "steps": {f"{each} on each of {k}": row for k, rows in self.steps.items() for each, *row in rows},
@@ -55,6 +64,7 @@ class Calibration:
     """``step_seconds`` by model and slots; ``start`` until the first step, ``save`` until one has stopped.
 
     - ``batches``: by model, what was measured at other batches, where a scheduler chooses them.
+    - ``step_spread`` and ``start_spread``: the standard deviation among gangs that did the same, relative.
     - ``crowding``: how many times as long a model computes a step where another has the rest of its slot, by
       both; ``crowded_start`` the same of a start.
     """
@@ -64,6 +74,8 @@ class Calibration:
     save: float
     facts: Mapping[str, Any] = field(default_factory=dict)
     batches: Mapping[str, MeasuredBatches] = field(default_factory=dict)
+    step_spread: float = 0.0
+    start_spread: float = 0.0
     crowding: Mapping[tuple[str, str], float] = field(default_factory=dict)
     crowded_start: float = 1.0
 
@@ -72,6 +84,8 @@ class Calibration:
             "step_seconds": {f"{model} on {k}": took for (model, k), took in self.step_seconds.items()},
             "start_seconds": self.start,
             "checkpoint_seconds": self.save,
+            "step_spread": self.step_spread,
+            "start_spread": self.start_spread,
             **(
                 {"batches": {name: one.describe() for name, one in self.batches.items()}}
                 if self.batches
@@ -80,6 +94,19 @@ class Calibration:
             **(self._describe_crowding() if self.crowding else {}),
             **self.facts,
         }
+
+    def drawn(self, rng: np.random.Generator) -> Calibration:
+        """Another that this host might have given: as far from this one as gangs are from each other."""
+        factors = {pair: math.exp(rng.normal(0.0, self.step_spread)) for pair in sorted(self.step_seconds)}
+        return replace(
+            self,
+            step_seconds={pair: took * factors[pair] for pair, took in self.step_seconds.items()},
+            start=self.start * math.exp(rng.normal(0.0, self.start_spread)),
+            batches={
+                model: one.scaled({size: factors[model, size] for size in one.steps})
+                for model, one in self.batches.items()
+            },
+        )
 
     def _describe_crowding(self) -> Mapping[str, Any]:
         steps = {f"{model} with {other}": times for (model, other), times in self.crowding.items()}
@@ -108,17 +135,43 @@ def calibrate(
 ) -> Calibration:
     """Time each model on each number of slots in ``wanted``, with all slots at work."""
     pairs = sorted(set(wanted))
-    steps: dict[tuple[str, int], float] = {}
-    timed: list[Timed] = []
+    timed: dict[tuple[str, int], list[Timed]] = {}
     for done, (model, size) in enumerate(pairs):
         progress(done / len(pairs), f"timing {model} on {size} {'slot' if size == 1 else 'slots'}")
-        found = _time_together(model, size, slots, folder / f"{model}-{size}", seed)
-        steps[model, size] = statistics.fmean(one.step for one in found)
-        timed += found
+        timed[model, size] = _time_together(model, size, slots, folder / f"{model}-{size}", seed)
     progress(1.0, "timed")
-    starts, stops = [one.start for one in timed], [one.stop for one in timed]
-    facts = {"gangs_timed": len(timed), "seconds_each": SECONDS}
-    return Calibration(steps, statistics.median(starts), statistics.median(stops), facts)
+    steps = {pair: statistics.fmean(one.step for one in found) for pair, found in timed.items()}
+    return summarize(steps, timed.values(), SECONDS)
+
+
+def summarize(
+    step_seconds: Mapping[tuple[str, int], float],
+    timed: Iterable[Sequence[Timed]],
+    seconds: float,
+    batches: Mapping[str, MeasuredBatches] | None = None,
+) -> Calibration:
+    """Return the calibration of gangs that were ``timed`` for ``seconds`` each, those together that did the
+    same.
+    """
+    alike = [list(group) for group in timed]
+    gangs = [one for group in alike for one in group]
+    starts = [one.start for one in gangs]
+    return Calibration(
+        step_seconds,
+        start=statistics.median(starts),
+        save=statistics.median(one.stop for one in gangs),
+        facts={"gangs_timed": len(gangs), "seconds_each": seconds},
+        batches=batches or {},
+        step_spread=spread([[one.step for one in group] for group in alike]),
+        start_spread=spread([starts]),
+    )
+
+
+def spread(groups: Sequence[Sequence[float]]) -> float:
+    """The standard deviation of numbers from the mean of their group, relative to it; 0 of single ones."""
+    free = sum(len(group) - 1 for group in groups)
+    off = [(one / statistics.fmean(group) - 1) ** 2 for group in groups for one in group]
+    return math.sqrt(sum(off) / free) if free else 0.0
 
 
 def _time_together(model: str, size: int, slots: Slots, folder: Path, seed: int) -> list[Timed]:

@@ -1,0 +1,85 @@
+"""What is foretold of a live run: the mean over calibrations that the host might have given as well."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from experiments.cluster.experiment.prediction import Prediction, predict
+from experiments.cluster.interface import ClusterPolicy, Machine, Machines
+from experiments.cluster.live import Calibration, MeasuredBatches, training_jobs
+from experiments.cluster.live.calibration import spread
+from experiments.core import registry
+from experiments.core.errors import BadInput
+from tests.experiments.cluster.traces import jobs
+
+STEP = 0.01
+ONE_SLOT = Machines([Machine("here", 1)])
+KNOWN = Calibration({("mlp", 1): STEP, ("cnn", 1): STEP}, 0.0, 0.0)
+
+
+def foretell(calibration: Calibration, *of: tuple[float, int, float], policy: str = "srtf") -> Prediction:
+    """Two models that are as fast by the calibration, one job after the other."""
+    trace = replace(jobs(*of), model=tuple(("mlp", "cnn")[job % 2] for job in range(len(of))))
+    made = training_jobs(trace, lambda model, size: STEP)
+    scheduler = registry.create("cluster", policy, {})
+    assert isinstance(scheduler, ClusterPolicy)
+    return predict(made, ONE_SLOT, scheduler, calibration, seed=0, draws=200)
+
+
+def test_where_gangs_are_alike_all_simulations_are_one() -> None:
+    found = foretell(KNOWN, (0, 1, 4), (1, 1, 2))
+    assert found.mean["avg_jct"] == found.low["avg_jct"] == found.high["avg_jct"] == pytest.approx(4)
+
+
+def test_where_two_jobs_are_nearly_equal_either_may_go_first() -> None:
+    """At 6 s the first has 4 s left and the second takes 3.98 s: it goes first, by the calibration as it is.
+    Steps that are 2 % apart decide otherwise as often.
+    """
+    of = ((0.0, 1, 10.0), (6.0, 1, 3.98))
+    assert foretell(KNOWN, *of).mean["preemptions"] == 1
+    found = foretell(replace(KNOWN, step_spread=0.02), *of)
+    assert (found.low["preemptions"], found.high["preemptions"]) == (0, 1)
+    assert 0.4 < found.mean["preemptions"] < 0.6
+
+
+def test_the_same_seed_foretells_the_same() -> None:
+    calibration = replace(KNOWN, step_spread=0.05, start_spread=0.1)
+    of = ((0.0, 1, 3.0), (1.0, 1, 2.0), (2.0, 1, 1.0))
+    assert foretell(calibration, *of) == foretell(calibration, *of)
+
+
+def test_draws_are_as_far_apart_as_gangs_were() -> None:
+    calibration = Calibration({("mlp", 1): STEP}, 2.0, 0.1, step_spread=0.1, start_spread=0.3)
+    rng = np.random.default_rng(1)
+    drawn = [calibration.drawn(rng) for _ in range(4000)]
+    steps = np.log([one.step_seconds["mlp", 1] / STEP for one in drawn])
+    starts = np.log([one.start / 2.0 for one in drawn])
+    assert (steps.std(), starts.std()) == pytest.approx((0.1, 0.3), rel=0.05)
+    assert abs(steps.mean()) < 0.01 and abs(starts.mean()) < 0.03
+
+
+def test_all_batches_of_a_model_are_drawn_with_its_step() -> None:
+    batches = {"mlp": MeasuredBatches({1: ((64, 0.01, 0.0), (256, 0.03, 0.001))}, ())}
+    calibration = replace(KNOWN, batches=batches, step_spread=0.2)
+    drawn = calibration.drawn(np.random.default_rng(2))
+    factor = drawn.step_seconds["mlp", 1] / STEP
+    assert factor != 1.0
+    assert drawn.batches["mlp"].steps[1] == (
+        (64, pytest.approx(0.01 * factor), 0.0),
+        (256, pytest.approx(0.03 * factor), pytest.approx(0.001 * factor)),
+    )
+
+
+def test_the_spread_is_from_the_mean_of_those_alike() -> None:
+    """Off by a tenth each, two of two groups; one that is alone says nothing: sqrt(4 x 0.01 / 2)."""
+    assert spread([[0.9, 1.1], [18.0, 22.0], [5.0]]) == pytest.approx(math.sqrt(0.02))
+    assert spread([[1.0], [2.0]]) == 0
+
+
+def test_what_would_take_hours_is_refused_before_anything_runs() -> None:
+    with pytest.raises(BadInput, match="would train for 5,000 s"):
+        foretell(KNOWN, (0, 1, 5000), policy="fifo")

@@ -150,9 +150,7 @@ def summarize(
     seconds: float,
     batches: Mapping[str, MeasuredBatches] | None = None,
 ) -> Calibration:
-    """Return the calibration of gangs that were ``timed`` for ``seconds`` each, those together that did the
-    same.
-    """
+    """Return the calibration of gangs that were ``timed`` for ``seconds`` each, grouped by what they did."""
     alike = [list(group) for group in timed]
     gangs = [one for group in alike for one in group]
     starts = [one.start for one in gangs]

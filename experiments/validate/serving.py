@@ -20,7 +20,8 @@ from scipy.optimize import brentq
 from experiments.core.completion import complete
 from experiments.core.errors import LabError
 from experiments.core.progress import Progress, part
-from experiments.serving.experiment.measured import SMALL, LiveHost, prepare, run_steps, serve_on
+from experiments.serving.experiment.live_engines import LiveHost, run_steps
+from experiments.serving.experiment.measured import SMALL, prepare, serve_on
 from experiments.serving.interface import ServingPolicy
 from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.simulator import figures

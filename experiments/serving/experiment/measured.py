@@ -8,63 +8,39 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
-
-import numpy as np
 
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
 from experiments.core.units import human
-from experiments.hardware import Hardware, resolve
-from experiments.models.served import ServedModel, served_model
-from experiments.serving.experiment.batching import kv_slots, plan_json
+from experiments.hardware import resolve
+from experiments.models.served import served_model
+from experiments.serving.experiment.batching import plan_json
 from experiments.serving.experiment.context import fit_to_context
-from experiments.serving.experiment.paged import list_settled
+from experiments.serving.experiment.live_engines import (
+    AllAtOnce,
+    LiveBatches,
+    LiveHost,
+    LivePaged,
+    layer_price,
+    price_of_engine,
+    time_steps_of,
+)
 from experiments.serving.experiment.rates import WHERE, goal_of, objective_of
-from experiments.serving.interface import Engine, ServingPlan, ServingPolicy, violations
-from experiments.serving.interface.executor import StepExecutor
+from experiments.serving.interface import ServingPlan, ServingPolicy, violations
 from experiments.serving.interface.paged import PagedPolicy
-from experiments.serving.simulator import curves, figures, simulate
-from experiments.serving.simulator.paged import PagedEngine, simulate_paged
-from experiments.serving.simulator.step_prices import ProfilePrice, StepCost
+from experiments.serving.simulator import curves, figures
 from experiments.sources import requests_of
-from experiments.workloads.profiles.layer_times import LayerTimes
 from experiments.workloads.requests import RequestTrace
 
 #: The model of a measured run where none is named.
 SMALL = "zoo:gpt2-mini"
-#: Bytes of KV memory where no number of blocks is told, and the longest run in seconds.
-KV_BYTES, MOST_SECONDS = 2e9, 1800.0
+#: The longest run in seconds.
+MOST_SECONDS = 1800.0
 COMPARED = ("ttft", "tpot", "latency")
-
-
-@dataclass(frozen=True)
-class LiveHost:
-    """A model that was built on a device of this host, and what its layers take."""
-
-    model: Any
-    served: ServedModel
-    times: LayerTimes
-    hardware: Hardware
-
-    @property
-    def price(self) -> ProfilePrice:
-        return ProfilePrice(self.times, self.served)
-
-    @property
-    def token_bytes(self) -> int:
-        """Keys and values of a token."""
-        return self.served.kv_bytes_per_token(self.model.dtype.itemsize)
-
-    @property
-    def slots(self) -> int:
-        """Tokens of KV memory: what fits next to the weights on a GPU, ``KV_BYTES`` on a processor."""
-        if not self.model.on_cuda:
-            return int(KV_BYTES / self.token_bytes)
-        return kv_slots(self.served, self.hardware, self.model.dtype.itemsize)
 
 
 def prepare(
@@ -73,15 +49,12 @@ def prepare(
     """Build the model and measure its layers up to ``longest`` tokens of a step or request."""
     live = importlib.import_module("experiments.serving.live")
     model = live.build(source, dtype, seed, device)
+    served = served_model(source)
     hardware = resolve("local" if device == "cpu" else live.device_name(device))
     with live.one_thread():
-        times = live.measure_layers(model, longest, run_steps, progress)
-    return LiveHost(model, served_model(source), times, hardware)
-
-
-def run_steps(trace: RequestTrace, policy: PagedPolicy, blocks: int, executor: StepExecutor) -> ServingPlan:
-    """Serve ``trace`` by an executor's steps."""
-    return PagedEngine(trace, policy, blocks, executor).run()
+        serve = partial(time_steps_of, model, AllAtOnce())
+        times = live.measure_layers(model, longest, serve, partial(layer_price, served=served), progress)
+    return LiveHost(model, served, times, hardware)
 
 
 def serve_here(spec: RunSpec, policy: PagedPolicy | ServingPolicy, progress: Progress) -> Result:
@@ -117,7 +90,13 @@ def serve_on(
     """Simulate the run by what ``host`` was measured to be, then let it happen."""
     live = importlib.import_module("experiments.serving.live")
     trace = dataclasses.replace(trace, measured=None, profiles=None)
-    way = _Paged(host, trace, policy) if isinstance(policy, PagedPolicy) else _Batched(host, trace, policy)
+    way = (
+        LivePaged(host, trace, policy)
+        if isinstance(policy, PagedPolicy)
+        else LiveBatches(host, trace, policy)
+    )
+    with live.one_thread():
+        way.price = price_of_engine(way, spec.seed)
     predicted = way.predict(spec.seed)
     expected = figures(predicted, trace)
     _refuse_long(predicted)
@@ -153,55 +132,6 @@ def serve_on(
             },
         },
     )
-
-
-class _Paged:
-    """A policy over KV blocks; all requests together need ``blocks`` at most."""
-
-    def __init__(self, host: LiveHost, trace: RequestTrace, policy: PagedPolicy) -> None:
-        self.host, self.trace = host, trace
-        self.policy = policy.settle(host.price, trace.prompt.tolist())
-        size = policy.block_size
-        wanted = int(np.sum(-(-(trace.prompt + trace.output) // size)))
-        self.blocks = policy.blocks or max(1, min(wanted, host.slots // size))
-        self.slots = self.blocks * size
-        self.told = {"blocks": self.blocks, "block_size": size, **list_settled(policy, self.policy)}
-
-    def predict(self, seed: int) -> ServingPlan:
-        longest = self.host.model.positions
-        blocks, price = self.blocks, self.host.price
-        return simulate_paged(self.trace, self.policy, blocks, price, seed=seed, longest=longest)
-
-    def carry_out(self, prompts: Sequence[Sequence[int]], progress: Progress) -> ServingPlan:
-        live = importlib.import_module("experiments.serving.live")
-        executor = live.TorchSteps(self.host.model, self.blocks, self.policy.block_size, prompts)
-        return PagedEngine(self.trace, self.policy, self.blocks, executor, progress=progress).run()
-
-
-class _Batched:
-    """A policy that reserves slots, for all requests together at most.
-
-    There is one stage, whose passes are priced by the layers as well.
-    """
-
-    def __init__(self, host: LiveHost, trace: RequestTrace, policy: ServingPolicy) -> None:
-        self.host, self.trace, self.policy = host, trace, policy
-        longest, positions = int((trace.prompt + trace.output).max()), host.model.positions
-        if longest > positions:
-            what = f"a request has {longest} tokens, the model has {positions} positions"
-            raise BadInput(what, "spec.workload", "a limit on lengths, or a model of a longer context")
-        most = len(trace) * int(trace.prompt.max() + trace.output.max())
-        self.slots = min(host.slots, most)
-        self.engine = Engine(StepCost(host.price), self.slots, int(trace.output.max()))
-        self.told = {"kv_slots": self.slots, "max_output": self.engine.max_output, "stages": 1}
-
-    def predict(self, seed: int) -> ServingPlan:
-        return simulate(self.trace, self.engine, self.policy)
-
-    def carry_out(self, prompts: Sequence[Sequence[int]], progress: Progress) -> ServingPlan:
-        live = importlib.import_module("experiments.serving.live")
-        executor = live.TorchBatches(self.trace, self.host.model, self.slots, prompts)
-        return simulate(self.trace, self.engine, self.policy, progress, executor)
 
 
 def _refuse_long(predicted: ServingPlan) -> None:

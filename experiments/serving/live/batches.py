@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from experiments.serving.interface import Batch, ServingView
+from experiments.serving.interface.step_load import Entry, StepLoad
 from experiments.serving.live.model import PagedGpt, Row, choose
 from experiments.serving.live.wall_clock import WallClock
 from experiments.workloads.requests import RequestTrace
 
 
 class TorchBatches:
-    """Carries batches out in ``slots`` tokens of KV memory; requests come by ``clock``."""
+    """Carries batches out in ``slots`` tokens of KV memory; requests come by ``clock``.
+
+    ``timed`` are the loads of its passes, and when each ended.
+    """
 
     def __init__(
         self,
@@ -34,6 +38,7 @@ class TorchBatches:
         self.prompts: list[int] = trace.prompt.tolist()
         self.computed = [0] * len(self.total)
         self.held: dict[int, list[int]] = {}
+        self.timed: list[tuple[StepLoad, float]] = []
         self._free = list(range(slots))
 
     @property
@@ -69,8 +74,10 @@ class TorchBatches:
     def _compute(self, batch: Batch, chunk: slice, before: int) -> None:
         requests = batch.requests[chunk]
         tokens, contexts = batch.tokens[chunk], batch.contexts[chunk]
-        rows = [self._row(r, t, c + before) for r, t, c in zip(requests, tokens, contexts, strict=True)]
+        entries = [Entry(r, t, c + before) for r, t, c in zip(requests, tokens, contexts, strict=True)]
+        rows = [self._row(*entry) for entry in entries]
         chosen = choose(self.model.run(rows, self.memory))
+        self.timed.append((StepLoad.of(entries), self.clock.now))
         for request, row, ids in zip(requests, rows, chosen, strict=True):
             if not self._is_answered(request):
                 self.computed[request] += len(row.ids) - row.padding

@@ -4,8 +4,7 @@ Each figure is one of five rounds over the whole grid (``rounds``), after calls 
 does besides its named operators is its ``residual``: a whole step of one prompt less embedding, head,
 attention and those operators. Attention of a prompt behind a context and of decodes is a whole step less
 everything else. Where it runs for each request apart, what prompts and decodes take adds up; in one kernel
-every pair of them is measured together. ``bookkeeping`` is what a step takes besides the model: it is seen in
-a short run of the engine with so many requests.
+every pair of them is measured together. ``bookkeeping`` is what a step of the engine takes besides all that.
 
 A GPU's operators are timed as many in a row as there are layers: it works one off while the next is launched.
 """
@@ -13,42 +12,56 @@ A GPU's operators are timed as many in a row as there are layers: it works one o
 from __future__ import annotations
 
 import csv
+import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from experiments.core.progress import Progress, part, silent
 from experiments.models.gpt import Block
-from experiments.serving.live.bookkeeping import Serve, measure_bookkeeping
+from experiments.serving.live.bookkeeping import Price, Serve, measure_bookkeeping
 from experiments.serving.live.model import PagedGpt, Row, choose
 from experiments.serving.live.rounds import combine
 from experiments.serving.live.wall_clock import WallClock
 from experiments.workloads.profiles.layer_times import AttentionTimes, Curve, LayerTimes, Steady
 
 #: Rounds, and calls before a timed one: more in the first.
-ROUNDS, FIRST_WARM_UPS, WARM_UPS = 5, 3, 1
+ROUNDS, FIRST_WARM_UPS, WARM_UPS = 5, 3, 3
 SIZE = 16
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 SEQUENCES = (1, 2, 4, 8, 16, 32, 64)
 CHUNKS = (2, 6, 16, 64, 256, 1024)
-PROMPT_CONTEXTS = (0, 256, 1024)
-DECODES = (1, 4, 16, 64)
+#: Any context at all is masked by another kernel than none.
+PROMPT_CONTEXTS = (0, 1, 256, 1024)
+DECODES = (1, 2, 4, 16, 64)
 CONTEXTS = (16, 128, 512, 1024)
-#: Seconds of pauses, and tokens of the step after one.
-PAUSES, WOKEN = (0.0, 0.002, 0.01, 0.05), 64
+#: Seconds of pauses, how often each is made in a round, and tokens of the step after one.
+PAUSES, PAUSED, WOKEN = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1), 2, 64
 MICROSECOND = 1e-6
 
 
-def measure_layers(model: PagedGpt, longest: int, serve: Serve, progress: Progress = silent) -> LayerTimes:
-    """Measure everything up to ``longest`` tokens of a request or a step; ``serve`` is the engine."""
-    grid = _Grid(model, min(longest, model.positions), serve)
+def measure_layers(
+    model: PagedGpt,
+    longest: int,
+    serve: Serve,
+    price_by: Callable[[LayerTimes], Price],
+    progress: Progress = silent,
+) -> LayerTimes:
+    """Measure everything up to ``longest`` tokens of a request or a step.
+
+    ``serve`` is an engine, and ``price_by`` prices its steps by layers.
+    """
+    grid = _Grid(model, min(longest, model.positions))
     rounds = []
     for turn in range(ROUNDS):
         rounds.append(grid.measure(part(progress, turn / ROUNDS, (turn + 1) / ROUNDS)))
         grid.warm_ups = WARM_UPS
-    return combine(rounds)
+    times = combine(rounds)
+    besides = measure_bookkeeping(model, serve, price_by(times), WOKEN)
+    return replace(times, by_sequences={**times.by_sequences, "bookkeeping": besides})
 
 
 def write_layers(times: LayerTimes, folder: Path) -> None:
@@ -91,8 +104,8 @@ def _write(path: Path, names: Sequence[str], rows: Iterable[tuple[object, ...]])
 class _Grid:
     """The points of a model that fit into ``longest`` tokens."""
 
-    def __init__(self, model: PagedGpt, longest: int, serve: Serve) -> None:
-        self.model, self.longest, self.serve = model, longest, serve
+    def __init__(self, model: PagedGpt, longest: int) -> None:
+        self.model, self.longest = model, longest
         #: Calls of one operator that are timed together.
         self.together = model.layers if model.on_cuda else 1
         blocks = -(-longest // SIZE) + 1
@@ -118,13 +131,17 @@ class _Grid:
         warm = self._step([row])
         later = [0.0]
         for pause in PAUSES[1:]:
-            clock.reach(clock.reach(0.0) + pause)
-            began = time.perf_counter()
-            with torch.inference_mode():
-                self.model.run([row], self.memory)
-            self.model.finish()
-            later.append(time.perf_counter() - began - warm)
+            woken = [self._step_after(pause, clock, row) for _ in range(PAUSED)]
+            later.append(statistics.fmean(woken) - warm)
         return Curve(PAUSES, tuple(later))
+
+    def _step_after(self, pause: float, clock: WallClock, row: Row) -> float:
+        clock.reach(clock.reach(0.0) + pause)
+        began = time.perf_counter()
+        with torch.inference_mode():
+            self.model.run([row], self.memory)
+        self.model.finish()
+        return time.perf_counter() - began
 
     def row(self, place: int, tokens: int, context: int) -> Row:
         own = range(place * self.blocks, (place + 1) * self.blocks)
@@ -169,13 +186,9 @@ class _Grid:
             head.append(self._seconds(lambda x=x, rows=rows: self.model.logits(x, rows)))  # type: ignore[misc]
             sampler.append(self._seconds(lambda logits=logits: choose(logits)))  # type: ignore[misc]
         axis = tuple(map(float, points))
-        besides = tuple(
-            measure_bookkeeping(self.model, n, self.serve) - s for n, s in zip(points, sampler, strict=True)
-        )
         return {
             "lm_head": Curve(axis, tuple(head)),
             "sampler": Curve(axis, tuple(sampler)),
-            "bookkeeping": Curve(axis, besides),
         }
 
     def attention(self, dense: Mapping[str, Curve], head: Curve) -> AttentionTimes:

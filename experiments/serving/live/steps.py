@@ -41,7 +41,7 @@ class LiveView(PagedView):
 class TorchSteps:
     """Carries steps out in ``blocks`` of ``size`` tokens; requests come by ``clock``.
 
-    ``computing`` has the seconds of each step that the model took.
+    ``timed`` are the loads of its steps, and when each ended.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class TorchSteps:
         self.longest: int | None = model.positions
         self.tokens = [list(ids) for ids in prompts]
         self.prompts = [len(ids) for ids in prompts]
-        self.computing: list[float] = []
+        self.timed: list[tuple[StepLoad, float]] = []
         self._drafts: dict[int, list[int]] = {}
         self._chosen: dict[int, list[int]] = {}
 
@@ -75,15 +75,15 @@ class TorchSteps:
         self._take_up(view)
         self._drafts = {request: self._draft(request, count) for request, count in view.drafted.items()}
         rows = [self._row(view, entry) for entry in view.entries]
-        begun = self.clock.now
         found = self.model.run(rows, self.memory)
         self.model.finish()
-        self.computing.append(self.clock.now - begun)
         chosen = choose(found)
         self._chosen = {
             entry.request: tokens for entry, tokens in zip(view.entries, chosen, strict=True) if tokens
         }
-        return np.array([self.clock.now])
+        end = self.clock.now
+        self.timed.append((load, end))
+        return np.array([end])
 
     def _take_up(self, view: PagedView) -> None:
         """The engine has booked what came out of the last step: those tokens are known now."""

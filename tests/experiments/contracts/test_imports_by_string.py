@@ -83,6 +83,7 @@ ALLOWED = (
     Allowed("experiments.commands.model", "experiments.profiling.training_forms", TORCH),
     Allowed("experiments.commands.model", "experiments.serving.experiment.measured", TORCH),
     Allowed("experiments.commands.model", "experiments.serving.live", TORCH),
+    Allowed("experiments.serving.experiment.live_engines", "experiments.serving.live", TORCH),
     Allowed("experiments.serving.experiment.measured", "experiments.serving.live", TORCH),
     Allowed("experiments.serving.experiment.switching", "experiments.serving.live", TORCH),
     Allowed("experiments.serving.experiment.switching", "experiments.serving.live.switching", TORCH),

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from experiments.core import registry
 from experiments.core.spec import load_spec
+from experiments.models.served import served_model
 from experiments.readers.job_profiles import open_profiles
 from experiments.run import run
-from experiments.serving.experiment.measured import run_steps
+from experiments.serving.experiment.live_engines import AllAtOnce, layer_price, time_steps_of
 from experiments.serving.interface import ServingPlan, ServingPolicy, violations
 from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.interface.step_load import StepLoad
@@ -242,7 +243,10 @@ def test_blocks_are_those_of_the_simulator_when_steps_take_what_they_took(name: 
 
 
 def test_a_profile_of_this_host_is_read_back(tmp_path: Path) -> None:
-    times = live.measure_layers(live.build("zoo:gpt2-tiny", "float32", 0), 64, run_steps)
+    model = live.build("zoo:gpt2-tiny", "float32", 0)
+    price_by = functools.partial(layer_price, served=served_model("zoo:gpt2-tiny"))
+    serve = functools.partial(time_steps_of, model, AllAtOnce())
+    times = live.measure_layers(model, 64, serve, price_by)
     live.write_layers(times, tmp_path)
     again = open_profiles(tmp_path / "tp1")
     assert again.by_tokens.keys() == times.by_tokens.keys() and again.ranks == 1

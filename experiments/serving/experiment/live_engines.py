@@ -1,0 +1,173 @@
+"""Engines of this host under a policy: what they would take, by the simulator, and what they do, by torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from experiments.core.errors import BadInput
+from experiments.core.progress import Progress
+from experiments.hardware import Hardware
+from experiments.models.served import ServedModel
+from experiments.serving.experiment.batching import kv_slots
+from experiments.serving.experiment.paged import list_settled
+from experiments.serving.interface import Engine, ServingPlan, ServingPolicy
+from experiments.serving.interface.executor import StepExecutor
+from experiments.serving.interface.paged import PagedPolicy, PagedView, StepFiller
+from experiments.serving.interface.step_load import StepLoad
+from experiments.serving.simulator import simulate
+from experiments.serving.simulator.paged import PagedEngine, simulate_paged
+from experiments.serving.simulator.step_prices import ProfilePrice, StepCost
+from experiments.workloads.profiles.layer_times import Curve, LayerTimes
+from experiments.workloads.requests import RequestTrace
+
+#: Bytes of KV memory where no number of blocks is told.
+KV_BYTES = 2e9
+
+
+@dataclass(frozen=True)
+class LiveHost:
+    """A model that was built on a device of this host, and what its layers take."""
+
+    model: Any
+    served: ServedModel
+    times: LayerTimes
+    hardware: Hardware
+
+    @property
+    def price(self) -> ProfilePrice:
+        return ProfilePrice(self.times, self.served)
+
+    @property
+    def token_bytes(self) -> int:
+        """Keys and values of a token."""
+        return self.served.kv_bytes_per_token(self.model.dtype.itemsize)
+
+    @property
+    def slots(self) -> int:
+        """Tokens of KV memory: what fits next to the weights on a GPU, ``KV_BYTES`` on a processor."""
+        if not self.model.on_cuda:
+            return int(KV_BYTES / self.token_bytes)
+        return kv_slots(self.served, self.hardware, self.model.dtype.itemsize)
+
+
+def layer_price(times: LayerTimes, served: ServedModel) -> Callable[[StepLoad], float]:
+    """Return what prices a step by a layer profile."""
+    price = ProfilePrice(times, served)
+    return lambda load: float(price.seconds(load)[0])
+
+
+class LivePaged:
+    """A policy over KV blocks; all requests together need ``blocks`` at most."""
+
+    def __init__(self, host: LiveHost, trace: RequestTrace, policy: PagedPolicy) -> None:
+        self.host, self.trace, self.price = host, trace, host.price
+        self.policy = policy.settle(host.price, trace.prompt.tolist())
+        size = policy.block_size
+        wanted = int(np.sum(-(-(trace.prompt + trace.output) // size)))
+        self.blocks = policy.blocks or max(1, min(wanted, host.slots // size))
+        self.slots = self.blocks * size
+        self.told = {"blocks": self.blocks, "block_size": size, **list_settled(policy, self.policy)}
+
+    def predict(self, seed: int) -> ServingPlan:
+        longest = self.host.model.positions
+        blocks, price = self.blocks, self.price
+        return simulate_paged(self.trace, self.policy, blocks, price, seed=seed, longest=longest)
+
+    def time_steps(self, trace: RequestTrace, prompts: Sequence[Sequence[int]]) -> Any:
+        """Serve another trace from blocks enough for all of it: its steps."""
+        return time_steps_of(self.host.model, self.policy, trace, prompts)
+
+    def carry_out(self, prompts: Sequence[Sequence[int]], progress: Progress) -> ServingPlan:
+        live = importlib.import_module("experiments.serving.live")
+        executor = live.TorchSteps(self.host.model, self.blocks, self.policy.block_size, prompts)
+        return PagedEngine(self.trace, self.policy, self.blocks, executor, progress=progress).run()
+
+
+class LiveBatches:
+    """A policy that reserves slots, for all requests together at most.
+
+    There is one stage, whose passes are priced by the layers as well.
+    """
+
+    def __init__(self, host: LiveHost, trace: RequestTrace, policy: ServingPolicy) -> None:
+        self.host, self.trace, self.policy, self.price = host, trace, policy, host.price
+        longest, positions = int((trace.prompt + trace.output).max()), host.model.positions
+        if longest > positions:
+            what = f"a request has {longest} tokens, the model has {positions} positions"
+            raise BadInput(what, "spec.workload", "a limit on lengths, or a model of a longer context")
+        most = len(trace) * int(trace.prompt.max() + trace.output.max())
+        self.slots = min(host.slots, most)
+        self.engine = Engine(StepCost(host.price), self.slots, int(trace.output.max()))
+        self.told = {"kv_slots": self.slots, "max_output": self.engine.max_output, "stages": 1}
+
+    def predict(self, seed: int) -> ServingPlan:
+        priced = dataclasses.replace(self.engine, cost=StepCost(self.price))
+        return simulate(self.trace, priced, self.policy)
+
+    def time_steps(self, trace: RequestTrace, prompts: Sequence[Sequence[int]]) -> Any:
+        """Serve another trace: its passes."""
+        live = importlib.import_module("experiments.serving.live")
+        slots = int((trace.prompt + trace.output).sum())
+        executor = live.TorchBatches(trace, self.host.model, slots, prompts)
+        engine = dataclasses.replace(self.engine, kv_slots=slots, max_output=int(trace.output.max()))
+        simulate(trace, engine, self.policy, executor=executor)
+        return executor.timed
+
+    def carry_out(self, prompts: Sequence[Sequence[int]], progress: Progress) -> ServingPlan:
+        live = importlib.import_module("experiments.serving.live")
+        executor = live.TorchBatches(self.trace, self.host.model, self.slots, prompts)
+        return simulate(self.trace, self.engine, self.policy, progress, executor)
+
+
+@dataclass(frozen=True)
+class AllAtOnce(PagedPolicy):
+    """Admits whoever waits and decodes for all: no policy that anybody would choose."""
+
+    def begin(self) -> StepFiller:
+        return _Fill()
+
+
+class _Fill:
+    def fill(self, view: PagedView) -> bool:
+        while view.waiting:
+            view.admit(view.waiting[0], view.prompt[view.waiting[0]])
+        if not view.entries:
+            view.extend_all()
+        return False
+
+
+def time_steps_of(
+    model: Any, policy: PagedPolicy, trace: RequestTrace, prompts: Sequence[Sequence[int]]
+) -> Any:
+    """The steps in which a policy serves ``trace`` from blocks enough for all of it."""
+    live = importlib.import_module("experiments.serving.live")
+    size = policy.block_size
+    blocks = int(np.sum(-(-(trace.prompt + trace.output) // size) + 1))
+    executor = live.TorchSteps(model, blocks, size, prompts)
+    run_steps(trace, policy, blocks, executor)
+    return executor.timed
+
+
+def run_steps(trace: RequestTrace, policy: PagedPolicy, blocks: int, executor: StepExecutor) -> ServingPlan:
+    """Serve ``trace`` by an executor's steps."""
+    return PagedEngine(trace, policy, blocks, executor).run()
+
+
+def price_of_engine(engine: LivePaged | LiveBatches, seed: int) -> ProfilePrice:
+    """Return the prices of steps that an engine makes under its policy, seen on other prompts as long."""
+    live, host = importlib.import_module("experiments.serving.live"), engine.host
+    bare = _with_besides(host.times, Curve((1.0,), (0.0,)))
+    prompt = max(1, round(float(engine.trace.prompt.mean())))
+    price = layer_price(bare, host.served)
+    besides = live.measure_bookkeeping(host.model, engine.time_steps, price, prompt, seed + 1)
+    return ProfilePrice(_with_besides(host.times, besides), host.served)
+
+
+def _with_besides(times: LayerTimes, besides: Curve) -> LayerTimes:
+    return dataclasses.replace(times, by_sequences={**times.by_sequences, "bookkeeping": besides})

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import base64
+import functools
 import os
 import threading
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvicorn
@@ -16,7 +20,16 @@ from axe_playwright_python.sync_playwright import Axe
 from django.conf import settings
 from django.core.asgi import get_asgi_application
 from django.db import connection, connections
-from playwright.sync_api import ConsoleMessage, Error, Locator, Page, Route, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Error,
+    Locator,
+    Page,
+    Route,
+    sync_playwright,
+)
 
 from tests.webapp.cast import signed_in
 from webapp.accounts.models import User
@@ -69,6 +82,35 @@ MOST_PICTURES = 10
 NO_ERRORS = ("status of 422", "htmx:sendAbort", "htmx:afterRequest")
 
 
+@functools.cache
+def chromium() -> tuple[Browser, asyncio.AbstractEventLoop]:
+    """Start the browser of this process, whose start takes as long as a page's figures, and its loop."""
+    playwright = sync_playwright().start()
+    atexit.register(playwright.stop)
+    arguments = ["--no-sandbox", "--disable-gpu"]
+    browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=arguments)
+    return browser, asyncio.get_running_loop()
+
+
+@contextmanager
+def new_context(**options: Any) -> Iterator[BrowserContext]:
+    """Open a context of the process' browser: cookies, storage and cache of its own.
+
+    Outside of it no loop counts as running, since Django refuses queries beside one.
+    """
+    browser, loop = chromium()
+    asyncio._set_running_loop(loop)
+    try:
+        context = browser.new_context(**options)
+        try:
+            yield context
+        finally:
+            context.close()
+            connections.close_all()  # this loop has connections of its own
+    finally:
+        asyncio._set_running_loop(None)
+
+
 @contextmanager
 def browser_page(width: int = 1280, theme: str = "light", expected: Collection[str] = ()) -> Iterator[Page]:
     """A page in headless Chromium. An error in a script or on the console fails the test, unless it has one
@@ -76,23 +118,15 @@ def browser_page(width: int = 1280, theme: str = "light", expected: Collection[s
     """
     if not CHROMIUM.exists():
         pytest.skip(f"no browser at {CHROMIUM} (apt install chromium, or set LAB_CHROMIUM)")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu"]
-        )
-        page = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme="dark" if theme == "dark" else "light"
-        ).new_page()
+    colors = "dark" if theme == "dark" else "light"
+    with new_context(viewport={"width": width, "height": 900}, color_scheme=colors) as context:
+        page = context.new_page()
         errors: list[str] = []
         page.add_init_script(VIOLATIONS)
         page.set_default_timeout(PATIENCE)
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda line: errors.extend(error_of(line, (*NO_ERRORS, *expected))))
-        try:
-            yield page
-        finally:
-            browser.close()
-            connections.close_all()  # this loop has connections of its own
+        yield page
     assert errors == [], errors
 
 

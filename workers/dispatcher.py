@@ -21,7 +21,7 @@ from experiments.run import versions
 from webapp.hosts import services
 from webapp.hosts.models import Host
 from webapp.runs import lifecycle
-from webapp.runs.lifecycle import EVERYTHING
+from webapp.runs.claiming import EVERYTHING
 from workers import gpu, held, joined, sandbox, scratch
 from workers.cores import Cores
 from workers.sandbox import ROOT

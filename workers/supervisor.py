@@ -26,7 +26,8 @@ from experiments.run import revision
 from webapp.artifacts.models import Artifact
 from webapp.hosts.models import Host
 from webapp.runs import lifecycle
-from webapp.runs.lifecycle import EVERYTHING, Claim, Ending
+from webapp.runs.claiming import EVERYTHING
+from webapp.runs.lifecycle import Claim, Ending
 from webapp.runs.models import Run
 from workers import assignment, files, held, scratch
 from workers.assignment import Assignment, Waits

@@ -62,7 +62,7 @@ def test_looking_for_lost_runs_looks_at_no_run_that_merely_waits() -> None:
     plans = [plan(row["sql"]) for row in seen if "runs_run" in row["sql"]]
     assert len(plans) == 5
     assert all("Scan using run_" in text or "_after_id_" in text for text in plans), plans
-    assert not any("Seq Scan on runs_run" in text or "run_queue" in text for text in plans), plans
+    assert not any("Seq Scan on runs_run" in text or "run_turns" in text for text in plans), plans
 
 
 def queue_some(where: Project, count: int) -> None:

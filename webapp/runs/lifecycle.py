@@ -24,10 +24,10 @@ from experiments.core.spec import Outcome
 from experiments.models.step_options import OPEN
 from webapp.artifacts.models import Artifact, Blob
 from webapp.hosts.models import Host
-from webapp.runs import turns
+from webapp.runs import claiming, turns
+from webapp.runs.claiming import EVERYTHING
 from webapp.runs.models import Run, RunDocument, RunMetric
 
-EVERYTHING = Q()
 #: What could not be carried out for no fault of its own waits for 1 s, then twice as long each time, up to
 #: this (seconds).
 LONGEST_PAUSE = 60
@@ -84,36 +84,10 @@ def lease() -> Any:
     return Now() + timedelta(seconds=settings.RUN_LEASE_SECONDS)
 
 
-def claimable(kinds: Collection[str], among: Q = EVERYTHING) -> QuerySet[Run]:
-    """Queued runs ``among`` those that a host with devices of ``kinds`` may take, in their order."""
-    ready = Q(after=None) | Q(after__state=Run.State.SUCCEEDED)
-    due = Q(not_before=None) | Q(not_before__lte=Now())
-    found = Run.objects.filter(ready, due, among, state=Run.State.QUEUED, needs__in=["", *kinds])
-    return found.order_by(*turns.ORDER)
-
-
-@transaction.atomic
 def claim(host: Host, kinds: Collection[str], tier: str, among: Q = EVERYTHING) -> Claim | None:
     """Take the next run; two workers never take the same one."""
-    for_it = ~Q(spec__has_key=turns.HOST) | Q(**{f"spec__{turns.HOST}": host.name})
-    found = claimable(kinds, among & for_it).only("attempt")
-    run = found.select_for_update(skip_locked=True, of=("self",)).first()
-    if run is None:
-        return None
-    attempt = run.attempt + 1
-    Run.objects.filter(pk=run.pk).update(
-        state=Run.State.RUNNING,
-        attempt=attempt,
-        host=host,
-        sandbox_tier=tier,
-        lease_until=lease(),
-        heartbeat_at=Now(),
-        started_at=Now(),
-        progress=0.0,
-        progress_step="",
-        progress_at=None,
-    )
-    return Claim(Run.objects.select_related("artifact__blob").get(pk=run.pk), attempt)
+    run = claiming.take_next(host, kinds, tier, settings.RUN_LEASE_SECONDS, among)
+    return Claim(run, run.attempt) if run else None
 
 
 def renew(claim: Claim, progress: tuple[float, str] | None) -> bool:

@@ -270,8 +270,8 @@ class Run(models.Model):
         ordering = ["-queued_at", "-id"]
         indexes = [
             models.Index(
-                fields=["-priority", "turn", "queued_at"],
-                name="run_queue",
+                fields=["-priority", "turn", "queued_at", "id"],
+                name="run_turns",
                 condition=models.Q(state="queued"),
             ),
             models.Index(fields=["lease_until"], name="run_leases", condition=models.Q(state="running")),

@@ -53,9 +53,16 @@ STUDIES = {
 SECONDS_PER_BYTE = (0.03706399069892036 - STUDIES["resnet152"].seconds) / STUDIES["resnet152"].input_bytes
 
 
+#: Modules of a block of BERT by the group in which the authors copy them; the rest of the encoder is two.
+BERT_GROUPS = {"attention": 0, "norm1": 0, "feed.0": 1, "feed.2": 2, "norm2": 2}
+
+
 class Layer(NamedTuple):
+    """``block`` names the group of the authors' released models to which the layer belongs."""
+
     seconds: float
     bytes: float
+    block: str
 
 
 def layers_of(study: Study) -> list[Layer]:
@@ -64,7 +71,7 @@ def layers_of(study: Study) -> list[Layer]:
     step, _ = step_of(Workload(f"zoo:{study.zoo}", options=options), resolve(DEVICE).device)
     layers = list(_layers(step, study.modules))
     scale = study.seconds / sum(layer.seconds for layer in layers)
-    return [Layer(layer.seconds * scale, layer.bytes) for layer in layers]
+    return [layer._replace(seconds=layer.seconds * scale) for layer in layers]
 
 
 def _layers(step: Step, within: str) -> Iterator[Layer]:
@@ -78,19 +85,30 @@ def _layers(step: Step, within: str) -> Iterator[Layer]:
         new = [int(one) for one in step.inputs[op] if step.tensors.kind[one] in WEIGHTS and one not in known]
         known.update(new)
         if new and size and owner != module:
-            yield Layer(seconds, size)
+            yield Layer(seconds, size, block_of(module))
             seconds = size = 0.0
         module = owner if new else module
         seconds += float(step.ops.seconds[op])
         size += float(sum(step.tensors.bytes[one] for one in new))
-    yield Layer(seconds, size)
+    yield Layer(seconds, size, block_of(module))
+
+
+def block_of(module: str) -> str:
+    """Return what the authors copy at once: a convolutional model's block, three parts of each of BERT's."""
+    head, *rest = module.split(".")
+    if head == "features":
+        return f"{head}.{rest[0]}"
+    if head == "encoder" and rest[0] == "blocks":
+        part = next(group for name, group in BERT_GROUPS.items() if ".".join(rest[2:]).startswith(name))
+        return f"block {rest[1]}, {part}"
+    return "embeddings" if head == "encoder" and rest[0] != "pooler" else module
 
 
 def training_layers(asked: Sequence[Layer]) -> list[Layer]:
     """Return a training iteration of the model whose pass over requests is ``asked``."""
     more = TRAINED / ASKED
-    forward = [Layer(layer.seconds * more, layer.bytes) for layer in asked]
-    return [*forward, *(Layer(2 * layer.seconds, 0.0) for layer in reversed(forward))]
+    forward = [layer._replace(seconds=layer.seconds * more) for layer in asked]
+    return [*forward, *(Layer(2 * layer.seconds, 0.0, "") for layer in reversed(forward))]
 
 
 def scenario(study: Study, trained: Sequence[Layer]) -> dict[str, Any]:
@@ -100,7 +118,7 @@ def scenario(study: Study, trained: Sequence[Layer]) -> dict[str, Any]:
     return {
         "duration": DURATION,
         "models": [
-            {**asked, "preprocess": round(way, 9), "layers": _rows(layers_of(study))},
+            {**asked, "preprocess": round(way, 9), "layers": _rows_with_blocks(layers_of(study))},
             {"name": "trained", "rate": 0, "class": "training", "layers": _rows(trained)},
         ],
     }
@@ -108,6 +126,11 @@ def scenario(study: Study, trained: Sequence[Layer]) -> dict[str, Any]:
 
 def _rows(layers: Sequence[Layer]) -> list[dict[str, float]]:
     return [{"seconds": round(layer.seconds, 9), "bytes": layer.bytes} for layer in layers]
+
+
+def _rows_with_blocks(layers: Sequence[Layer]) -> list[dict[str, float]]:
+    number = {block: place for place, block in enumerate(dict.fromkeys(layer.block for layer in layers))}
+    return [{**row, "block": number[layer.block]} for row, layer in zip(_rows(layers), layers, strict=True)]
 
 
 def files() -> Iterator[tuple[str, bytes]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, TypeGuard
@@ -99,13 +99,23 @@ def _layers(row: Mapping[str, Any], where: str, files: SideFiles) -> ReadCost:
     if not isinstance(rows, list) or not 0 < len(rows) <= MOST_LAYERS:
         raise BadInput(f"{rows!r:.60}", where, f"a list of 1 to {MOST_LAYERS} layers")
     for place, layer in enumerate(rows):
-        if not isinstance(layer, dict) or layer.keys() != {"seconds", "bytes"}:
-            raise BadInput(f"{layer!r:.60}", f"{where}[{place}]", "{seconds, bytes}")
+        if not isinstance(layer, dict) or layer.keys() - {"block"} != {"seconds", "bytes"}:
+            raise BadInput(f"{layer!r:.60}", f"{where}[{place}]", "{seconds, bytes} and perhaps block")
     seconds = numbers([layer["seconds"] for layer in rows], f"{where}.seconds", 0, LONGEST)
     sizes = numbers([layer["bytes"] for layer in rows], f"{where}.bytes", 0, LARGEST)
     if not any(seconds):
         raise BadInput("no layer takes time", where, "seconds above 0")
-    return ReadCost(LayerCosts(seconds, sizes), bytes=sum(sizes))
+    return ReadCost(LayerCosts(seconds, sizes, _blocks(rows, where)), bytes=sum(sizes))
+
+
+def _blocks(rows: Sequence[Mapping[str, Any]], where: str) -> tuple[int, ...]:
+    """The block of each layer, where they are told: of all layers, ascending."""
+    if not any("block" in layer for layer in rows):
+        return ()
+    told = numbers([layer.get("block") for layer in rows], f"{where}.block", 0, MOST_LAYERS)
+    if any(not one.is_integer() for one in told) or list(told) != sorted(told):
+        raise BadInput(f"{told!r:.60}", f"{where}.block", "whole numbers, ascending, one for each layer")
+    return tuple(map(int, told))
 
 
 def _kernels(row: Mapping[str, Any], where: str, files: SideFiles) -> ReadCost:

@@ -62,10 +62,14 @@ class BatchProfile:
 
 @dataclass(frozen=True)
 class LayerCosts:
-    """Seconds and bytes of weights of each layer in the order of a pass, for one request."""
+    """Seconds and bytes of weights of each layer in the order of a pass, for one request.
+
+    ``blocks`` number the model's own parts, one after another, to which the layers belong; empty: not told.
+    """
 
     seconds: tuple[float, ...]
     bytes: tuple[float, ...]
+    blocks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -105,8 +105,9 @@ def _operators(model: ScenarioModel, where: str) -> tuple[Operator, ...]:
     if model.after:
         raise BadInput(f"{model.name} is after {model.after}", where, "models with a load of their own")
     match model.cost:
-        case LayerCosts(seconds, sizes):
-            return tuple(map(Operator, seconds, sizes))
+        case LayerCosts(seconds, sizes, parts):
+            rows = zip(seconds, sizes, parts or (0,) * len(seconds), strict=True)
+            return tuple(Operator(time, size, part=part) for time, size, part in rows)
         case FixedCost(seconds):
             return (Operator(seconds, model.bytes),)
         case KernelFile():

@@ -22,12 +22,14 @@ class Operator(NamedTuple):
     ``bytes``    of its weights.
     ``blocks``   of its launch.
     ``waves``    seconds of one wave on one compute unit with 1, 2, ... of its blocks there; empty: not known.
+    ``part``     number of the model's own part that it belongs to; all 0: nobody tells parts.
     """
 
     seconds: float
     bytes: float = 0.0
     blocks: int = 1
     waves: tuple[float, ...] = ()
+    part: int = 0
 
     def demand(self, units: int) -> int:
         """The fewest of ``units`` with as many waves as all; all where nobody tells its blocks."""

@@ -76,6 +76,22 @@ def test_a_scenario_is_read_as_it_says(tmp_path: Path) -> None:
     assert found.rate("c") == 25
 
 
+def layer(**told: Any) -> dict[str, Any]:
+    return {"seconds": 0.1, "bytes": 3, **told}
+
+
+def test_layers_tell_the_blocks_of_their_model(tmp_path: Path) -> None:
+    told = {**without("latency"), "layers": [layer(block=0), layer(block=2), layer(block=2)]}
+    assert read(written(tmp_path, told)).models[0].cost == LayerCosts((0.1,) * 3, (3.0,) * 3, (0, 2, 2))
+
+
+@pytest.mark.parametrize("blocks", [(1, 0), (0, 0.5), (0, None), (0, -1)])
+def test_blocks_are_told_of_all_layers_in_their_order(tmp_path: Path, blocks: tuple[Any, ...]) -> None:
+    rows = [layer() if block is None else layer(block=block) for block in blocks]
+    with pytest.raises(BadInput, match="block"):
+        read(written(tmp_path, {**without("latency"), "layers": rows}))
+
+
 def test_a_profile_goes_on_beyond_what_was_measured() -> None:
     profile = BatchProfile((2, 4), (0.01, 0.03))
     assert [profile.at(batch) for batch in (1, 2, 3, 4, 6)] == pytest.approx([0.01, 0.01, 0.02, 0.03, 0.05])

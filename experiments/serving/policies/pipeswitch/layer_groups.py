@@ -28,6 +28,12 @@ def pipelined_time(
     return finished
 
 
+def block_ends(blocks: Sequence[int]) -> Ends:
+    """Return a group for each of a model's own blocks; ``blocks`` are the numbers that its layers tell."""
+    inner = (end for end in range(1, len(blocks)) if blocks[end] != blocks[end - 1])
+    return (*inner, len(blocks))
+
+
 def optimal_groups(copy: Sequence[float], compute: Sequence[float], call: float) -> Ends:
     """Return the division of least time, exactly: O(n^3).
 

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.core import registry
-from experiments.serving.interface.sharing import Operator, SharedDevice, SharedModel
+from experiments.core.errors import BadInput
+from experiments.serving.interface.sharing import HostCosts, Operator, SharedDevice, SharedModel
 from experiments.serving.policies.pipeswitch.layer_groups import (
+    block_ends,
     optimal_groups,
     pipelined_time,
     pruned_groups,
@@ -60,6 +62,57 @@ def test_a_switch_lasts_as_long_as_by_hand_after_the_layer_in_which_training_sto
 def test_only_who_computes_meanwhile_is_told_of_each_group(transmission: str, seconds: float) -> None:
     [request] = run({"transmission": transmission, "sync_time": 0.5}).requests
     assert request.answered == pytest.approx(3.5 + seconds)
+
+
+def test_a_models_own_blocks_are_its_groups() -> None:
+    """Two of two layers arrive after 3 and 6, and are computed in 3 and 2."""
+    blocks = tuple(one._replace(part=place // 2) for place, one in enumerate(ASKED.operators))
+    [request] = run({"transmission": "blocks"}, models=(replace(ASKED, operators=blocks), TRAINED)).requests
+    assert request.answered == pytest.approx(3.5 + 8)
+    assert block_ends((0, 0, 1, 4, 4)) == (2, 3, 5)
+    assert block_ends((0, 0)) == (2,), "who tells no blocks has one"
+
+
+COSTS = {"pageable_share": 0.5, "allocation_time": 0.5, "handle_time": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("memory", "seconds"),
+    [
+        ("shared", 9),
+        ("pageable", 13),  # arrived after 3, 6, 9, 12
+        ("allocated", 9.5),  # computed in 2.5, 1.5, 1.5, 1.5
+        ("handles", 10),  # in 2.75, 1.75, 1.75, 1.75
+    ],
+)
+def test_memory_costs_the_link_or_the_worker(memory: str, seconds: float) -> None:
+    [request] = run({"transmission": "per layer", "memory": memory, **COSTS}).requests
+    assert request.answered == pytest.approx(3.5 + seconds)
+
+
+def test_one_group_is_one_handle() -> None:
+    [request] = run({"transmission": "grouped", "memory": "handles", **COSTS}).requests
+    assert request.answered == pytest.approx(3.5 + 5 + 5 + 4 * 0.5 + 0.25)
+
+
+def test_layers_are_pointed_at_their_weights_once_for_each_switch() -> None:
+    knobs = {"transmission": "per layer", "memory": "allocated", **COSTS}
+    first, second, third = run(knobs, arrivals=(3.25, 3.3, 30.25)).requests
+    assert second.answered == pytest.approx(first.answered + 5)
+    assert third.answered - third.started == pytest.approx(first.answered - first.started)
+
+
+def test_managed_models_are_resident_before_they_are_asked_and_training_goes_on() -> None:
+    """The copy lasts until 4; each has half of the device from the end of training's layer on."""
+    plan = run({"memory": "managed"}, arrivals=(5.25,))
+    assert plan.requests[0].answered == pytest.approx(5.5 + 2 * 5)
+    assert [(copy.model, copy.start, copy.end) for copy in plan.copies] == [(0, 0.0, 4.0)]
+    assert not any(span.killed for span in plan.spans if span.end < 40)
+
+
+def test_a_host_has_pinned_memory_alone() -> None:
+    with pytest.raises(BadInput, match="measured"):
+        registry.create("serving", "pipeswitch", {"memory": "handles"}).on_host(HostCosts())
 
 
 def test_the_processor_prepares_a_request_and_its_answer_while_training_goes_on() -> None:

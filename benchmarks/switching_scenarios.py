@@ -17,20 +17,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.switching_kernels import ITERATION, TRAINED_IN_MPS, WEIGHTS, kernel_rows
 from experiments.core.options import WorkloadOptions
 from experiments.core.package_files import FOLDER
 from experiments.core.spec import Workload
 from experiments.hardware import resolve
 from experiments.sources import step_of
-from experiments.workloads.step import KINDS, Step
+from experiments.workloads.step import Step
 
 DEVICE = "v100-16g"
 #: The authors' batches of requests and of training.
 ASKED, TRAINED = 8, 64
-WEIGHTS = (KINDS.index("parameter"), KINDS.index("buffer"))
 #: One request, s: every variant has to stop training inside the same layer.
 TIMES = (1.0,)
 DURATION = 1.5
+#: Under MPS, where it counts what training is at: often, at all moments of its step.
+TIMES_IN_MPS, DURATION_IN_MPS = tuple(round(1 + 2.3 * place, 1) for place in range(40)), 94.0
 
 
 class Study(NamedTuple):
@@ -67,11 +69,16 @@ class Layer(NamedTuple):
 
 def layers_of(study: Study) -> list[Layer]:
     """Return the layers of a pass, which lasts what was measured."""
-    options = WorkloadOptions(batch=ASKED, training=False, dtype="float32", sequence=study.sequence)
-    step, _ = step_of(Workload(f"zoo:{study.zoo}", options=options), resolve(DEVICE).device)
-    layers = list(_layers(step, study.modules))
+    layers = list(_layers(step_of_study(study), study.modules))
     scale = study.seconds / sum(layer.seconds for layer in layers)
     return [layer._replace(seconds=layer.seconds * scale) for layer in layers]
+
+
+def step_of_study(study: Study, batch: int = ASKED, training: bool = False) -> Step:
+    """Return a pass or a training step of the zoo's model."""
+    options = WorkloadOptions(batch=batch, training=training, dtype="float32", sequence=study.sequence)
+    step, _ = step_of(Workload(f"zoo:{study.zoo}", options=options), resolve(DEVICE).device)
+    return step
 
 
 def _layers(step: Step, within: str) -> Iterator[Layer]:
@@ -113,15 +120,22 @@ def training_layers(asked: Sequence[Layer]) -> list[Layer]:
 
 def scenario(study: Study, trained: Sequence[Layer]) -> dict[str, Any]:
     """Return a scenario as the lab reads it."""
-    asked = {"name": "asked", "times": TIMES, "class": "real_time"}
-    way = study.input_bytes * SECONDS_PER_BYTE
-    return {
-        "duration": DURATION,
-        "models": [
-            {**asked, "preprocess": round(way, 9), "layers": _rows_with_blocks(layers_of(study))},
-            {"name": "trained", "rate": 0, "class": "training", "layers": _rows(trained)},
-        ],
-    }
+    return _scenario(study, DURATION, TIMES, _rows_with_blocks(layers_of(study)), _rows(trained))
+
+
+def scenario_of_kernels(study: Study, trained: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the scenario for MPS; ``trained`` are the kernels of a training step."""
+    asked = kernel_rows(step_of_study(study), study.modules, study.seconds)
+    return _scenario(study, DURATION_IN_MPS, TIMES_IN_MPS, asked, trained)
+
+
+def _scenario(
+    study: Study, duration: float, times: Sequence[float], asked: Sequence[Any], trained: Sequence[Any]
+) -> dict[str, Any]:
+    way = round(study.input_bytes * SECONDS_PER_BYTE, 9)
+    front = {"name": "asked", "times": times, "class": "real_time", "preprocess": way, "layers": asked}
+    back = {"name": "trained", "rate": 0, "class": "training", "layers": trained}
+    return {"duration": duration, "models": [front, back]}
 
 
 def _rows(layers: Sequence[Layer]) -> list[dict[str, float]]:
@@ -135,8 +149,11 @@ def _rows_with_blocks(layers: Sequence[Layer]) -> list[dict[str, float]]:
 
 def files() -> Iterator[tuple[str, bytes]]:
     """Yield every scenario: its name, and its content."""
-    trained = training_layers(layers_of(STUDIES["resnet152"]))
+    resnet = STUDIES["resnet152"]
+    trained = training_layers(layers_of(resnet))
+    kernels = kernel_rows(step_of_study(resnet, TRAINED_IN_MPS, training=True), "", ITERATION)
     for name, study in STUDIES.items():
+        yield f"mps-{name}.json", json.dumps(scenario_of_kernels(study, kernels)).encode() + b"\n"
         yield f"switch-{name}.json", json.dumps(scenario(study, trained)).encode() + b"\n"
 
 

@@ -8,8 +8,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
-from typing import Any, TypeVar, cast
+from multiprocessing.context import ForkProcess
+from typing import Any, Generic, Self, TypeVar, cast
 
 from experiments.core.knobs import knob
 
@@ -32,64 +34,88 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 
-def map_in_processes(
-    call: Callable[[Item], Answer], items: Sequence[Item], processes: int = 1
-) -> list[Answer]:
-    """Return the answers to ``items``, in their order.
+class Workers(Generic[Item, Answer]):
+    """Processes forked from this one that answer ``call`` until the ``with`` block ends; one works here.
 
-    A child has all that this process has; what it changes is lost. What a child ended without answering is
-    answered here, so that errors come up as they do in one process.
+    A process has all that this one had when it was forked; what it changes is lost. What one ended without
+    answering is answered here, so that errors come up as they do in one process.
     """
-    answers: dict[int, Answer] = {}
-    if processes > 1 and len(items) > 1:
-        answers = _answer_in_children(call, items, min(processes, len(items)))
-    return [answers[place] if place in answers else call(item) for place, item in enumerate(items)]
 
+    def __init__(self, call: Callable[[Item], Answer], processes: int) -> None:
+        self.call, self.count = call, processes
+        self.children: dict[Connection, ForkProcess] = {}
 
-def _answer_in_children(
-    call: Callable[[Item], Answer], items: Sequence[Item], count: int
-) -> dict[int, Answer]:
-    """The next item goes to whoever is done with one."""
-    context = multiprocessing.get_context("fork")
-    answers: dict[int, Answer] = {}
-    busy: dict[Connection, int] = {}
-    left = iter(range(len(items)))
-    children = []
-    for _ in range(count):
-        own, childs = context.Pipe()
-        child = context.Process(target=_serve, args=(childs, call, items), daemon=True)
-        child.start()
-        childs.close()
-        children.append(child)
-        _send_next(own, left, busy)
-    try:
+    def __enter__(self) -> Self:
+        if self.count > 1:
+            for _ in range(self.count):
+                self._fork()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self.children.values():
+            child.kill()
+        for pipe in list(self.children):
+            self._bury(pipe)
+
+    def map(self, items: Sequence[Item]) -> list[Answer]:
+        """Return the answers to ``items``, in their order; the next one goes to whoever is done with one."""
+        answers: dict[int, Answer] = {}
+        left, busy = iter(range(len(items))), dict[Connection, int]()
+        for pipe in list(self.children):
+            self._send_next(pipe, items, left, busy)
         while busy:
             for pipe in cast(list[Connection], wait(list(busy))):
                 place = busy.pop(pipe)
                 try:
                     answers[place] = pipe.recv()
-                except EOFError:
+                except (EOFError, ConnectionError):
+                    self._bury(pipe)
                     continue
-                _send_next(pipe, left, busy)
-    finally:
-        for child in children:
-            child.kill()
-            child.join()
-    return answers
+                self._send_next(pipe, items, left, busy)
+        return [answers[place] if place in answers else self.call(item) for place, item in enumerate(items)]
 
+    def _fork(self) -> None:
+        context = multiprocessing.get_context("fork")
+        own, childs = context.Pipe()
+        child = context.Process(target=_serve, args=(childs, self.call), daemon=True)
+        child.start()
+        childs.close()
+        self.children[own] = child
 
-def _send_next(pipe: Connection, left: Iterator[int], busy: dict[Connection, int]) -> None:
-    place = next(left, None)
-    if place is not None:
-        pipe.send(place)
+    def _bury(self, pipe: Connection) -> None:
+        child = self.children.pop(pipe)
+        child.kill()
+        child.join()
+        pipe.close()
+
+    def _send_next(
+        self, pipe: Connection, items: Sequence[Item], left: Iterator[int], busy: dict[Connection, int]
+    ) -> None:
+        place = next(left, None)
+        if place is None:
+            return
         busy[pipe] = place
+        with suppress(ConnectionError):  # it has ended, as will be heard
+            pipe.send(items[place])
 
 
-def _serve(pipe: Connection, call: Callable[[Item], Answer], items: Sequence[Item]) -> None:
+def map_in_processes(
+    call: Callable[[Item], Answer], items: Sequence[Item], processes: int = 1
+) -> list[Answer]:
+    """Return the answers to ``items``, in their order, by processes forked for them alone."""
+
+    def answer(place: int) -> Answer:
+        return call(items[place])
+
+    with Workers(answer, min(processes, len(items))) as workers:
+        return workers.map(range(len(items)))
+
+
+def _serve(pipe: Connection, call: Callable[[Item], Answer]) -> None:
     """Answer until killed; an error ends the child without a word."""
     die_with_parent()
     try:
         while True:
-            pipe.send(call(items[pipe.recv()]))
+            pipe.send(call(pipe.recv()))
     finally:
         os._exit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from dataclasses import replace
 from typing import Any
 
@@ -105,6 +106,19 @@ def test_breeding_mends_what_the_order_of_arrival_spoils() -> None:
     assert all(len(left.machines.by_node(devices)) == 1 for devices in found.values())
     assert len(found) == 4
     assert fitness(list(wants), wants, left, found) < fitness(list(wants), wants, left, first)
+
+
+@pytest.mark.parametrize("processes", [2, 3, 8])
+def test_processes_divide_the_breeding_and_change_nothing(processes: int) -> None:
+    """Seven children of a generation: two processes have four and three, and one of eight has none."""
+    left = rooms(4, 4, 2, 3, racks=(0, 0, 1, 1))
+    wants = {job: want(1 + job % 3, (1.0, 0.5, 0.3)[job % 3]) for job in range(12)}
+    how = replace(HOW, population=8)
+    generator, other = np.random.default_rng(5), np.random.default_rng(5)
+    alone = search(list(wants), wants, left, how, generator)
+    assert search(list(wants), wants, left, replace(how, processes=processes), other) == alone
+    assert generator.random() == other.random()
+    assert multiprocessing.active_children() == []
 
 
 def of_models(trace: JobTrace, used: dict[str, float]) -> JobTrace:

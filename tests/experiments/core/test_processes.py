@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
-from experiments.core.processes import map_in_processes
+from experiments.core.processes import Workers, map_in_processes
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 8])
@@ -44,3 +49,90 @@ def test_the_first_error_comes_up_as_in_one_process(capfd: pytest.CaptureFixture
         with pytest.raises(ZeroDivisionError):
             map_in_processes(answer, range(4), processes)
     assert capfd.readouterr().err == ""
+
+
+def pid_of(item: object) -> int:
+    time.sleep(0.05)
+    return os.getpid()
+
+
+def test_workers_are_forked_once_and_gone_afterwards() -> None:
+    with Workers(pid_of, 2) as workers:
+        first, second = set(workers.map(range(6))), set(workers.map(range(6)))
+        assert first == second and len(first) == 2
+    assert multiprocessing.active_children() == []
+    with Workers(pid_of, 1) as alone:
+        assert alone.map(range(2)) == [os.getpid()] * 2
+
+
+def test_items_are_those_of_the_call_and_not_of_the_fork() -> None:
+    counted: list[int] = []
+
+    def count(item: int) -> tuple[int, int]:
+        counted.append(item)
+        return item, len(counted)
+
+    with Workers(count, 3) as workers:
+        workers.map([1, 2, 3])
+        assert [item for item, _ in workers.map([7, 8, 9, 10])] == [7, 8, 9, 10]
+    assert counted == [], "what a process changes is lost"
+
+
+def test_workers_that_died_between_two_calls_are_done_without() -> None:
+    with Workers(pid_of, 2) as workers:
+        for pid in set(workers.map(range(4))):
+            os.kill(pid, signal.SIGKILL)
+        assert workers.map(range(3)) == [os.getpid()] * 3
+
+
+def test_what_ends_the_work_ends_the_workers() -> None:
+    """As a cancel does: an error in this process, which waits for ten minutes of theirs."""
+
+    class Cancelled(Exception):
+        pass
+
+    def cancel(*_: object) -> None:
+        raise Cancelled
+
+    before = signal.signal(signal.SIGALRM, cancel)
+    try:
+        with pytest.raises(Cancelled), Workers(time.sleep, 2) as workers:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            workers.map([600.0] * 4)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert multiprocessing.active_children() == []
+
+
+KILLED = """
+import os, time
+from experiments.core.processes import Workers
+
+def wait(place):
+    print(os.getpid(), flush=True)
+    time.sleep(600)
+
+with Workers(wait, 2) as workers:
+    workers.map([0, 1])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
+def test_workers_end_with_a_parent_that_is_killed() -> None:
+    root = Path(__file__).parents[3]
+    parent = subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True, cwd=root)
+    assert parent.stdout is not None
+    workers = [int(parent.stdout.readline()) for _ in range(2)]
+    parent.kill()
+    assert parent.stdout.read() == "", "their ends of the pipe are closed"
+    parent.wait()
+    for pid in workers:
+        assert not is_at_work(pid)
+
+
+def is_at_work(pid: int) -> bool:
+    """Whether a process is there and no zombie that nobody has waited for yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -33,6 +33,7 @@ from experiments.cluster.policies.liquid.grouping import Search, best_fit, searc
 from experiments.cluster.policies.liquid.rooms import Rooms, Want
 from experiments.core.knobs import knob
 from experiments.core.policy import SECONDS
+from experiments.core.processes import search_processes
 
 IMMEDIATE, BATCH = "immediate", "batch"
 WORDS = ("user", "name", "group")
@@ -61,6 +62,7 @@ class Liquid(ClusterPolicy):
     generations: int = knob(100, "how often, at most", low=1, high=100_000)
     crossover: float = knob(0.8, "how often groups of another are put in", low=0.0, high=1.0)
     mutation: float = knob(0.1, "how often a group is dissolved", low=0.0, high=1.0)
+    processes: int = search_processes()
 
     def begin(self) -> Decider:
         return _Placer(self, Forest(self.first_fit))
@@ -102,7 +104,9 @@ class _Placer:
         rooms = Rooms.of(pool, policy.alpha, policy.beta)
         wants = {job: self._want(job, view) for job in jobs if view.jobs.gpus[job]}
         if policy.mode == BATCH:
-            how = Search(policy.population, policy.generations, policy.crossover, policy.mutation)
+            how = Search(
+                policy.population, policy.generations, policy.crossover, policy.mutation, policy.processes
+            )
             placed = search(_that_fit(wants, rooms), wants, rooms, how, view.rng)
         else:
             placed = best_fit(wants, wants, rooms)

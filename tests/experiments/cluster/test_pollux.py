@@ -16,7 +16,8 @@ from experiments.cluster.planning.agents import Agent
 from experiments.cluster.planning.agents.step_model import StepModel, fit
 from experiments.cluster.planning.performance import performance_of
 from experiments.cluster.planning.performance.goodput import BatchLimits
-from experiments.cluster.policies.pollux.genetic import AllocationProblem, search
+from experiments.cluster.policies.pollux.generations import search
+from experiments.cluster.policies.pollux.genetic import AllocationProblem
 from experiments.cluster.policies.pollux.scheduler import Scheduler, SearchSettings
 from experiments.cluster.simulator import figures, simulate
 from experiments.core import registry

@@ -1,10 +1,10 @@
 """Pollux, OSDI'21: devices and batch of every job together, for the most goodput.
 
 The agent of each job measures its steps and the noise of its gradients, fits a model of them and expects from
-it the goodput of any allocation with its best batch (``planning.agents``). Every minute a genetic
-search (``genetic``) looks for the allocation whose power mean of speed-ups is largest (``scheduler``); each
-job then trains at the batch that is best on what it has. Nobody is told how long jobs are. A job starts on
-one device and is given at most twice as many as it was measured on.
+it the goodput of any allocation with its best batch (``planning.agents``). Every minute a genetic search
+(``genetic``, ``generations``) looks for the allocation whose power mean of speed-ups is largest
+(``scheduler``); each job then trains at the batch that is best on what it has. Nobody is told how long jobs
+are. A job starts on one device and is given at most twice as many as it was measured on.
 
 Chosen here: a matrix of the search is ranked by how many others are better in both objectives, not by
 crowded fronts, and the search ends early where its fittest stays the same for ``patience`` generations. An
@@ -29,6 +29,7 @@ from experiments.cluster.policies.pollux.placing import gang_on, gangs_for
 from experiments.cluster.policies.pollux.scheduler import Scheduler, SearchSettings
 from experiments.core.knobs import knob
 from experiments.core.policy import MINUTES
+from experiments.core.processes import search_processes
 
 POLLUX = "pollux"
 #: What a restart costs in the release.
@@ -59,6 +60,7 @@ class Pollux(ClusterPolicy):
     population: int = knob(100, "matrices of a generation", low=2, high=10000)
     generations: int = knob(100, "generations of a search", low=1, high=10000)
     patience: int = knob(30, "generations without a better one after which a search ends", low=1, high=10000)
+    processes: int = search_processes()
     autoscale: bool = knob(False, "use only as many nodes as are used well")
     low_utility: float = knob(0.35, "utility below which nodes are given up", low=0.0, high=1.0)
     high_utility: float = knob(0.65, "utility above which nodes are added", low=0.0, high=1.0)
@@ -84,7 +86,14 @@ class _Rounds:
         self.policy = policy
         delay = policy.restart_cost if policy.rules == OWN else RELEASE_DELAY
         self.scheduler = Scheduler(
-            SearchSettings(policy.power, delay, policy.population, policy.generations, policy.patience)
+            SearchSettings(
+                policy.power,
+                delay,
+                policy.population,
+                policy.generations,
+                policy.patience,
+                policy.processes,
+            )
         )
         scales = policy.autoscale
         self.autoscaler = Autoscaler(policy.low_utility, policy.high_utility) if scales else None

@@ -1,4 +1,4 @@
-"""The search for an allocation: a genetic algorithm over matrices of jobs by nodes (section 4.2.2).
+"""Matrices of jobs by nodes and how they are bred: what Pollux' genetic search works on (section 4.2.2).
 
 A matrix says how many devices of each node a job has. Rows are in the order in which jobs are favored where
 they contend. Two objectives: fitness, and the share of the active nodes that is used well; a matrix is better
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from experiments.cluster.policies.pollux.draws import Part
 from experiments.workloads.step import Floats
 
 #: Matrices of a population: (matrix, job, node).
@@ -54,10 +55,23 @@ class AllocationProblem:
 
     def mend(self, states: States, rng: np.random.Generator) -> States:
         """Make matrices ones that can be carried out: earlier rows first."""
+        return self.limit(self.separate(states), rng)
+
+    def separate(self, states: States) -> States:
+        """Let each node have one job of several nodes."""
         occupied = states > 0
         spread = occupied & (occupied.sum(axis=2) > 1)[:, :, None]
-        states[spread & (np.cumsum(spread, axis=1) > 1)] = 0  # a node has one job of several nodes
-        over = (states.sum(axis=2) > self.most) | ((states > 0).sum(axis=2) > self.most_nodes)
+        states[spread & (np.cumsum(spread, axis=1) > 1)] = 0
+        return states
+
+    def excess(self, states: States) -> npt.NDArray[np.bool_]:
+        """Which jobs have more devices or nodes than they may."""
+        too_many = states.sum(axis=2) > self.most
+        return np.asarray(too_many | ((states > 0).sum(axis=2) > self.most_nodes))
+
+    def limit(self, states: States, rng: np.random.Generator) -> States:
+        """Let jobs have no more than they may, and nodes give out no more than they have."""
+        over = self.excess(states)
         if over.any():
             states[over] = self._capped(states[over], np.broadcast_to(self.most, over.shape)[over], rng)
         full = (states.sum(axis=1) > self.capacity).any(axis=1)
@@ -107,32 +121,7 @@ class Population:
         return Population(self.states[kept], self.values[kept], self.marks[kept])
 
 
-def search(
-    problem: AllocationProblem,
-    start: States,
-    rng: np.random.Generator,
-    size: int,
-    generations: int,
-    patience: int,
-) -> Population:
-    """Return the last generation, bred from ``start`` and what is now.
-
-    It ends early where the fittest is the same for ``patience`` generations.
-    """
-    weights = rng.integers(1, 1 << 40, problem.base.size)
-    first = problem.mend(np.concatenate((start, problem.base[None])).astype(np.int16), rng)
-    population, same = Population.of(first, problem, weights).best(size), 0
-    for _ in range(generations):
-        before = population.values[:, 0].max()
-        children = problem.mend(_mutate(_cross(population.states, size, rng), problem, rng), rng)
-        population = population.joined(Population.of(children, problem, weights)).best(size)
-        same = 0 if population.values[:, 0].max() > before else same + 1
-        if same >= patience:
-            break
-    return population
-
-
-def _cross(states: States, size: int, rng: np.random.Generator) -> States:
+def cross(states: States, size: int, rng: np.random.Generator) -> States:
     """Pairs of parents, the better of two drawn, that swap their rows from a random one on."""
     pairs = max(1, size // 2)
     one, other = rng.integers(0, len(states), (2, 2, pairs)).min(axis=0)
@@ -142,12 +131,15 @@ def _cross(states: States, size: int, rng: np.random.Generator) -> States:
     return np.concatenate((np.where(before, first, second), np.where(before, second, first)))
 
 
-def _mutate(states: States, problem: AllocationProblem, rng: np.random.Generator) -> States:
-    """Reset some rows, clear some entries, and raise others on nodes that have room."""
-    count, jobs, _ = states.shape
-    chance = rng.random((2, count, jobs), dtype=np.float32)
+def mutate(states: States, problem: AllocationProblem, rng: np.random.Generator, part: Part) -> States:
+    """Reset some rows, clear some entries, and raise others on nodes that have room.
+
+    ``states`` are a ``part`` of the matrices, and are given the random numbers that it has in all of them.
+    """
+    _, jobs, nodes = states.shape
+    chance = part.draw(rng, 2, (jobs,))
     states = np.where((chance[0] < RESET)[:, :, None], problem.base, states)
-    each = rng.random((3, *states.shape), dtype=np.float32)
+    each = part.draw(rng, 3, (jobs, nodes))
     states[(chance[1] < CLEAR_ROW)[:, :, None] & (each[0] < CLEAR_ENTRY)] = 0
     room = (problem.capacity > states.sum(axis=1))[:, None, :]
     held = (states > 0) & room

@@ -10,7 +10,8 @@ import numpy as np
 
 from experiments.cluster.interface import ClusterView
 from experiments.cluster.planning.agents import Agent, Agents
-from experiments.cluster.policies.pollux.genetic import AllocationProblem, States, search
+from experiments.cluster.policies.pollux.generations import search
+from experiments.cluster.policies.pollux.genetic import AllocationProblem, States
 from experiments.workloads.step import Floats
 
 #: Devices on each node.
@@ -28,6 +29,7 @@ class SearchSettings:
     size: int
     generations: int
     patience: int
+    processes: int = 1
 
 
 @dataclass
@@ -53,6 +55,7 @@ class Scheduler:
             self.settings.size,
             self.settings.generations,
             self.settings.patience,
+            self.settings.processes,
         )
         self.jobs, self.states = jobs, population.states
         best = population.states[int(np.argmax(population.values[:, 0]))]

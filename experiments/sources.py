@@ -13,6 +13,7 @@ import numpy as np
 
 from experiments.core import jsonio
 from experiments.core.errors import BadInput
+from experiments.core.file_states import FileState, file_states
 from experiments.core.options import FLASH_3, PLANNED_LOSSES, WorkloadOptions
 from experiments.core.package_files import path_of
 from experiments.core.progress import Progress, silent
@@ -64,12 +65,20 @@ class Loaded:
     warnings: tuple[str, ...] = ()
 
 
-@functools.lru_cache(maxsize=8)
 def load(workload: Workload, seed: int = 0) -> Loaded:
     """Open ``workload``: a zoo name, a trace drawn from ``seed``, or a file of any format read.
 
-    Files are of the package or named by their path.
+    Files are of the package or named by their path; one that was written since is read again.
     """
+    named = [workload.options.extra]
+    if not workload.source.startswith(("zoo:", GENERATED)):
+        named.append(workload.source)
+    states = (state for name in named if name for state in file_states(path_of(name)))
+    return _load(workload, seed, tuple(states))
+
+
+@functools.lru_cache(maxsize=8)
+def _load(workload: Workload, seed: int, states: tuple[FileState, ...]) -> Loaded:
     side = workload.options.extra
     options = workload.options if side is None else replace(workload.options, extra=str(path_of(side)))
     if workload.source.startswith("zoo:"):

@@ -154,6 +154,7 @@ jobs                             jobs       -       jobs in the trace
 requests                         requests   -       requests in the trace
 rejected_requests                requests   lower   rejected requests
 unfinished_requests              requests   lower   unfinished requests
+context_limited_requests         requests   -       requests whose answer ends at the model's context
 iterations                       count      -       engine iterations
 ttft_mean                        s          lower   mean time to first token
 ttft_p50                         s          lower   median time to first token

@@ -237,6 +237,9 @@ def _turned_away(told: Told) -> Iterator[SafeString]:
     if told.values.get("rejected_requests"):
         verb = "is" if told.values["rejected_requests"] == 1 else "are"
         yield format_html("{} {} turned away.", told.figure("rejected_requests"), verb)
+    if told.values.get("context_limited_requests"):
+        count = told.figure("context_limited_requests")
+        yield format_html("Answers of {} end at the model's context.", count)
 
 
 FINDINGS: Mapping[str, Callable[[Told], Iterator[SafeString]]] = {

@@ -44,7 +44,8 @@ def serve_trace(spec: RunSpec, policy: ServingPolicy, progress: Progress) -> Res
     """
     whole, loaded = requests_of(spec.workload, spec.seed)
     context = model_of(spec.workload.options).context
-    trace, cut = fit_to_context(whole, context, policy.truncate)
+    fitted = fit_to_context(whole, context, policy.truncate)
+    trace = fitted.trace
     deployment = deploy(spec, trace, policy.split_cost)
     plan = simulate(trace, deployment.engine, policy, part(progress, 0.05, 0.5))
     if faults := violations(plan, trace, deployment.engine.kv_slots):
@@ -56,7 +57,7 @@ def serve_trace(spec: RunSpec, policy: ServingPolicy, progress: Progress) -> Res
 
     highest = max_rate(trace, policy, serve, part(progress, 0.5, 0.95))
     return Result(
-        metrics={**figures(plan, trace, objective), **highest.metrics},
+        metrics={**figures(plan, trace, objective), **fitted.metrics, **highest.metrics},
         series={**curves(plan, trace), **highest.series},
         plan=plan_json(plan, trace),
         workload_sha256=loaded.sha256,
@@ -65,7 +66,7 @@ def serve_trace(spec: RunSpec, policy: ServingPolicy, progress: Progress) -> Res
             "warnings": [
                 *deployment.hardware.warnings,
                 *deployment.doubts,
-                *cut,
+                *fitted.warnings,
                 *doubts_of(plan),
                 *highest.warnings,
             ],
@@ -111,7 +112,7 @@ def deploy(spec: RunSpec, trace: RequestTrace, split_cost: float) -> Deployment:
     if len(hardware.groups) > 1:
         raise BadInput(f"{hardware.name} mixes nodes", "spec.hardware", "equal nodes, one for each stage")
     slots = kv_slots(model, hardware, DTYPE_BYTES[dtype])
-    longest = longest_answer(trace, slots)
+    longest = longest_answer(trace, slots, model.context)
     stages, tensor = hardware.node_count, hardware.node.device_count
     if trace.profiles is not None and stages == 1:
         price, told = price_of(trace.profiles, model, hardware, dtype, InstanceShape(1, tensor))
@@ -134,9 +135,9 @@ def deploy(spec: RunSpec, trace: RequestTrace, split_cost: float) -> Deployment:
     return Deployment(model, hardware, dtype, engine, told, doubts)
 
 
-def longest_answer(trace: RequestTrace, slots: int) -> int:
-    """Tokens of the longest answer of the service, which takes no request that ``slots`` do not hold."""
-    fitting = trace.output[trace.prompt + trace.output <= slots]
+def longest_answer(trace: RequestTrace, slots: int, context: int) -> int:
+    """Tokens of the longest answer of the service, without requests that it refuses as they arrive."""
+    fitting = trace.output[(trace.prompt + trace.output <= slots) & (trace.prompt <= context)]
     return int((fitting if len(fitting) else trace.output).max())
 
 

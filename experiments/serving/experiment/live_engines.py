@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments.core.errors import BadInput
 from experiments.core.progress import Progress
 from experiments.hardware import Hardware
 from experiments.models.served import ServedModel
-from experiments.serving.experiment.batching import kv_slots
+from experiments.serving.experiment.batching import kv_slots, longest_answer
 from experiments.serving.experiment.paged import list_settled
 from experiments.serving.interface import Engine, ServingPlan, ServingPolicy
 from experiments.serving.interface.executor import StepExecutor
@@ -75,9 +74,8 @@ class LivePaged:
         self.told = {"blocks": self.blocks, "block_size": size, **list_settled(policy, self.policy)}
 
     def predict(self, seed: int) -> ServingPlan:
-        longest = self.host.model.positions
-        blocks, price = self.blocks, self.price
-        return simulate_paged(self.trace, self.policy, blocks, price, seed=seed, longest=longest)
+        blocks, price, context = self.blocks, self.price, self.host.served.context
+        return simulate_paged(self.trace, self.policy, blocks, price, context, seed=seed)
 
     def time_steps(self, trace: RequestTrace, prompts: Sequence[Sequence[int]]) -> Any:
         """Serve another trace from blocks enough for all of it: its steps."""
@@ -86,7 +84,8 @@ class LivePaged:
     def carry_out(self, prompts: Sequence[Sequence[int]], progress: Progress) -> ServingPlan:
         live = importlib.import_module("experiments.serving.live")
         executor = live.TorchSteps(self.host.model, self.blocks, self.policy.block_size, prompts)
-        return PagedEngine(self.trace, self.policy, self.blocks, executor, progress=progress).run()
+        context = self.host.served.context
+        return PagedEngine(self.trace, self.policy, self.blocks, executor, context, progress).run()
 
 
 class LiveBatches:
@@ -97,13 +96,10 @@ class LiveBatches:
 
     def __init__(self, host: LiveHost, trace: RequestTrace, policy: ServingPolicy) -> None:
         self.host, self.trace, self.policy, self.price = host, trace, policy, host.price
-        longest, positions = int((trace.prompt + trace.output).max()), host.model.positions
-        if longest > positions:
-            what = f"a request has {longest} tokens, the model has {positions} positions"
-            raise BadInput(what, "spec.workload", "a limit on lengths, or a model of a longer context")
         most = len(trace) * int(trace.prompt.max() + trace.output.max())
-        self.slots = min(host.slots, most)
-        self.engine = Engine(StepCost(host.price), self.slots, int(trace.output.max()))
+        self.slots, context = min(host.slots, most), host.served.context
+        longest = longest_answer(trace, self.slots, context)
+        self.engine = Engine(StepCost(host.price), self.slots, longest, context=context)
         self.told = {"kv_slots": self.slots, "max_output": self.engine.max_output, "stages": 1}
 
     def predict(self, seed: int) -> ServingPlan:

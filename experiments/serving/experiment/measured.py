@@ -72,11 +72,15 @@ def serve_here(spec: RunSpec, policy: PagedPolicy | ServingPolicy, progress: Pro
     device = live.default_device()
     dtype = options.dtype or ("float32" if device == "cpu" else "bfloat16")
     model = options.model or SMALL
-    trace, cut = fit_to_context(whole, served_model(model).context, policy.truncate)
-    longest = int((trace.prompt + trace.output).max())
+    context = served_model(model).context
+    fitted = fit_to_context(whole, context, policy.truncate)
+    trace = fitted.trace
+    longest = min(int((trace.prompt + trace.output).max()), context)
     host = prepare(model, dtype, spec.seed, longest, part(progress, 0.0, 0.1), device)
     result = serve_on(host, trace, loaded, spec, policy, part(progress, 0.1, 1.0))
-    return dataclasses.replace(result, notes={**result.notes, "warnings": cut}) if cut else result
+    notes = {**result.notes, "warnings": list(fitted.warnings)}
+    metrics = {**result.metrics, **fitted.metrics} if result.metrics else {}
+    return dataclasses.replace(result, metrics=metrics, notes=notes)
 
 
 def serve_on(

@@ -35,7 +35,8 @@ def serve_paged(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Resul
     whole, loaded = requests_of(spec.workload, spec.seed)
     options = spec.workload.options
     model, dtype = model_of(options), options.dtype or "float16"
-    trace, cut = fit_to_context(whole, model.context, policy.truncate)
+    fitted = fit_to_context(whole, model.context, policy.truncate)
+    trace = fitted.trace
     hardware = resolve(spec.hardware)
     if len(hardware.groups) > 1 or hardware.node_count > 1:
         raise BadInput(f"{hardware.name} has {hardware.node_count} nodes", "spec.hardware", "one node")
@@ -59,13 +60,13 @@ def serve_paged(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Resul
         trace, policy, lambda one: figures(serve(one), one, objective), part(progress, 0.5, 0.95)
     )
     return Result(
-        metrics={**found, **highest.metrics},
+        metrics={**found, **fitted.metrics, **highest.metrics},
         series={**curves(plan, trace), **highest.series},
         plan=document,
         workload_sha256=loaded.sha256,
         notes={
             "hardware": hardware.to_json(),
-            "warnings": [*hardware.warnings, *cut, *doubts_of(plan), *highest.warnings],
+            "warnings": [*hardware.warnings, *fitted.warnings, *doubts_of(plan), *highest.warnings],
             "served": {
                 "model": model.to_json(),
                 "dtype": dtype,

@@ -41,7 +41,8 @@ def serve_phases(spec: RunSpec, policy: PhasePolicy, progress: Progress) -> Resu
     hardware = resolve(spec.hardware)
     if len(hardware.groups) > 1:
         raise BadInput(f"{hardware.name} mixes nodes", "spec.hardware", "equal nodes")
-    trace, cut = fit_to_context(whole, model_of(options).context, policy.truncate)
+    fitted = fit_to_context(whole, model_of(options).context, policy.truncate)
+    trace = fitted.trace
     cluster = PhaseCluster(policy, model_of(options), hardware, options.dtype or "float16", trace.profiles)
     trials = ArrangementTrials(cluster, trace, spec.seed, part(progress, 0.02, 0.4))
     site = _site(cluster, trace, trials)
@@ -62,13 +63,13 @@ def serve_phases(spec: RunSpec, policy: PhasePolicy, progress: Progress) -> Resu
 
     highest = max_rate(trace, policy, serve, part(progress, 0.6, 0.95))
     return Result(
-        metrics={**phase_figures(plan, trace, objective), **highest.metrics},
+        metrics={**phase_figures(plan, trace, objective), **fitted.metrics, **highest.metrics},
         series={**phase_curves(plan, trace), **highest.series},
         plan=document,
         workload_sha256=loaded.sha256,
         notes={
             "hardware": hardware.to_json(),
-            "warnings": [*hardware.warnings, *cut, *doubts_of(plan.serving), *highest.warnings],
+            "warnings": [*hardware.warnings, *fitted.warnings, *doubts_of(plan.serving), *highest.warnings],
             "served": cluster.to_json() | trials.to_json(),
             "trace": {
                 "format": loaded.format,

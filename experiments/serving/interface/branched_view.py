@@ -50,6 +50,12 @@ class BranchedView(PagedView):
         """Blocks that all requests would hold if they shared none."""
         return sum(sum(map(len, self.tables.get(one, (blocks,)))) for one, blocks in self.held.items())
 
+    def least_blocks(self, prompt: int, output: int) -> int:
+        """Each sequence has its own blocks behind the prompt's full ones; beams at least their last one."""
+        whole = super().least_blocks(prompt, output)
+        shared = whole - 1 if self.branches.beams else min(whole, prompt // self.pool.size)
+        return whole if output == 1 else shared + self.sequences * (whole - shared)
+
     def extend_all(self, *, only_decodes: bool = False) -> bool:
         return False
 

@@ -14,6 +14,7 @@ from experiments.hardware.collectives import ring_all_reduce
 from experiments.hardware.parts import Device, Link
 from experiments.hardware.roofline import compute_rate, memory_rate
 from experiments.models.served import ServedModel
+from experiments.serving.interface.refusals import over_context, over_memory
 
 Floats = npt.NDArray[np.float64]
 
@@ -153,8 +154,7 @@ class Engine:
 
     def refusal(self, prompt: int, output: int) -> str:
         """Why a request of so many tokens is refused; empty where it is not."""
-        if self.context is not None and prompt > self.context:
-            return f"its prompt of {prompt} tokens is over the model's context of {self.context}"
-        if prompt + output > self.kv_slots:
-            return f"its {prompt} and {output} tokens are more than the {self.kv_slots} KV slots"
-        return ""
+        if why := over_context(prompt, self.context):
+            return why
+        is_too_large = prompt + output > self.kv_slots
+        return over_memory(prompt, output, self.kv_slots) if is_too_large else ""

@@ -41,9 +41,7 @@ class BatchExecutor(Protocol):
 
 
 class StepExecutor(Protocol):
-    """For policies over KV blocks; ``longest`` tokens of a request at most."""
-
-    longest: int | None
+    """For policies over KV blocks."""
 
     def view(self, **fields: Any) -> PagedView:
         """What the policy sees and fills."""

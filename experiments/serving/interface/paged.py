@@ -79,6 +79,10 @@ class PagedView:
         """Whether a filled step may be repeated without asking the policy."""
         return True
 
+    def least_blocks(self, prompt: int, output: int) -> int:
+        """Blocks that a request of so many tokens has at its end, at least: its last token needs none."""
+        return self.pool.blocks_for(prompt + output - 1)
+
     def begin(self, now: float) -> None:
         """Empties the step."""
         self.now = now

@@ -55,7 +55,6 @@ class TorchSteps:
         self.model, self.memory = model, model.memory(blocks, size)
         self.clock = clock or WallClock()
         self.reach = self.clock.reach
-        self.longest: int | None = model.positions
         self.tokens = [list(ids) for ids in prompts]
         self.prompts = [len(ids) for ids in prompts]
         self.timed: list[tuple[StepLoad, float]] = []

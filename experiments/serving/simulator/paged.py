@@ -19,6 +19,7 @@ from experiments.serving.interface.executor import StepExecutor
 from experiments.serving.interface.ledger import RequestLedger
 from experiments.serving.interface.paged import PagedPolicy, PagedView
 from experiments.serving.interface.plan import BlockLog, BlockPass
+from experiments.serving.interface.refusals import over_context, over_memory
 from experiments.serving.interface.step_load import Entry, StepLoad, StepPrice
 from experiments.serving.simulator.priced import PricedSteps
 from experiments.workloads.requests import RequestTrace
@@ -37,15 +38,13 @@ def simulate_paged(
     swap_seconds: float = 0.0,
     progress: Progress = silent,
     seed: int = 0,
-    longest: int | None = None,
 ) -> ServingPlan:
     """Serve all requests of ``trace`` from ``blocks`` of KV memory.
 
-    Prompts over ``context`` are rejected, and requests of over ``longest`` tokens. A step waits
-    ``swap_seconds`` for each block that is copied to or from the host. ``seed`` draws which drafted tokens
-    are right.
+    Prompts over ``context`` are refused. A step waits ``swap_seconds`` for each block that is copied to or
+    from the host. ``seed`` draws which drafted tokens are right.
     """
-    executor = PricedSteps(price, swap_seconds, policy.speculation, longest, seed, policy.branches)
+    executor = PricedSteps(price, swap_seconds, policy.speculation, seed, policy.branches)
     return PagedEngine(trace, policy, blocks, executor, context, progress).run()
 
 
@@ -130,30 +129,27 @@ class PagedEngine:
         return bool(view.waiting or view.running or view.swapped) or self.next < len(arrival)
 
     def _queue(self, request: int) -> None:
-        """Refuses at once what can never be served."""
-        view, longest = self.view, self.executor.longest
-        view.waiting.append(request)
-        prompt = view.prompt[request]
-        if longest is not None and self.total[request] > longest:
-            tokens = self.total[request]
-            self._refuse(request, f"its {tokens} tokens are over the {longest} positions of the model")
-        elif self.context is not None and prompt > self.context:
-            why = f"its prompt of {prompt} tokens is over the model's context of {self.context}"
-            self._refuse(request, why)
-        elif view.pool.blocks_for(prompt) > view.pool.total:
-            room = view.pool.total * view.pool.size
-            self._refuse(request, f"its prompt of {prompt} tokens is larger than all KV memory ({room})")
+        """It waits, unless it could never be served."""
+        if why := self._refusal(request):
+            self.ledger.refuse(request, why)
+        else:
+            self.view.waiting.append(request)
 
-    def _refuse(self, request: int, why: str) -> None:
-        self.view.waiting.remove(request)
-        self.ledger.refuse(request, why)
+    def _refusal(self, request: int) -> str:
+        view, total = self.view, self.total[request]
+        prompt, pool = view.prompt[request], view.pool
+        if why := over_context(prompt, self.context):
+            return why
+        is_too_large = view.least_blocks(prompt, total - prompt) > pool.total
+        return over_memory(prompt, total - prompt, pool.total * pool.size) if is_too_large else ""
 
     def _skip(self) -> bool:
         """Nothing runs: on to the next arrival; ``False`` where none comes and what waits never runs."""
         view = self.view
-        for request in list(view.waiting):
-            if view.pool.blocks_for(view.known[request]) > view.pool.total:
-                self._refuse(request, "its prompt and answer are larger than all KV memory")
+        for request in view.preempted:
+            if request in view.waiting:  # nothing else ran, and it gave way: its sequences differ too much
+                view.waiting.remove(request)
+                self.ledger.refuse(request, "its sequences are larger than all KV memory")
                 return True
         if view.rejected:
             return True

@@ -86,8 +86,7 @@ class PricedBatches:
 class PricedSteps:
     """Steps over KV blocks, each ``swap_seconds`` longer for every block that is copied to or from the host.
 
-    Requests of over ``longest`` tokens are refused; ``seed`` draws which drafted tokens are right, and which
-    beams go on of ``branches``.
+    ``seed`` draws which drafted tokens are right, and which beams go on of ``branches``.
     """
 
     def __init__(
@@ -95,12 +94,11 @@ class PricedSteps:
         price: StepPrice,
         swap_seconds: float = 0.0,
         speculation: Speculation | None = None,
-        longest: int | None = None,
         seed: int = 0,
         branches: Branches | None = None,
     ) -> None:
         self.price, self.swap_seconds = price, swap_seconds
-        self.speculation, self.longest, self.branches = speculation, longest, branches
+        self.speculation, self.branches = speculation, branches
         self.rng = np.random.default_rng(seed)
         self._until = float("-inf")
 

@@ -93,6 +93,34 @@ def test_whoever_writes_has_the_block_alone_and_references_are_those_of_tables(
     assert made.pool.used == 0
 
 
+@settings(max_examples=60)
+@given(count=st.integers(2, 5), beams=st.booleans(), prompt=st.integers(1, 12), output=st.integers(1, 30))
+def test_what_a_request_needs_at_its_end_is_known_before(
+    count: int, beams: bool, prompt: int, output: int
+) -> None:
+    """Of independent answers exactly; beams share as chance has it, and need no less."""
+    made = view(count, beams, prompt=prompt, blocks=200)
+    for _ in range(output - 1):
+        assert decode(made)
+    need = made.least_blocks(prompt, output)
+    assert need <= made.pool.used if beams else need == made.pool.used
+
+
+def test_beams_that_outgrow_all_memory_are_refused_with_their_reason() -> None:
+    """Four beams of 44 tokens: 10 full blocks that they may share and one for each are 14; drawn, 18."""
+    reasons = {}
+    for blocks in (13, 14, 18):
+        plan = serve_paged(
+            requests((0, 5, 40)), "vllm_paged", blocks=blocks, sequences=4, decoding="beam", watermark=0.0
+        )
+        reasons[blocks] = plan.served[0].reason
+    assert reasons == {
+        13: "its 5 and 40 tokens are larger than all KV memory (52 tokens)",
+        14: "its sequences are larger than all KV memory",
+        18: "",
+    }
+
+
 def test_what_is_on_the_host_comes_back_with_its_sharing() -> None:
     made = view(3, beams=True)
     made.host_blocks = 50

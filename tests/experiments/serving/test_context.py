@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from experiments.core.errors import BadInput
 from experiments.core.spec import Outcome, load_spec
 from experiments.run import run
+from experiments.serving.experiment.context import fit_to_context
 from experiments.serving.interface import ServingPolicy
 from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.interface.phases import PhasePolicy
-from tests.experiments.serving.traces import policies_of
+from experiments.workloads.requests import Measured
+from tests.experiments.serving.traces import policies_of, requests
 
 TWO_NODES = {"cluster": {"nodes": 2, "devices_per_node": 4, "device": "a100-80g"}}
 #: Llama-2 has a context of 4,096 tokens.
@@ -52,6 +56,33 @@ def test_a_prompt_over_the_context_is_refused_or_cut(policy: str, tmp_path: Path
     assert prompts == [4088, 4076, 100]
     (said,) = (text for text in cut.provenance["warnings"] if "prompts were cut" in text)
     assert said.startswith("2 of 3 prompts") and "926 tokens in all" in said
+
+
+@pytest.mark.parametrize("policy", [*OF_ONE_ENGINE, *policies_of(PhasePolicy)])
+def test_an_answer_ends_where_the_context_does(policy: str, tmp_path: Path) -> None:
+    """Of 4,096 tokens 6 are left behind a prompt of 4,090, all 96 behind 4,000, a token behind 4,096."""
+    file = tmp_path / "long.csv"
+    file.write_text("arrival,prompt,output\n0,4090,20\n1,4000,96\n2,4096,900000\n3,5000,900000\n")
+    found = outcome(file, policy)
+    assert found.status == "ok", found.reason
+    assert found.metrics["context_limited_requests"]["value"] == 2
+    assert found.metrics["rejected_requests"]["value"] == 1
+    columns = found.plan["columns"]
+    assert [row[columns.index("output")] for row in found.plan["rows"]] == [6, 96, 1, 900000]
+    (said,) = (text for text in found.provenance["warnings"] if "context" in text)
+    assert said.startswith("2 of 4 answers end") and "900,013 tokens of answers" in said
+    cut = outcome(file, policy, truncate=True)
+    assert [row[columns.index("prompt")] for row in cut.plan["rows"]] == [4076, 4000, 1, 1]
+    assert [row[columns.index("output")] for row in cut.plan["rows"]] == [20, 96, 4095, 4095]
+    assert cut.metrics["context_limited_requests"]["value"] == 2
+
+
+def test_times_of_whole_answers_are_not_compared_with_those_of_shorter_ones() -> None:
+    truth = Measured(np.array([1.0, 2.0]), np.array([3.0, 4.0]))
+    trace = replace(requests((0, 10, 20), (0, 10, 30)), measured=truth)
+    assert fit_to_context(trace, 40, truncate=False).trace.measured is truth
+    assert fit_to_context(trace, 39, truncate=False).trace.measured is None
+    assert fit_to_context(trace, 39, truncate=True).trace.measured is None
 
 
 def test_a_cut_prompt_shares_no_prefix_any_more(tmp_path: Path) -> None:

@@ -279,6 +279,28 @@ def test_a_measured_run_stands_beside_what_the_simulator_says(
     assert outcome.metrics["unfinished_requests"]["value"] == 0
 
 
+@pytest.mark.parametrize("name", ["vllm_v1", "speculative", "static_batching"])
+def test_answers_end_where_the_context_of_a_live_model_does(tmp_path: Path, name: str) -> None:
+    """Of 64 tokens: 24 behind 40, one behind 64, none behind 70."""
+    path = tmp_path / "requests.csv"
+    path.write_text("arrival,prompt,output\n0,40,50\n0,64,5\n0,70,5\n0,20,8\n")
+    spec = {
+        "family": "serving",
+        "policy": name,
+        "mode": "measured",
+        "hardware": "local",
+        "workload": {"source": str(path), "options": {"model": "zoo:gpt2-tiny"}},
+    }
+    outcome = run(load_spec(spec))
+    assert outcome.status == "ok", outcome.reason
+    assert outcome.metrics["context_limited_requests"]["value"] == 2
+    assert outcome.metrics["rejected_requests"]["value"] == 1
+    columns = outcome.plan["columns"]
+    assert [row[columns.index("output")] for row in outcome.plan["rows"]] == [24, 1, 5, 8]
+    assert outcome.metrics["unfinished_requests"]["value"] == 0
+    assert any("2 of 4 answers end" in text for text in outcome.provenance["warnings"])
+
+
 def test_a_model_without_an_engine_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "requests.csv"
     path.write_text("arrival,prompt,output\n0,4,4\n")

@@ -261,8 +261,14 @@ def test_a_shared_block_comes_back_when_its_last_holder_leaves() -> None:
     assert (plan.memory.preemptions, plan.memory.held_at_end, plan.memory.hits) == (0, 0, 8)
 
 
-def test_a_request_that_outgrows_all_memory_is_refused_with_its_reason() -> None:
-    for name in PAGED:
-        plan = serve_paged(requests((0, 30, 40), (0, 4, 2)), name, blocks=10, max_batch=4)
-        assert "larger than all KV" in plan.served[0].reason or "more than all KV" in plan.served[0].reason
-        assert not math.isnan(plan.served[1].answered)
+@every_policy
+def test_a_request_that_would_outgrow_all_memory_is_refused_before_any_work(name: str) -> None:
+    """Forty slots: of 30 tokens and 11 all but the last have theirs, of 30 and 12 one has none."""
+    trace = requests((0, 30, 40), (0, 4, 2), (900, 30, 12), (901, 30, 11))
+    knobs = {} if name in ("vllm_v1", "speculative") else {"watermark": 0.0}
+    plan = serve_paged(trace, name, blocks=10, max_batch=4, **knobs)
+    assert [served.rejected for served in plan.served] == [True, False, True, False]
+    assert plan.served[0].reason == "its 30 and 40 tokens are larger than all KV memory (40 tokens)"
+    assert [plan.served[row].computed for row in range(4)] == [0, 5, 0, 40]
+    assert math.isnan(plan.served[0].admitted) and plan.memory is not None
+    assert plan.memory.preemptions == 0

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from experiments.core.events import EventQueue
 from experiments.core.progress import Progress, silent
-from experiments.serving.interface import Iteration, ServingPlan
 from experiments.serving.interface.blocks import BlockPool
 from experiments.serving.interface.ledger import RequestLedger
 from experiments.serving.interface.phases import (
     Instance,
-    InstancePass,
     InstanceView,
     PhaseDispatcher,
     PhasePlan,
     PhaseView,
 )
-from experiments.serving.interface.step_load import StepPrice
+from experiments.serving.interface.refusals import over_context
 from experiments.serving.simulator.paged import most_steps
+from experiments.serving.simulator.phases.admission import lacking_memory
 from experiments.serving.simulator.phases.copies import Fabric, KvCopies
-from experiments.serving.simulator.phases.instance import Flight, InstanceRun
+from experiments.serving.simulator.phases.instance import Flight, InstanceEngine, InstanceRun
+from experiments.serving.simulator.phases.record import PhaseRecord
 from experiments.workloads.requests import RequestTrace
 
 #: Order of what happens at the same moment: whoever comes can join a pass that begins then.
@@ -35,14 +34,6 @@ class _Event(NamedTuple):
     kind: int
     subject: int
     flight: Flight | None = None
-
-
-@dataclass(frozen=True)
-class InstanceEngine:
-    """``price`` of a pass through one stage, and the KV ``blocks`` of all devices together."""
-
-    price: StepPrice
-    blocks: int
 
 
 def simulate_phases(
@@ -107,10 +98,7 @@ class PhaseSimulation:
         self.runs = [InstanceRun(view, e.price) for view, e in zip(views, engines, strict=True)]
         self.copies = KvCopies(fabric, instances)
         self.events: EventQueue[_Event] = EventQueue()
-        self.passes: list[InstancePass] = []
-        self.iterations: list[Iteration] = []
-        self.counts = dict.fromkeys(("passes", "recomputed", "preemptions", "beyond"), 0)
-        self.seconds_beyond = 0.0
+        self.record = PhaseRecord(views)
 
     def run(self, context: int | None, answers_only: bool) -> PhasePlan:
         for request, arrival in enumerate(self.ledger.arrival):
@@ -123,7 +111,7 @@ class PhaseSimulation:
                 self._land(event.subject, event.flight)
             else:
                 does[event.kind](event.subject)
-        return self._plan()
+        return self.record.plan(self.ledger, self.computed, self.copies.done)
 
     @property
     def now(self) -> float:
@@ -132,24 +120,23 @@ class PhaseSimulation:
     # --- prompts --------------------------------------------------------------------------------------------
 
     def _arrive(self, request: int, context: int | None) -> None:
-        prompt = self.known[request]
-        if context is not None and prompt > context:
-            why = f"its prompt of {prompt} tokens is over the model's context of {context}"
+        if why := over_context(self.known[request], context) or self._lacking_memory(request):
             self.ledger.refuse(request, why)
-            return
-        room = min(view.pool.total for view in self.view.instances) * self.size
-        if prompt + 1 > room:
-            self.ledger.refuse(
-                request, f"its prompt of {prompt} tokens is larger than all KV memory ({room})"
-            )
             return
         self._count_grown()
         place = self.dispatcher.on_arrival(request, self.view)
         self.view.instances[place].enqueue(request)
         self._wake(place)
 
+    def _lacking_memory(self, request: int) -> str:
+        prompt, total = self.ledger.prompt[request], self.ledger.total[request]
+        return lacking_memory(prompt, total - prompt, self.view.instances)
+
     def _arrive_done(self, request: int) -> None:
         """Its first token is out already."""
+        if why := self._lacking_memory(request):
+            self.ledger.refuse(request, why)
+            return
         self.computed[request] = self.known[request]
         self.known[request] += 1
         self.ledger.admitted[request] = self.now
@@ -200,8 +187,7 @@ class PhaseSimulation:
         view.due_tokens += sum(view.known[request] for request in view.preempted)
         gone = [*view.admitted, *(request for request, _ in view.rejected)]
         view.due_tokens -= sum(view.known[request] for request in gone)
-        self.counts["recomputed"] += view.recomputed
-        self.counts["preemptions"] += len(view.preempted)
+        self.record.note(view)
 
     def _launch(self, run: InstanceRun, is_steady: bool) -> None:
         view, place = run.view, run.view.place
@@ -228,23 +214,10 @@ class PhaseSimulation:
         if run.view.instance.shape.pipeline > 1:
             run.view.flying -= len(flight.entries)
             run.view.running.extend(entry.request for entry in flight.entries)
-        self._record(run, flight)
+        self.record.add(run, flight)
         self._give_tokens(run.view, flight)
         self._receive(place)
         self.events.push(self.now, _Event(FREE, place), FREE)
-
-    def _record(self, run: InstanceRun, flight: Flight) -> None:
-        load, steps, end = flight.load, len(flight.ends), float(flight.ends[-1])
-        view = run.view
-        row = (view.place, flight.start, flight.free, end, load.prefill, load.decodes, steps, view.pool.used)
-        self.passes.append(InstancePass(*row))
-        used = sum(one.pool.used for one in self.view.instances) * self.size
-        self.iterations.append(Iteration(flight.start, end, load.sequences, load.tokens, steps, used))
-        self.counts["passes"] += steps
-        if beyond := run.price.steps_beyond(load, steps):
-            self.counts["beyond"] += beyond
-            within = float(flight.ends[steps - beyond - 1]) if beyond < steps else flight.start
-            self.seconds_beyond += end - within
 
     def _give_tokens(self, view: InstanceView, flight: Flight) -> None:
         first, last = float(flight.ends[0]), float(flight.ends[-1])
@@ -319,27 +292,3 @@ class PhaseSimulation:
         for touched in (source, place):
             self._receive(touched)
             self._wake(touched)
-
-    # --- the record -----------------------------------------------------------------------------------------
-
-    def _plan(self) -> PhasePlan:
-        views, counts = self.view.instances, self.counts
-        serving = ServingPlan(
-            self.ledger.served(self.size, self.computed.__getitem__),
-            tuple(sorted(self.iterations)),
-            memoryview(self.ledger.gaps),
-            counts["passes"],
-            extrapolated_seconds=self.seconds_beyond,
-        )
-        return PhasePlan(
-            tuple(view.instance for view in views),
-            tuple(view.pool.total for view in views),
-            serving,
-            tuple(self.passes),
-            tuple(self.copies.done),
-            counts["recomputed"],
-            counts["preemptions"],
-            self.ledger.preempted,
-            counts["beyond"],
-            sum(view.pool.used for view in views),
-        )

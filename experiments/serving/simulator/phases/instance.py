@@ -16,6 +16,14 @@ from experiments.serving.interface.step_load import Entry, StepLoad, StepPrice
 from experiments.workloads.step import Floats
 
 
+@dataclass(frozen=True)
+class InstanceEngine:
+    """``price`` of a pass through one stage, and the KV ``blocks`` of all devices together."""
+
+    price: StepPrice
+    blocks: int
+
+
 @dataclass
 class Flight:
     """Passes under way over ``entries``: each leaves the instance at one of ``ends``."""

@@ -11,11 +11,13 @@ import numpy.typing as npt
 
 from experiments.core import registry
 from experiments.hardware.parts import Link
+from experiments.serving.interface.blocks import BlockPool
 from experiments.serving.interface.phases import (
     DECODE,
     PREFILL,
     Instance,
     InstanceShape,
+    InstanceView,
     PhasePlan,
     PhasePolicy,
     phase_violations,
@@ -73,6 +75,12 @@ def pairs(prompts: int, answers: int, pipeline: int = 1) -> tuple[Instance, ...]
     placed = place_instances(wanted, 1, pipeline * (prompts + answers))
     assert placed is not None
     return placed
+
+
+def instance_view(role: str, blocks: int) -> InstanceView:
+    """An empty instance with so many blocks of four tokens."""
+    pool, shape = BlockPool(blocks, 4), InstanceShape(1, 1)
+    return InstanceView(0.0, [], [], [], pool, [], False, instance=Instance(role, shape, (0,)), place=0)
 
 
 def serve(

@@ -28,8 +28,9 @@ from experiments.serving.interface.phases import (
 )
 from experiments.serving.simulator import LatencyObjective
 from experiments.serving.simulator.phases import Fabric, phase_figures
+from experiments.serving.simulator.phases.admission import lacking_memory
 from experiments.workloads.requests import RequestTrace
-from tests.experiments.serving.phases.by_hand import fabric, pairs, policy, serve
+from tests.experiments.serving.phases.by_hand import fabric, instance_view, pairs, policy, serve
 from tests.experiments.serving.traces import policies_of, requests, serve_paged
 
 PHASES = policies_of(PhasePolicy)
@@ -269,11 +270,23 @@ def test_a_request_alone_takes_its_passes_and_its_copy(name: str) -> None:
 
 
 @every_policy
-def test_keys_and_values_come_once_an_answer_that_outgrew_all_memory_is_refused(name: str) -> None:
-    """One sequence at a time: the second waits at its goal until the first is given up."""
-    plan = serve(requests((0, 6, 12), (1, 1, 2)), name, pairs(1, 1), blocks=4, max_batch=1)
-    assert [served.rejected for served in plan.serving.served] == [True, False]
-    assert not math.isnan(plan.serving.served[1].answered)
+def test_an_answer_that_would_outgrow_all_memory_is_refused_before_any_work(name: str) -> None:
+    """Sixteen slots: of 6 tokens and 11 all but the last have theirs, of 6 and 12 one has none."""
+    trace = requests((0, 6, 12), (1, 1, 2), (900, 6, 11), (2000, 16, 1))
+    plan = serve(trace, name, pairs(1, 1), blocks=4, max_batch=1)
+    assert [served.rejected for served in plan.serving.served] == [True, False, False, True]
+    assert plan.serving.served[0].reason == "its 6 and 12 tokens are larger than all KV memory (16 tokens)"
+    assert [served.computed for served in plan.serving.served] == [0, 2, 16, 0]
+    assert (len(plan.copies), plan.preemptions) == (2, 0)
+
+
+def test_an_answer_is_refused_where_the_largest_instance_for_answers_does_not_hold_it() -> None:
+    """Of 16 slots at the first and 24 at the second; the instance for prompts has 100."""
+    views = [instance_view(role, blocks) for role, blocks in ((PREFILL, 25), (DECODE, 4), (DECODE, 6))]
+    assert lacking_memory(6, 19, views) == ""
+    assert "(24 tokens)" in lacking_memory(6, 20, views)
+    assert "(16 tokens)" in lacking_memory(16, 1, views)
+    assert lacking_memory(15, 1, views) == ""
 
 
 def test_answers_whose_prompts_are_done_elsewhere_begin_as_they_come() -> None:

@@ -1,0 +1,66 @@
+"""The record of a run on several instances: every pass, what was lost, what was priced as a guess."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from experiments.serving.interface import Iteration, ServingPlan
+from experiments.serving.interface.ledger import RequestLedger
+from experiments.serving.interface.phases import InstancePass, InstanceView, KvCopy, PhasePlan
+from experiments.serving.simulator.phases.instance import Flight, InstanceRun
+
+
+@dataclass
+class PhaseRecord:
+    """``beyond`` of the ``steps``, of so many seconds, were priced outside what was measured."""
+
+    views: Sequence[InstanceView]
+    passes: list[InstancePass] = field(default_factory=list)
+    iterations: list[Iteration] = field(default_factory=list)
+    steps: int = 0
+    recomputed: int = 0
+    preemptions: int = 0
+    beyond: int = 0
+    seconds_beyond: float = 0.0
+
+    def note(self, view: InstanceView) -> None:
+        """Count what was taken back in a fill."""
+        self.recomputed += view.recomputed
+        self.preemptions += len(view.preempted)
+
+    def add(self, run: InstanceRun, flight: Flight) -> None:
+        """Book passes that have left an instance."""
+        load, steps, end = flight.load, len(flight.ends), float(flight.ends[-1])
+        view = run.view
+        row = (view.place, flight.start, flight.free, end, load.prefill, load.decodes, steps, view.pool.used)
+        self.passes.append(InstancePass(*row))
+        used = sum(one.pool.used * one.pool.size for one in self.views)
+        self.iterations.append(Iteration(flight.start, end, load.sequences, load.tokens, steps, used))
+        self.steps += steps
+        if beyond := run.price.steps_beyond(load, steps):
+            self.beyond += beyond
+            within = float(flight.ends[steps - beyond - 1]) if beyond < steps else flight.start
+            self.seconds_beyond += end - within
+
+    def plan(self, ledger: RequestLedger, computed: Sequence[int], copies: Sequence[KvCopy]) -> PhasePlan:
+        """Return all that happened."""
+        serving = ServingPlan(
+            ledger.served(self.views[0].pool.size, computed.__getitem__),
+            tuple(sorted(self.iterations)),
+            memoryview(ledger.gaps),
+            self.steps,
+            extrapolated_seconds=self.seconds_beyond,
+        )
+        return PhasePlan(
+            tuple(view.instance for view in self.views),
+            tuple(view.pool.total for view in self.views),
+            serving,
+            tuple(self.passes),
+            tuple(copies),
+            self.recomputed,
+            self.preemptions,
+            ledger.preempted,
+            self.beyond,
+            sum(view.pool.used for view in self.views),
+        )

@@ -19,7 +19,7 @@ SLACK = 1e-9
 
 @dataclass
 class Turns:
-    """``boundary``: when the present slice ends (s).
+    """``boundary``: when the present slice ends (s), ``due`` whether turns change then.
 
     The turn of the longest wait comes first.
     ``next`` are gangs, each with the time at which it has been resumed, or those before it are suspended.
@@ -34,6 +34,7 @@ class Turns:
     homes: Homes | None = None
     packing: Packing = field(default_factory=Packing)
     boundary: float = -math.inf
+    due: bool = False
     next: list[tuple[float, Gang]] = field(default_factory=list)
     searched: dict[int, None] = field(default_factory=dict)
 
@@ -85,10 +86,13 @@ class Turns:
         self.next = [(time, gang) for time, gang in self.next if gang.job != job]
 
     def _keep_clock(self, now: float) -> None:
-        """Slices go on one after another, also while nobody has to be woken at their ends."""
+        """Slices go on one after another, also while nobody has to be woken at their ends.
+
+        An end that is waited for is not missed, however late it is heard of.
+        """
         if self.boundary == -math.inf:
             self.boundary = now + self.slice_length
-        elif now > self.boundary + SLACK:
+        elif now > self.boundary + SLACK and not self.due:
             missed = math.ceil((now - self.boundary) / self.slice_length - SLACK)
             self.boundary += missed * self.slice_length
 
@@ -258,7 +262,8 @@ class Turns:
         wake = [time for time, _ in self.next]
         started = {gang.job for gang in decision.start}
         waits = any(job not in started and job not in lost for job in view.waiting) or decision.suspend
-        if waits or self.packing.partner or (self.stops_early and self.searched):
+        self.due = bool(waits or self.packing.partner or (self.stops_early and self.searched))
+        if self.due:
             wake.append(self.boundary)
         after = [time for time in wake if time > view.now]
         return Allocation(

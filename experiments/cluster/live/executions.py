@@ -16,7 +16,7 @@ from experiments.cluster.interface import ClusterView, ExecutionLog, Gang, Perfo
 from experiments.cluster.interface.log import COMPLETED, CUT, LOST, MOVED, PREEMPTED
 from experiments.cluster.live.gang_process import GangProcess
 from experiments.cluster.live.launch import Launcher
-from experiments.cluster.live.stays import RUN, STOP, Stay
+from experiments.cluster.live.stays import PAUSE, RUN, STOP, Stay
 from experiments.core.errors import LabError
 
 #: Seconds between two looks for dead processes, and for which a process may take to stop.
@@ -170,13 +170,18 @@ class LiveExecutions:
     def stop(self, jobs: Iterable[int], word: str, moving: Collection[int]) -> None:
         """Tell running jobs to save and exit, or to wait in memory; those ``moving`` go on as other gangs.
 
-        One that is only starting has nothing to save: it is ended, and its slots are free.
+        One that is only starting has nothing to save: it is ended, or frozen where it is, and its slots are
+        free.
         """
         for job in jobs:
             if (stay := self.stays.get(job)) is None:
                 continue
             stay.ordered, stay.moves = word, job in moving
-            if word == STOP and stay.is_starting and not stay.resumed:
+            if stay.is_starting and not stay.resumed:
+                if word == PAUSE:
+                    stay.frozen = True
+                    stay.process.freeze()
+                    self.paused[job] = stay
                 self._end(job, MOVED if stay.moves else PREEMPTED)
             else:
                 stay.process.tell(word)
@@ -227,9 +232,12 @@ class LiveExecutions:
         if old is None:
             return None
         if old.gang.devices != gang.devices:
-            self._save_paused(old.process)
+            self._leave(old)
             return None
         self.launcher.adapt(old.process, gang)
+        if old.frozen:
+            old.process.thaw()
+            return Stay(gang, old.process, self.clock(), old.step, old.step, old.kept)
         old.process.tell("go")
         return Stay(gang, old.process, self.clock(), old.step, old.step, old.kept, resumed=True)
 
@@ -240,8 +248,12 @@ class LiveExecutions:
         done = attained.done[gang.job]
         return Stay(gang, process, self.clock(), done, done, done)
 
-    def _save_paused(self, process: GangProcess) -> None:
-        """What waits in memory goes on elsewhere, through its checkpoint."""
+    def _leave(self, stay: Stay) -> None:
+        """What waits in memory goes on elsewhere, through its checkpoint; what only started has none."""
+        process = stay.process
+        if stay.frozen:
+            process.end()
+            return
         process.tell(STOP)
         until = time.monotonic() + PATIENCE
         while process.ranks[0].poll() is None and time.monotonic() < until:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -38,6 +39,18 @@ class GangProcess:
         """Have all processes keep to ``share`` of their slots from now on."""
         for process in self.ranks:
             _write(process, f"share {share}")
+
+    def freeze(self) -> None:
+        """Let no process of the gang go on, wherever it is."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let them go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in self.ranks:
+            process.send_signal(number)
 
     def hear(self) -> Iterator[dict[str, Any]]:
         """What was said since; ``{"said": "gone"}`` at the end of all."""

@@ -27,6 +27,7 @@ class Stay:
     - ``kept`` and ``kept_at``: the step of its last checkpoint, and when that was written.
     - ``computing``: processor seconds of rank 0 as it told at the end.
     - ``ordered``: what it was told, and whether so that it ``moves``.
+    - ``frozen``: it was stopped while it started.
     - ``resumed``: it went on in memory, beyond its last checkpoint.
     - ``measured``: what it said last of its own steps, where its batch is the scheduler's to choose.
     """
@@ -44,6 +45,7 @@ class Stay:
     computing: float = math.nan
     ordered: str = RUN
     moves: bool = False
+    frozen: bool = False
     resumed: bool = False
     measured: Measurement | None = None
 

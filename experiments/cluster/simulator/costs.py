@@ -48,7 +48,7 @@ class StartCosts:
         nodes = {node for node, _ in self.machines.by_node(gang.devices)}
         before = {node for node, _ in self.machines.by_node(last.devices)}
         if suspended and nodes == before:
-            return policy.suspend_cost
+            return policy.suspend_cost + self.left[gang.job]
         if moves and last.devices == gang.devices:
             return self.left[gang.job]  # only its batch or its share changes, which stops nothing
         cost: float | None = policy.restart_cost

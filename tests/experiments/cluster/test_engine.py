@@ -126,12 +126,13 @@ def test_a_larger_gang_is_faster_in_proportion_and_costs_its_resize() -> None:
 
 @pytest.mark.parametrize(
     ("devices", "suspend", "cost"),
-    [((0,), False, 1.0), ((2,), False, 5.0), ((0, 1), False, 3.0), ((0,), True, 0.25), ((2,), True, 5.0)],
+    [((0,), False, 1.0), ((2,), False, 5.0), ((0, 1), False, 3.0), ((0,), True, 3.25), ((2,), True, 5.0)],
     ids=["same node", "another node", "another size", "suspended", "suspended, elsewhere"],
 )
 def test_what_a_resumption_costs_depends_on_what_happened(
     devices: tuple[int, ...], suspend: bool, cost: float
 ) -> None:
+    """It is stopped 4 s into a start of 7 s: in memory it has the other 3 s left."""
     trace = jobs((0, 1, 12), (4, 1, 1), (6, 1, 1))
     stop = Allocation(suspend=(0,)) if suspend else Allocation(preempt=(0,))
     knobs = {"start_cost": 7.0, "restart_cost": 1.0, "resize_cost": 3.0, "migration_cost": 5.0}

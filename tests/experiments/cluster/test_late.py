@@ -1,4 +1,4 @@
-"""A live cluster calls a scheduler a moment after the time that it asked for: that must change nothing much."""
+"""A live cluster calls a scheduler a moment later than it asked for: that shall change nothing much."""
 
 from __future__ import annotations
 

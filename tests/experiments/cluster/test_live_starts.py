@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,10 +20,10 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 
 class Hasty:
-    """Starts the job, stops it a moment later, and starts it again."""
+    """Starts the job, stops it (or ``suspends`` it) a moment later, and starts it again."""
 
-    def __init__(self) -> None:
-        self.stopped = False
+    def __init__(self, *, suspends: bool = False) -> None:
+        self.suspends, self.stopped = suspends, False
 
     def allocate(self, view: ClusterView) -> Allocation:
         soon = view.now + 0.05
@@ -27,7 +31,8 @@ class Hasty:
             return Allocation((Gang(0, (0,)),), wake_at=soon)
         if 0 in view.running and not self.stopped:
             self.stopped = True
-            return Allocation(preempt=(0,), wake_at=soon)
+            jobs = ((), (0,)) if self.suspends else ((0,), ())
+            return Allocation(preempt=jobs[0], suspend=jobs[1], wake_at=soon)
         return Allocation()
 
 
@@ -41,3 +46,49 @@ def test_a_job_that_is_stopped_while_it_starts_gives_its_slot_back_without_a_ste
     assert first.restarting == first.end - first.start and first.work == 0
     assert second.work == live.jobs.steps[0]
     assert plan.facts["losses"] == 0
+
+
+def test_a_job_that_is_suspended_while_it_starts_is_frozen_and_goes_on_starting(tmp_path: Path) -> None:
+    live, speed = cluster(tmp_path, trace_of((0, 1, 1.0)), "fifo")
+    live.decider = Hasty(suspends=True)
+    plan = live.run()
+    assert checked(live, speed, plan) == [(0, PREEMPTED), (0, COMPLETED)]
+    first, second = plan.executions
+    assert first.restarting == first.end - first.start and first.work == 0
+    assert 0 < second.restarting < second.end - second.start
+    assert second.work == live.jobs.steps[0]
+    assert sorted(log.name for log in tmp_path.rglob("log-*.txt")) == ["log-0.txt"], "one process, not two"
+
+
+def test_a_frozen_process_ends_with_whoever_started_it(tmp_path: Path) -> None:
+    asked = {"model": "mlp", "seed": 0, "steps": 10**9, "checkpoint_every": None}
+    code = (
+        "import json, sys, time; from pathlib import Path;"
+        "from experiments.cluster.live.gang_process import start;"
+        "gang = start(Path(sys.argv[1]), 0, json.loads(sys.argv[2]), [None], [None]);"
+        "maps = Path(f'/proc/{gang.ranks[0].pid}/maps');\n"
+        "while 'libtorch' not in maps.read_text(): time.sleep(0.05)\n"
+        "gang.freeze(); print(gang.ranks[0].pid, flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "job"), json.dumps(asked)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        frozen = int(parent.stdout.readline())
+        assert becomes(frozen, "T")
+        parent.kill()
+    assert becomes(frozen, "", "Z")
+
+
+def becomes(pid: int, *states: str) -> bool:
+    until = time.monotonic() + 20
+    while state_of(pid) not in states and time.monotonic() < until:
+        time.sleep(0.05)
+    return state_of(pid) in states
+
+
+def state_of(pid: int) -> str:
+    """A process' state as the kernel has it; empty where there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return ""

@@ -53,6 +53,8 @@ PLANS: tuple[Plan, ...] = (
     ("optimus", {}),
     ("antman", {}),
     ("pollux", {"interval": 6.0}),
+    ("sia", {"interval": 6.0}),
+    ("kungfu_adapt", {"interval": 6.0}),
 )
 TRACE = "package:twelve-short-jobs.csv"
 ORDER = "order of policies"

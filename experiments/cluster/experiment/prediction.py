@@ -16,7 +16,7 @@ import numpy as np
 
 from experiments.cluster import live
 from experiments.cluster.interface import ClusterPolicy, Machines, Performance
-from experiments.cluster.planning.performance import GoodputSpeed, TableSpeed
+from experiments.cluster.planning.performance import TableSpeed
 from experiments.cluster.simulator import PartStartCosts, StartCosts, figures, simulate
 from experiments.core.errors import BadInput
 from experiments.workloads.profiles.throughput_table import ThroughputTables
@@ -94,13 +94,18 @@ def speed_model(
 
 def chooses_batches(policy: ClusterPolicy) -> bool:
     """Whether jobs measure themselves for ``policy``, and train at the batch that it gives them."""
-    return policy.models == (GoodputSpeed.name,)
+    return "gradients" in policy.sees
 
 
 def with_costs(policy: ClusterPolicy, calibration: live.Calibration) -> ClusterPolicy:
-    """The policy with what starts and checkpoints take here; the next job waits for both."""
+    """The policy with what starts and checkpoints take here; the next job waits for both.
+
+    Whatever gets other devices goes through a checkpoint.
+    """
     again = calibration.start + calibration.save
-    return replace(policy, start_cost=calibration.start, restart_cost=again)
+    return replace(
+        policy, start_cost=calibration.start, restart_cost=again, resize_cost=None, migration_cost=None
+    )
 
 
 def _refuse_long(expected: Mapping[str, float]) -> None:

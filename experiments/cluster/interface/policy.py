@@ -137,8 +137,11 @@ class ClusterPolicy(Policy):
         return False
 
     def insists_on(self, demand: Demand) -> Demand:
-        """What of a job's demand has to be there; a wish that it may do without is left out."""
-        return demand
+        """What of a job's demand has to be there; a wish that it may do without is left out.
+
+        Policies that resize jobs need not give them all their GPUs.
+        """
+        return demand if self.rigid else Demand(min(demand.gpus, 1), demand.share, types=demand.types)
 
     def placement_of(self, job: int, view: ClusterView) -> str:
         """The rule of ``PLACEMENTS`` by which ``fill`` finds devices for a job."""

@@ -11,8 +11,7 @@ from experiments.workloads.jobs import JobTrace
 def find_oversized(trace: JobTrace, machines: Machines, policy: ClusterPolicy) -> dict[int, str]:
     """Return the jobs that never fit, each with the reason.
 
-    ``Infeasible`` names the largest of them unless the policy's ``oversized`` drops them. Policies that
-    resize jobs need not give them all their GPUs.
+    ``Infeasible`` names the largest of them unless the policy's ``oversized`` drops them.
     """
     jobs, pool = VisibleJobs(trace, frozenset()), Pool(machines)
     reasons: dict[Demand, str] = {}
@@ -32,8 +31,6 @@ def find_oversized(trace: JobTrace, machines: Machines, policy: ClusterPolicy) -
 
 
 def _lack(demand: Demand, pool: Pool, policy: ClusterPolicy) -> str:
-    if not policy.rigid:
-        demand = demand._replace(gpus=min(demand.gpus, 1), cpus=0.0, memory=0.0)
     gpus = demand.gpus
     devices = sum(node.gpus for node in pool.machines if not demand.types or node.device in demand.types)
     if gpus > devices:

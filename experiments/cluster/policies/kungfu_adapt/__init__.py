@@ -4,7 +4,8 @@ A host policy decides who runs, as if jobs asked for what they now have. Inside 
 its gradients is looked at every ``interval``: above twice the batch for three evaluations, the job asks for
 twice its workers and trains at twice the batch; below half of it, it gives up half of both. The cluster
 grants what is free and wanted by nobody who waits. New workers get the state from the others: a resize costs
-5 s and no checkpoint. A job whose gradients are not measured stays as it was submitted.
+5 s and no checkpoint (in a measured run it goes through one, and costs what that costs there). A job whose
+gradients are not measured stays as it was submitted.
 
 The paper has mechanisms and examples and no numbers for these rules; the limits are chosen here. Not
 reproduced: changing how replicas synchronize (pair-wise averaging, other trees), of which profiles tell
@@ -18,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from experiments.cluster.interface import Allocation, ClusterPolicy, ClusterView, Decider, Gang, Pool
+from experiments.cluster.interface import Allocation, ClusterPolicy, ClusterView, Decider, Demand, Gang, Pool
 from experiments.cluster.policies.kungfu_adapt.adaptation import (
     DOUBLE,
     HALVE,
@@ -37,6 +38,7 @@ class KungFuAdapt(ClusterPolicy):
 
     name: ClassVar[str] = "kungfu_adapt"
     mechanism: ClassVar[str] = "resize to the best use"
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     sees: ClassVar[frozenset[str]] = frozenset({"gradients", "model"})
     models: ClassVar[tuple[str, ...]] = ("goodput",)
     rigid: ClassVar[bool] = False
@@ -57,6 +59,10 @@ class KungFuAdapt(ClusterPolicy):
     @property
     def round_seconds(self) -> float | None:
         return self.interval
+
+    def insists_on(self, demand: Demand) -> Demand:
+        """A job begins with all that it asks for."""
+        return demand
 
     def begin(self) -> Decider:
         host = registry.create("cluster", self.host, {"placement": self.placement})

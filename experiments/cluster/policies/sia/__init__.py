@@ -10,7 +10,8 @@ they begin on one device and at most double. Where a table tells speeds by type 
 their GPUs and batch, and only the type is chosen. Between rounds nobody is started while something runs.
 
 Not reproduced: jobs of several pipeline stages, and short profiles on each type before a job begins. Under
-``rules: pollux`` restarts cost 30 s, also to the program.
+``rules: pollux`` restarts cost 30 s, also to the program. A measured run has the one type of this host, and
+jobs that choose their batch.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Sia(ClusterPolicy):
     name: ClassVar[str] = "sia"
     mechanism: ClassVar[str] = "resize to the best use"
     effort: ClassVar[str] = SECONDS
+    modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     sees: ClassVar[frozenset[str]] = frozenset({"gradients", "throughput"})
     models: ClassVar[tuple[str, ...]] = ("goodput", "oracle")
     rigid: ClassVar[bool] = False

@@ -34,7 +34,7 @@ class Check:
 #: Files with tests that have cases which the suite leaves out.
 VARIED = (
     "tests/experiments/cluster/test_fragments.py",
-    "tests/experiments/cluster/test_live.py",
+    "tests/experiments/cluster/test_live_processes.py",
     "tests/experiments/memory/test_combined.py",
     "tests/experiments/profiling/test_update_memory.py",
     "tests/experiments/readers/test_onnx.py",

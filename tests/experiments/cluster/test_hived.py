@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from experiments.cluster.interface import Allocation, ClusterPlan, ClusterView, Machine, Machines
-from experiments.cluster.policies.hived.cluster import Cluster
-from experiments.cluster.policies.hived.deciders import Scheduler
-from experiments.cluster.policies.hived.virtual import quotas_of, reserved
+from experiments.cluster.interface import ClusterPlan, Machine, Machines
 from experiments.cluster.simulator import simulate
 from experiments.core import registry
 from experiments.core.errors import BadInput, Infeasible
@@ -114,58 +108,6 @@ def test_words_that_are_no_cells_are_named(words: str) -> None:
         registry.create("cluster", "hived", {"virtual_clusters": words})
 
 
-class TestPreemptionThatTakesTime:
-    def test_victims_run_on_while_their_preemptor_has_reserved_the_cells(self) -> None:
-        trace = replace(
-            jobs((0, 4, 100), (0, 4, 100), (10, 4, 20)),
-            tenant=("x", "x", "a"),
-            traits={"class": (OPPORTUNISTIC, OPPORTUNISTIC, GUARANTEED)},
-        )
-        found = stays(run(trace, virtual_clusters="a:4x1, b:4x1", preemption_grace=5))
-        assert sorted(found) == [(0, 0, 15), (0, 35, 120), (1, 0, 100), (2, 15, 35)]
-
-    def test_a_victim_that_ends_in_time_is_waited_for_no_longer(self) -> None:
-        trace = replace(jobs((0, 4, 12), (10, 4, 20)), traits={"priority": np.array([0.0, 1.0])})
-        plan = run(trace, Machines.of_sizes([4]), preemption_grace=5)
-        assert stays(plan) == [(0, 0, 12), (1, 12, 32)]
-
-    def test_a_higher_priority_cancels_a_preemptor_and_takes_its_reservation(self) -> None:
-        """The victim still leaves by its own time; who was canceled begins to wait again."""
-        priority = np.array([0.0, 1.0, 2.0])
-        trace = replace(jobs((0, 4, 100), (10, 4, 20), (12, 4, 30)), traits={"priority": priority})
-        plan = run(trace, Machines.of_sizes([4]), preemption_grace=5)
-        assert stays(plan) == [(0, 0, 15), (2, 15, 45), (1, 45, 65), (0, 65, 150)]
-
-    def test_a_victim_that_nobody_wants_away_any_more_stays(self) -> None:
-        """Job 3 takes the half of job 0 from job 2, which had reserved all: job 1 stays until job 3 ends."""
-        priority = np.array([0.0, 0.0, 1.0, 2.0])
-        trace = jobs((0, 2, 100), (0, 2, 100), (10, 4, 20), (11, 2, 50))
-        plan = run(replace(trace, traits={"priority": priority}), Machines.of_sizes([4]), preemption_grace=5)
-        first = [(0, 0, 15), (0, 90, 175), (1, 0, 70), (1, 90, 120), (2, 70, 90), (3, 15, 65)]
-        assert sorted(stays(plan)) == first
-
-    def test_a_victim_whose_cell_is_gone_leaves_though_its_preemptor_was_canceled(self) -> None:
-        """Job 2 takes the only cell from job 1, to node 1: on node 0 nobody waits for job 0's GPUs any more,
-        but they are in no cell of its tenant's.
-        """
-        trace = replace(
-            jobs((0, 2, 100), (10, 2, 20), (12, 2, 30)),
-            tenant=("a",) * 3,
-            traits={"priority": np.arange(3.0), "suggested_nodes": ("node-0", "node-0", "node-1")},
-        )
-        plan = run(trace, Machines.of_sizes([2, 2]), virtual_clusters="a:2x1", preemption_grace=5)
-        assert sorted(stays(plan)) == [(0, 0, 15), (0, 62, 147), (1, 42, 62), (2, 12, 42)]
-
-    def test_opportunistic_jobs_do_not_enter_what_is_reserved(self) -> None:
-        """Job 1 leaves half the node at 12, which job 2 has reserved until job 0 is gone as well."""
-        trace = replace(
-            jobs((0, 2, 100), (0, 2, 12), (10, 4, 20), (11, 2, 5)),
-            traits={"class": (OPPORTUNISTIC, OPPORTUNISTIC, GUARANTEED, OPPORTUNISTIC)},
-        )
-        plan = run(trace, Machines.of_sizes([4]), preemption_grace=5)
-        assert sorted(stays(plan)) == [(0, 0, 15), (0, 35, 120), (1, 0, 12), (2, 15, 35), (3, 35, 40)]
-
-
 class TestSuggestedNodes:
     def trace(self, *nodes: str, classes: tuple[str, ...] = (GUARANTEED,) * 3) -> JobTrace:
         rows = [(0, 4, 10), (0, 4, 20), (1, 1, 30)]
@@ -239,144 +181,3 @@ class TestReconfiguration:
         assert refusal.value.where == "knobs.new_virtual_clusters"
         with pytest.raises(BadInput, match="given together"):
             registry.create("cluster", "hived", {"reconfigure_at": 10})
-
-
-class TestBadNodes:
-    def cluster(self, words: str) -> Cluster:
-        made = Cluster(quotas_of(words))
-        made.open(TWO_NODES)
-        return made
-
-    def test_a_node_that_is_down_is_avoided_and_then_its_owners_loss(self) -> None:
-        cluster = self.cluster("a:4x1, b:4x1")
-        cluster.down = frozenset({0})
-        assert cluster.place(0, 4, "a") == (4, 5, 6, 7)
-        assert cluster.place(1, 4, "b") is None
-        cluster.down = frozenset()
-        assert cluster.place(1, 4, "b") == (0, 1, 2, 3)
-
-    def test_a_larger_cell_is_split_where_that_is_safe(self) -> None:
-        """One device of the first node is in use when it goes down; the other node is nobody's."""
-        cluster = self.cluster("a:1x2")
-        assert cluster.place(0, 1, "a") == (0,)
-        cluster.down = frozenset({0})
-        assert cluster.place(1, 1, "a") == (4,)
-
-    def test_a_larger_cell_that_is_owned_is_not_split(self) -> None:
-        cluster = self.cluster("a:1x2, b:4x1")
-        assert cluster.place(0, 1, "a") == (0,)
-        cluster.down = frozenset({0})
-        assert cluster.place(1, 1, "a") is None
-        assert cluster.place(2, 4, "b") == (4, 5, 6, 7)
-
-
-QUOTAS = ["a:8x1, b:4x2, c:2x1, c:1x6", "a:8x2, b:4x1, c:1x4", "a:2x6, b:4x2, c:2x2", "a:1x24"]
-
-
-@settings(max_examples=150)
-@given(
-    words=st.sampled_from(QUOTAS),
-    steps=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 2), st.integers(1, 8)), max_size=60),
-    bad=st.booleans(),
-)
-def test_no_tenant_is_ever_refused_a_cell_of_its_own(
-    words: str, steps: list[tuple[int, int, int]], bad: bool
-) -> None:
-    """Random jobs come and go and nodes fail and heal.
-
-    Cells for all that is owned and unused are always left; a job of one unused cell always starts while all
-    nodes work.
-    """
-    cluster, machines = Cluster(quotas_of(words)), Machines.of_sizes([8, 8, 8])
-    cluster.open(machines)
-    for number, (action, which, gpus) in enumerate(steps):
-        if action < 4 and cluster.placed:
-            cluster.release(sorted(cluster.placed)[gpus % len(cluster.placed)])
-        elif action == 4 and bad:
-            cluster.down ^= frozenset({which})
-        else:
-            tenants = sorted(cluster.clusters)
-            tenant = tenants[which % len(tenants)]
-            unused = [cell.size for cell in cluster.clusters[tenant].cells if cell.bound is None]
-            placed = cluster.place(number, gpus, tenant)
-            if not cluster.down and max(unused, default=0) >= gpus:
-                assert placed is not None
-            if placed is not None:
-                assert len(placed) == gpus
-        check(cluster, machines)
-
-
-class Watched(Scheduler):
-    """Looks after every decision whether all that is owned is still there."""
-
-    def allocate(self, view: ClusterView) -> Allocation:
-        made = super().allocate(view)
-        check(self.cluster, view.pool.machines)
-        return made
-
-
-ROWS = st.tuples(
-    st.integers(0, 60),
-    st.sampled_from([1, 1, 2, 3, 4, 8]),
-    st.integers(1, 60),
-    st.sampled_from("abc"),
-    st.sampled_from([GUARANTEED, GUARANTEED, OPPORTUNISTIC]),
-    st.integers(0, 2),
-    st.sampled_from(["", "", "node-0", "node-1|node-2"]),
-)
-
-
-@settings(max_examples=150)
-@given(
-    words=st.sampled_from(QUOTAS[:2]),
-    rows=st.lists(ROWS, min_size=1, max_size=25),
-    grace=st.sampled_from([0.0, 3.0, 20.0]),
-    mtbf=st.sampled_from([None, 100.0]),
-    ignore=st.booleans(),
-    change=st.booleans(),
-)
-def test_what_is_owned_is_there_after_every_decision(
-    words: str,
-    rows: list[tuple[int, int, int, str, str, int, str]],
-    grace: float,
-    mtbf: float | None,
-    ignore: bool,
-    change: bool,
-) -> None:
-    rows = sorted(rows)
-    trace = replace(
-        jobs(*[row[:3] for row in rows]),
-        tenant=tuple(row[3] for row in rows),
-        traits={
-            "class": tuple(row[4] for row in rows),
-            "priority": np.array([float(row[5]) for row in rows]),
-            "suggested_nodes": tuple(row[6] for row in rows),
-        },
-    )
-    knobs = {
-        "virtual_clusters": words,
-        "preemption_grace": grace,
-        "node_mtbf": mtbf,
-        "node_repair": 30.0,
-        "ignore_suggested": ignore,
-    }
-    if change:
-        knobs |= {"reconfigure_at": 30.0, "new_virtual_clusters": "a:1x4, b:4x3, c:8x1"}
-    with patch("experiments.cluster.policies.hived.Scheduler", Watched):
-        plan = run(trace, Machines.of_sizes([8, 8, 8]), **knobs)
-    assert plan.unfinished == ()
-
-
-def check(cluster: Cluster, machines: Machines) -> None:
-    """Everything owned and unused has room, and no device is in two jobs."""
-    held = [
-        d for one in cluster.clusters.values() for cell in one.cells for at in cell.jobs.values() for d in at
-    ]
-    assert len(held) == len(set(held))
-    for chain in cluster.chains.values():
-        assert chain.lack(reserved(cluster.clusters.values(), chain)) is None
-        free = sum(size * len(cells) for size, cells in chain.free.items())
-        bound = sum(
-            cell.size for one in cluster.clusters.values() for cell in one.cells if cell.bound is not None
-        )
-        assert free + bound == machines.devices

@@ -184,5 +184,5 @@ def test_batches_come_through_failures_and_give_the_same_each_time() -> None:
     machines = Machines.of_sizes([4, 2, 4])
     knobs = {"mode": "batch", "window": 10.0, "population": 6, "generations": 4, "node_mtbf": 400.0}
     plan, again = (planned(trace, machines, **knobs, node_repair=20.0) for _ in range(2))
-    assert plan == again
+    assert plan == again == planned(trace, machines, **knobs, node_repair=20.0, processes=2)
     assert figures(plan, trace, machines)["unfinished_jobs"] == 0

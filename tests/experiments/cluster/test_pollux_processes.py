@@ -10,11 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.cluster.interface import Machines
+from experiments.cluster.planning.performance import performance_of
 from experiments.cluster.policies.pollux import generations
 from experiments.cluster.policies.pollux.draws import Part, parts_of, skip
 from experiments.cluster.policies.pollux.generations import search
 from experiments.cluster.policies.pollux.genetic import AllocationProblem, States
+from experiments.cluster.simulator import simulate
 from experiments.core.processes import Workers
+from tests.experiments.cluster.profiles import goodput
+from tests.experiments.cluster.test_pollux import pollux
+from tests.experiments.cluster.traces import jobs
 
 
 def generator(seed: int, before: int) -> np.random.Generator:
@@ -96,6 +102,20 @@ def forks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(generations, "Workers", fork)
     return asked
+
+
+def test_a_plan_is_the_same_with_processes(monkeypatch: pytest.MonkeyPatch, forks: list[int]) -> None:
+    monkeypatch.setattr(generations, "LARGE", 0)
+    machines = Machines.of_sizes([4, 4])
+    trace = goodput.profiles_for(jobs(*[(row, 1, 0) for row in range(4)]), machines)
+    knobs = {"population": 10, "generations": 5, "interval": 10.0}
+    alone, divided = (
+        simulate(trace, machines, pollux(**knobs, processes=processes), performance_of(trace, machines))
+        for processes in (1, 2)
+    )
+    assert divided == alone
+    assert len(alone.executions) > 4
+    assert set(forks) == {2}
 
 
 def test_a_large_generation_alone_is_worth_the_forks(forks: list[int]) -> None:

@@ -29,10 +29,17 @@ COMMAND = [
 ]
 
 
+def core_of_the_worker() -> int:
+    """One of the cores that this process of the tests may use, another one for the next process."""
+    cores = sorted(os.sched_getaffinity(0))
+    return cores[int(settings.PROCESS) % len(cores)]
+
+
 @contextmanager
-def working(folder: Path, **more: str) -> Iterator[subprocess.Popen[bytes]]:
+def working(folder: Path, all_cores: bool = False, **more: str) -> Iterator[subprocess.Popen[bytes]]:
     """Two slots; files under ``folder/var/files``; ``more`` of its environment; ended with all its trials on
-    leaving.
+    leaving. It has one core: the threads of a measured run, which gets as many as there are, spin while they
+    wait for one that another test keeps from its core.
     """
     database = connection.settings_dict
     login = f"{database['USER']}:{database['PASSWORD']}@{database['HOST']}:{database['PORT']}"
@@ -47,6 +54,8 @@ def working(folder: Path, **more: str) -> Iterator[subprocess.Popen[bytes]]:
         process = subprocess.Popen(
             COMMAND, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
         )
+        if not all_cores:
+            os.sched_setaffinity(process.pid, {core_of_the_worker()})
         try:
             yield process
         finally:

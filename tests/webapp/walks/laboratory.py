@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ from tests.webapp.worker import working
 from webapp.runs.models import Run
 from webapp.runs.services import cancel
 
+#: Letters of the walks that go on to their end, with nothing else on the way (`./lab walks`). As tests all of
+#: them stop at their first figure, and every page on the way is looked at.
+ASKED = os.environ.get("LAB_WALKS", "")
+WHOLE = bool(ASKED)
 VERDICTS = sorted((ROOT / "docs/evidence").glob("claims-*.json"))
 
 
@@ -39,5 +44,6 @@ def open_laboratory(folder: Path) -> Iterator[Laboratory]:
     cast = make_cast()
     call_command("import_evidence", *map(str, VERDICTS), verbosity=0)
     as_installed = {"CAPTURE_AT_ONCE": "1", "IDLE_SECONDS": "30"}
-    with serving() as address, working(folder, **as_installed) as worker, metering(worker.pid) as used:
+    worker_of_all = working(folder, all_cores=WHOLE, **as_installed)
+    with serving() as address, worker_of_all as worker, metering(worker.pid) as used:
         yield Laboratory(address, cast, used, folder)

@@ -16,8 +16,8 @@ from tests.conftest import SHARED_DATA
 from tests.webapp.browser import browser_page, enter
 from tests.webapp.cast import ready
 from tests.webapp.walks import files
-from tests.webapp.walks.laboratory import Laboratory
-from tests.webapp.walks.walker import ASKED, WHOLE, Walker
+from tests.webapp.walks.laboratory import ASKED, WHOLE, Laboratory
+from tests.webapp.walks.walker import Walker
 from webapp.accounts.models import User
 from webapp.accounts.services import create_project
 

@@ -15,14 +15,10 @@ from typing import Any
 from playwright.sync_api import Dialog, FilePayload, Locator, Page
 
 from tests.webapp.browser import MOST_PICTURES, ink, serious
-from tests.webapp.walks.laboratory import Laboratory
+from tests.webapp.walks.laboratory import WHOLE, Laboratory
 from webapp.accounts.models import Project
 from webapp.navigation import project_url
 
-#: Letters of the walks that go on to their end, with nothing else on the way (`./lab walks`). As tests all of
-#: them stop at their first figure, and every page on the way is looked at.
-ASKED = os.environ.get("LAB_WALKS", "")
-WHOLE = bool(ASKED)
 #: The share of a drawn figure that is not ground, and milliseconds between two looks at one.
 DRAWN, BETWEEN_PICTURES = 0.01, 300
 #: Of hands, not of scripts: a mouse button or a key that goes down.

@@ -12,7 +12,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflat
 
 from experiments.compilation.live.backends.base import Inputs, Task
 from experiments.compilation.live.model_state import HeldState, Values, snapshot, tensors_of
-from experiments.compilation.live.reference import generator_state
+from experiments.compilation.live.reference import generator_state, seed_generator
 from experiments.compilation.live.types import MISFITS
 
 
@@ -49,7 +49,7 @@ def results(task: Task, side: Side, case: Inputs, seed: int) -> CallResults:
     Results are the outputs by number and, in training, the loss and the gradients by parameter. The task's
     ``progress`` gets a sign of life first.
     """
-    torch.manual_seed(seed)
+    seed_generator(task.device, seed)
     before = generator_state(task.device)
     task.progress(0.0, "")
     batch = tuple(x.clone() for x in case)

@@ -224,6 +224,17 @@ def generator_state(device: str) -> Tensor:
     return torch.cuda.get_rng_state() if device == "cuda" else torch.get_rng_state()
 
 
+def seed_generator(device: str, seed: int) -> None:
+    """Seed the generator of ``device``.
+
+    Without a GPU ``torch.manual_seed`` keeps a call for each kind of accelerator, with its stack as text.
+    """
+    if device == "cuda":
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
+
+
 def set_generator_state(device: str, state: Tensor) -> None:
     """Put the generator of ``device`` back to ``state``."""
     if device == "cuda":

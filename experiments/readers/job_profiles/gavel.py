@@ -7,6 +7,7 @@ the model alone under ``null``, of both under the name of the other.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -69,10 +70,7 @@ def _object(value: Any, where: str, expected: str) -> Mapping[str, Any]:
 
 def _variant(text: str, where: str) -> Variant:
     """``('ResNet-50 (batch size 64)', 2)`` as a name and a number."""
-    try:
-        found = ast.literal_eval(text) if len(text) <= 500 else None
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        found = None
+    found = _value_of(text) if len(text) <= 500 else None
     if not (
         isinstance(found, tuple)
         and len(found) == 2
@@ -83,6 +81,15 @@ def _variant(text: str, where: str) -> Variant:
     ):
         raise BadInput(f"{text!r:.60} is no model", where, "('model', number of devices)")
     return found[0], found[1]
+
+
+@functools.lru_cache(maxsize=4096)
+def _value_of(text: str) -> Any:
+    """The literal that a name is, which stands in a table once for each model it may share devices with."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
 
 
 def _speed(value: Any, where: str) -> float:

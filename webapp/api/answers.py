@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django.db.models import Aggregate, F, JSONField, QuerySet
+from django.db.models import F, QuerySet
 
 from experiments.core.metrics import known_or_plain
 from webapp.artifacts.models import Artifact
-from webapp.runs.models import Experiment, Run, RunDocument, RunMetric
+from webapp.runs.models import Experiment, Run, RunDocument
+from webapp.runs.results import every_figure
 
 #: Columns of a run that its answer has by the same name, and those that it has by another.
 SAME = (
@@ -36,21 +37,13 @@ RENAMED = {
 }
 
 
-class ByName(Aggregate):
-    """The values of metrics under their names, as one object."""
-
-    function = "jsonb_object_agg"
-    output_field = JSONField()
-
-
 def run_rows(runs: QuerySet[Run]) -> list[dict[str, Any]]:
     """``runs`` as ``schemas.RunRow`` has them, in two queries and without an object for each figure: a
     thousand whole runs are asked for at once.
     """
     columns = {f"told_{name}": value for name, value in RENAMED.items()}
     found = list(runs.annotate(**columns).values(*SAME, *columns))
-    values = RunMetric.objects.filter(run__in=[row["id"] for row in found]).order_by().values("run")
-    metrics = dict(values.annotate(by_name=ByName("name", "value")).values_list("run", "by_name"))
+    metrics = every_figure([row["id"] for row in found])
     return [_run_row(row, metrics.get(row["id"], {})) for row in found]
 
 
@@ -61,7 +54,7 @@ def _run_row(row: Mapping[str, Any], metrics: Mapping[str, float]) -> dict[str, 
 
 def _figure(name: str, value: float) -> dict[str, Any]:
     known = known_or_plain(name)
-    return {"value": float(value), "unit": known.unit, "lower_is_better": known.lower_is_better}
+    return {"value": value, "unit": known.unit, "lower_is_better": known.lower_is_better}
 
 
 def run_answer(run: Run) -> dict[str, Any]:

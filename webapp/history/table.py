@@ -22,8 +22,9 @@ from webapp.history.search.tree import And, Between, Compare, Condition, Field, 
 from webapp.presentation import pretty
 from webapp.runs.headline import LEADING
 from webapp.runs.models import LONGEST_METRIC, Run
+from webapp.runs.results import every_figure
 
-PER_PAGE, MOST_GROUPS = 50, 200
+PER_PAGE, MOST_GROUPS = 100, 200
 #: Rows are counted up to here; more are said to be more.
 MOST_COUNTED = 10_000
 #: Rows of a file.
@@ -31,6 +32,8 @@ MOST_EXPORTED = 10_000
 #: Columns of figures that are shown where nobody chose any.
 USUAL = 4
 MOST_COLUMNS = 40
+#: A run's figures by name.
+Values = Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -111,13 +114,14 @@ def find(
     wait = bool(query.group) and more and groups_may_wait
     grouped = tuple(groups(listed, query, MOST_GROUPS + 1, more)) if query.group and not wait else ()
     wanted = found.select_related("artifact", "host", "experiment")
-    wanted = wanted.prefetch_related("metrics", "tags").defer("log_tail", "spec")
+    wanted = wanted.prefetch_related("tags").defer("log_tail", "spec")
     runs = first_runs(wanted, query, PER_PAGE + 1, after)
     shown, following = runs[:PER_PAGE], runs[PER_PAGE - 1].pk if len(runs) > PER_PAGE else None
-    offered = _list_metrics(shown)
+    values = every_figure([run.pk for run in (*shown, *([baseline] if baseline else []))])
+    offered = _list_metrics(shown, values)
     metrics = _columns(query, chosen, shown, offered)
-    told = _values(baseline) if baseline else {}
-    rows = tuple(_row(run, metrics, told) for run in shown)
+    told = values.get(baseline.pk, {}) if baseline else {}
+    rows = tuple(_row(run, metrics, values.get(run.pk, {}), told) for run in shown)
     seconds = time.perf_counter() - began
     return Found(
         min(count, MOST_COUNTED),
@@ -142,12 +146,13 @@ def export_of(runs: QuerySet[Run], query: Query, chosen: Sequence[str], most: in
     them, and of how many.
     """
     found = search(runs, query)
-    wanted = found.select_related("artifact").prefetch_related("metrics", "tags").defer("log_tail", "spec")
+    wanted = found.select_related("artifact").prefetch_related("tags").defer("log_tail", "spec")
     first = first_runs(wanted, query, most + 1)
     shown = first[:most]
-    metrics = _columns(query, chosen, shown, _list_metrics(shown[:PER_PAGE]))
+    values = every_figure([run.pk for run in shown])
+    metrics = _columns(query, chosen, shown, _list_metrics(shown[:PER_PAGE], values))
     rows = []
-    for row in (_row(run, metrics) for run in shown):
+    for row in (_row(run, metrics, values.get(run.pk, {})) for run in shown):
         run, workload = row.run, row.run.artifact.name if row.run.artifact else ""
         told = (str(run.pk), run.policy, workload, run.hardware, run.mode, run.state, run.seed)
         rows.append((*told, " ".join(row.tags), *(figure.value for figure in row.figures)))
@@ -188,8 +193,7 @@ def _text(value: Any) -> str:
     return "" if value is None else str(pretty(value))
 
 
-def _row(run: Run, metrics: Sequence[str], baseline: Mapping[str, float] = MappingProxyType({})) -> Row:
-    values = _values(run)
+def _row(run: Run, metrics: Sequence[str], values: Values, baseline: Values = MappingProxyType({})) -> Row:
     tags = tuple(sorted(tag.name for tag in run.tags.all()))
     return Row(run, tuple(_figure(name, values.get(name), baseline.get(name)) for name in metrics), tags)
 
@@ -200,13 +204,9 @@ def _figure(name: str, value: float | None, baseline: float | None) -> Figure:
     return Figure(name, value, difference(value, baseline))
 
 
-def _values(run: Run) -> dict[str, float]:
-    return {metric.name: metric.value for metric in run.metrics.all()}
-
-
-def _list_metrics(runs: Sequence[Run]) -> tuple[str, ...]:
+def _list_metrics(runs: Sequence[Run], values: Mapping[UUID, Values]) -> tuple[str, ...]:
     """The metrics that any of the runs has: in the catalog's order, then those of people's own programs."""
-    there = {metric.name for run in runs for metric in run.metrics.all()}
+    there = {name for run in runs for name in values.get(run.pk, {})}
     return (*(name for name in METRICS if name in there), *sorted(there.difference(METRICS)))
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
+from django.db.models import Aggregate, JSONField
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
@@ -72,6 +74,20 @@ def figures(runs: Sequence[Run], names: Sequence[str]) -> dict[object, dict[str,
     for run, name, value in rows.values_list("run", "name", "value"):
         found.setdefault(run, {})[name] = value
     return found
+
+
+class ByName(Aggregate):
+    """The values of metrics under their names, as one object."""
+
+    function = "jsonb_object_agg"
+    output_field = JSONField()
+
+
+def every_figure(runs: Sequence[UUID]) -> dict[UUID, dict[str, float]]:
+    """By run: all figures of those that have any, without an object for each figure."""
+    rows = RunMetric.objects.filter(run__in=runs).order_by().values("run")
+    found = rows.annotate(by_name=ByName("name", "value")).values_list("run", "by_name")
+    return {run: {name: float(value) for name, value in by_name.items()} for run, by_name in found}
 
 
 def show_figure(values: dict[str, float], name: str) -> SafeString:

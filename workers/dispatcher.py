@@ -28,6 +28,8 @@ from workers.sandbox import ROOT
 from workers.supervisor import Supervisor
 
 HEARTBEAT_SECONDS = 15
+#: For how long a slot keeps its connection: a new one costs ten times what renewing a lease does.
+CONNECTION_SECONDS = 600
 #: Of the host's memory, left to the system and the worker itself.
 SPARE = 0.15
 #: What the first of several slots takes, so that readings and quick policies never wait for searches alone.
@@ -44,6 +46,7 @@ class Dispatcher:
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def start(self) -> None:
+        connections.settings["default"]["CONN_MAX_AGE"] = CONNECTION_SECONDS
         scratch.sweep()
         compile_domain()
         devices = gpu.devices()

@@ -10,6 +10,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 from django.db import connection
@@ -91,3 +92,30 @@ def report(done: list[str], runs: int) -> None:
     states = Counter(Run.objects.values_list("state", flat=True))
     told = {"runs": runs, "ended": states, "attempts lost and taken up again": losses}
     tell(faults=Counter(done), **told, doubled=RunDocument.objects.count() - states["succeeded"])
+
+
+def test_a_worker_keeps_its_connections_from_one_lease_to_the_next(crew: Crew) -> None:
+    (run,) = queue_runs(project(), "sleep 6")
+    crew.hire()
+    until(lambda: Run.objects.filter(pk=run.pk, state="running").exists(), LIMIT, "the run is at work")
+    time.sleep(0.5)
+    before, lease = backends(), renewed(run)
+    time.sleep(2)
+    assert renewed(run) > lease
+    assert backends() == before  # ten leases and as many looks of the idle slot later
+
+
+def renewed(run: Run) -> datetime:
+    run.refresh_from_db()
+    assert run.lease_until is not None
+    return run.lease_until
+
+
+def backends() -> set[int]:
+    """The server's processes for everybody but this test."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'"
+            " AND datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        return {pid for (pid,) in cursor.fetchall()}

@@ -22,6 +22,7 @@ from webapp.compare.export import download
 from webapp.compare.fallen import fallen_of
 from webapp.compare.figures.chosen import draw_chosen
 from webapp.compare.filters import MOST_RUNS, RunFilter, comparable, named_runs
+from webapp.compare.origins import differing_origins
 from webapp.compare.tables import export_table
 from webapp.navigation import project_url
 from webapp.presentation import simulator_errors
@@ -79,6 +80,7 @@ def _page(request: ProjectRequest, runs: QuerySet[Run], page: dict[str, Any], pi
         "comparison": comparison,
         "lines": Paginator(_shown_lines(comparison, answer), PER_PAGE).get_page(request.GET.get("page")),
         "answer": answer,
+        "origins": differing_origins(comparison),
         "fallen": fallen_of(answer, page.get("experiment")) if answer else None,
         "figure": draw_chosen(comparison, asked, choice, request.project, errors),
         "any_runs": runs.exists(),

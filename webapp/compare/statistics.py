@@ -62,8 +62,12 @@ def estimate(values: Sequence[float]) -> Estimate:
     if n == 1:
         return Estimate(1, mean, None)
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
-    quantile = float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2))
-    return Estimate(n, mean, quantile * deviation / math.sqrt(n))
+    return Estimate(n, mean, half_width(n, deviation))
+
+
+def half_width(n: int, deviation: float) -> float:
+    """Half the 95 % interval of the mean of ``n`` values, at least two, by their sample deviation."""
+    return float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2)) * deviation / math.sqrt(n)
 
 
 def with_ends(found: Estimate, lows: Sequence[float], highs: Sequence[float]) -> Estimate:

@@ -276,6 +276,15 @@ def test_groups_of_few_and_of_many_are_those_of_plain_python(history: Place) -> 
     group()
 
 
+def test_repeats_are_folded_into_a_mean_and_its_interval(history: Place) -> None:
+    """0.5 and 2 s: 1.25 s, a deviation of 0.75 x sqrt(2), so 12.706 x 0.75 s on either side."""
+    query = parse("group by policy: count, mean(step_time), interval(step_time)")
+    found = {row.pop("policy"): tuple(row.values()) for row in groups(runs_of(history.project), query, 10)}
+    assert found["vdnn"] == (2, 1.25, pytest.approx(12.706 * 0.75, rel=1e-4))
+    # Two runs each, of which one has the figure.
+    assert (found["capuchin"], found["orca"]) == ((2, 4.0, None), (2, 1.0, None))
+
+
 def fastest(ones: list[Plain]) -> float | None:
     times = [one.value for plain in ones for one in plain.run.metrics.all() if one.name == "step_time"]
     return min(times, default=None)

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db.models import Avg, Count, F, Max, Min, Q, QuerySet, StdDev
 
+from webapp.compare.statistics import half_width
 from webapp.history.search.conditions import (
     alias_of,
     condition_of,
@@ -24,6 +25,7 @@ from webapp.runs.models import Run, RunMetric
 AGGREGATES: dict[str, Callable[..., Any]] = {
     **{"min": Min, "max": Max, "mean": Avg},
     "std": partial(StdDev, sample=True),
+    "interval": partial(StdDev, sample=True),  # made of it and the number of its values
 }
 
 
@@ -123,13 +125,16 @@ def groups(runs: QuerySet[Run], query: Query, most: int, are_many: bool = False)
     keys = {f"key_{place}": column for place, column in enumerate(columns.values())}
     figures = dict.fromkeys(one.field.name for one in query.aggregates if one.field)
     named = {f"value_{place}": _aggregate(one) for place, one in enumerate(query.aggregates)}
+    named |= {
+        f"n_{place}": Count(_value_of(one)) for place, one in enumerate(query.aggregates) if _is_interval(one)
+    }
     told = found.order_by().alias(**join_figures(figures)).values(**keys)
     rows = told.annotate(size=Count("id"), **named)
     largest: list[dict[str, Any]] = [dict(row) for row in rows.order_by("-size", *keys)[:most]]
     return [
         {
             **{name: row[f"key_{place}"] for place, name in enumerate(columns)},
-            **{str(one): row[f"value_{place}"] for place, one in enumerate(query.aggregates)},
+            **{str(one): _told(one, row, place) for place, one in enumerate(query.aggregates)},
         }
         for row in largest
     ]
@@ -140,6 +145,18 @@ def _column(field: Field) -> str:
 
 
 def _aggregate(one: Aggregate) -> Any:
-    if one.field is None:
-        return Count("id")
-    return AGGREGATES[one.function](f"{alias_of(one.field.name)}__value")
+    return AGGREGATES[one.function](_value_of(one)) if one.field else Count("id")
+
+
+def _value_of(one: Aggregate) -> str:
+    return f"{alias_of(one.field.name)}__value" if one.field else "id"
+
+
+def _is_interval(one: Aggregate) -> bool:
+    return one.function == "interval"
+
+
+def _told(one: Aggregate, row: dict[str, Any], place: int) -> Any:
+    """A group's value of an aggregate; a single run has neither deviation nor interval."""
+    value = row[f"value_{place}"]
+    return half_width(row[f"n_{place}"], value) if _is_interval(one) and value is not None else value

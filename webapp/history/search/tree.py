@@ -95,7 +95,9 @@ Condition = Compare | OneOf | Between | Like | Missing | Text | Not | And | Or
 
 @dataclass(frozen=True)
 class Aggregate:
-    """``function`` is ``count``, ``min``, ``max``, ``mean``; ``field`` is what it is of (not of a count)."""
+    """``function`` is one of ``count min max mean std interval``, the last half the mean's 95 % interval;
+    ``field`` is what it is of (not of a count).
+    """
 
     function: str
     field: Field | None = None

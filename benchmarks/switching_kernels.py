@@ -26,7 +26,7 @@ WEIGHTS = (KINDS.index("parameter"), KINDS.index("buffer"))
 
 
 def kernel_rows(step: Step, within: str, seconds: float) -> list[dict[str, Any]]:
-    """Return the kernels of the modules ``within`` in the rows of a scenario; they last ``seconds`` together."""
+    """Return the kernels of the modules ``within`` as rows of a scenario; they last ``seconds`` together."""
     kernels = list(_kernels(step, within))
     scale = seconds / sum(time for time, _ in kernels)
     return [{"seconds": round(time * scale, 9), "bytes": size} for time, size in kernels]

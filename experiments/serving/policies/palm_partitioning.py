@@ -6,8 +6,11 @@ then lie once on the torus). ``auto`` takes what costs least; the layouts with t
 weights without moving them, so that the phases may differ. ``multihead`` is the paper's comparison: heads of
 half the size, each with keys and values of its own.
 
+Chosen by the paper's volumes, over all links of a chip; priced by the links of the axes that a collective
+uses, its hops, and what kernels reach (``interface.partitioning``).
+
 Assumed: half of what is sent is hidden behind products (looped collectives, section 3.5; ``overlap``), layers
-have no overhead. The paper's own times have what kernels fall short of, which a sheet does not say.
+have no overhead. The paper's own times are longer where few tokens are at work (decision 0187).
 """
 
 from __future__ import annotations
@@ -70,10 +73,10 @@ class PalmPartitioning(PartitioningPolicy):
         options = [Partition(Layout(name, torus), way) for name, way in self.options()]
 
         def rank(one: Partition) -> tuple[float, float, float]:
-            """What fits before what does not, then the fastest, then the least memory."""
+            """What fits before what does not, then the fastest by volume, then the least memory."""
             cost = self.cost(model, one, phase)
             missing = max(0.0, cost.weights + cost.kv - torus.device.memory_bytes)
-            return missing, cost.seconds, cost.kv
+            return missing, cost.by_volume, cost.kv
 
         return min(options, key=rank)
 

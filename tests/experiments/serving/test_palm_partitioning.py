@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import pytest
@@ -22,10 +23,12 @@ from experiments.serving.interface.partitioning import (
     Layout,
     Partition,
     PartitioningPolicy,
+    Phase,
     Torus,
     activation_elements,
     weight_elements,
 )
+from experiments.serving.interface.partitioning.collectives import Collective
 from experiments.sources import model_of
 
 POD = {"cluster": {"nodes": 4, "devices_per_node": 4, "device": "tpu-v4"}}
@@ -111,15 +114,65 @@ def outcome(batch: int, **knobs: Any) -> Outcome:
 def test_the_papers_columns_have_their_layouts_and_their_mfu(
     batch: int, knobs: dict[str, Any], seconds: float, mfu: float, layout: str
 ) -> None:
-    """MFU from the paper's latency is the paper's; what the sheet predicts is sooner, up to four times.
+    """MFU from the paper's latency is the paper's; what is predicted is sooner, up to 2.1 times.
 
-    The paper gathers over all chips at 512 x 2,048; by volume alone xy is a little less.
+    The paper gathers over all chips at 512 x 2,048; by volume alone xy is a little less, on the torus' links
+    a little more.
     """
     found = outcome(batch, **knobs)
     assert found.status == "ok" and found.provenance["layout"] == layout
     ours, share = (found.metrics[name]["value"] for name in ("latency", "mfu"))
     assert share * ours / seconds == pytest.approx(mfu, abs=0.005)
-    assert seconds / 4 < ours < 1.3 * seconds
+    assert seconds / 2.15 < ours < seconds
+
+
+def test_all_prompts_at_once_are_within_a_tenth_of_the_paper_and_gathered_over_all_chips() -> None:
+    found = outcome(512, phase="prefill")
+    assert found.metrics["latency"]["value"] == pytest.approx(85.2, rel=0.1)
+    assert found.plan["compared"][0]["layout"] == "gathered_xyz"
+
+
+@pytest.mark.parametrize(
+    ("rings", "seconds", "hops"),
+    [((4,), 48, 2), ((4, 1), 48, 2), ((4, 4), 30, 4), ((2, 4, 4), 62 / 3, 5), ((1, 1), 0, 0)],
+)
+def test_a_collective_has_the_links_of_its_axes(rings: tuple[int, ...], seconds: float, hops: int) -> None:
+    """64 bytes, of which a chip has its share; one byte/s for each axis."""
+    one = Collective(64, rings)
+    assert one.transfer_time(3.0) == pytest.approx(seconds)
+    assert one.hops == hops
+
+
+@pytest.mark.parametrize("rings", [(4,), (2, 4), (4, 4, 4), (8, 2, 1)])
+def test_an_all_to_all_loads_the_links_by_the_mean_distance(rings: tuple[int, ...]) -> None:
+    """Counted over all chips: each of two directions of an axis carries its part of what all send."""
+    chips = list(itertools.product(*map(range, rings)))
+    distance = sum(min(at, ring - at) for chip in chips for at, ring in zip(chip, rings, strict=True))
+    axes = sum(ring > 1 for ring in rings)
+    one = Collective(64, rings, is_all_to_all=True)
+    assert one.transfer_time(3.0) == pytest.approx(64 * distance / len(chips) / axes)
+
+
+def test_matrices_of_a_layer_are_as_wide_as_palms() -> None:
+    """Gate, input, output of the feed-forward layer; queries, outputs, keys and values; 1 % is words."""
+    assert PALM.widths == pytest.approx(3 * 73728 + 2 * 48 * 256 + 2 * 256, rel=0.01)
+
+
+def test_fewer_rows_than_the_array_has_take_as_long_as_that_many() -> None:
+    def compute(batch: int) -> float:
+        phase, layout = Phase(False, batch, 64, 0), Layout("2d", Torus.of(64, PALM.hidden, PALM.inner, TPU))
+        return make().cost(PALM, Partition(layout, "batch"), phase).compute
+
+    assert compute(16) == pytest.approx(compute(64), rel=0.01) == pytest.approx(compute(128), rel=0.01)
+    assert compute(256) == pytest.approx(2 * compute(128), rel=0.01)
+
+
+def test_hops_are_not_hidden() -> None:
+    """Two dimensions over 4 x 16 chips and sequences: 2 (2 + 4) and twice six hops of 1 us in each layer."""
+    torus = Torus.of(64, PALM.hidden, PALM.inner, TPU)
+    policy, phase = make(overlap=1.0), Phase(False, 64, 1, 0)
+    cost = policy.cost(PALM, Partition(Layout("2d", torus), "batch"), phase)
+    assert cost.seconds - max(cost.compute, cost.memory) == pytest.approx(118 * 24e-6)
 
 
 def test_int8_gains_no_more_than_the_share_of_weights() -> None:

@@ -28,6 +28,14 @@ class DividedModel:
         """Elements of a layer's matrices; embeddings are counted with them."""
         return self.parameters / self.layers
 
+    @property
+    def widths(self) -> float:
+        """Columns of all matrices of a layer that read its hidden states, and rows of those that write them.
+
+        Two F for a feed-forward layer of two matrices; gates and attention's projections add theirs.
+        """
+        return self.layer_weights / self.hidden
+
 
 @dataclass(frozen=True)
 class Torus:
@@ -44,6 +52,10 @@ class Torus:
     @property
     def y(self) -> int:
         return 1 << ((self.yz.bit_length() - 1) // 2)
+
+    @property
+    def z(self) -> int:
+        return self.yz // self.y
 
     @classmethod
     def of(cls, chips: int, hidden: int, inner: int, device: Device) -> Torus:

@@ -17,6 +17,8 @@ from experiments.core.knobs import knob
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+#: Seconds that children work between two signs of life.
+SIGN_OF_LIFE = 0.5
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
@@ -57,14 +59,18 @@ class Workers(Generic[Item, Answer]):
         for pipe in list(self.children):
             self._bury(pipe)
 
-    def map(self, items: Sequence[Item]) -> list[Answer]:
-        """Return the answers to ``items``, in their order; the next one goes to whoever is done with one."""
+    def map(self, items: Sequence[Item], wait_with: Callable[[], None] = lambda: None) -> list[Answer]:
+        """Return the answers to ``items``, in their order; the next one goes to whoever is done with one.
+
+        ``wait_with`` is called twice a second while they work.
+        """
         answers: dict[int, Answer] = {}
         left, busy = iter(range(len(items))), dict[Connection, int]()
         for pipe in list(self.children):
             self._send_next(pipe, items, left, busy)
         while busy:
-            for pipe in cast(list[Connection], wait(list(busy))):
+            wait_with()
+            for pipe in cast(list[Connection], wait(list(busy), SIGN_OF_LIFE)):
                 place = busy.pop(pipe)
                 try:
                     answers[place] = pipe.recv()
@@ -100,15 +106,21 @@ class Workers(Generic[Item, Answer]):
 
 
 def map_in_processes(
-    call: Callable[[Item], Answer], items: Sequence[Item], processes: int = 1
+    call: Callable[[Item], Answer],
+    items: Sequence[Item],
+    processes: int = 1,
+    wait_with: Callable[[], None] = lambda: None,
 ) -> list[Answer]:
-    """Return the answers to ``items``, in their order, by processes forked for them alone."""
+    """Return the answers to ``items``, in their order, by processes forked for them alone.
+
+    ``wait_with`` is called twice a second while they work; what it raises ends them.
+    """
 
     def answer(place: int) -> Answer:
         return call(items[place])
 
     with Workers(answer, min(processes, len(items))) as workers:
-        return workers.map(range(len(items)))
+        return workers.map(range(len(items)), wait_with)
 
 
 def _serve(pipe: Connection, call: Callable[[Item], Answer]) -> None:

@@ -10,11 +10,9 @@ ends, that is with whoever started it.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import queue
-import signal
 import sys
 import threading
 import time
@@ -22,15 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from experiments.cluster.live.pace import Pace
+from experiments.core.processes import die_with_parent
 
 #: Seconds between two reports of progress.
 REPORT_EVERY = 0.05
 GO_ON, STOP, END = 0, 1, 2
-PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    end_with_parent()
+    die_with_parent()  # a frozen process hears nothing
     asked = json.loads(sys.argv[1])
     if asked["core"] is not None:
         os.sched_setaffinity(0, {asked["core"]})
@@ -44,12 +42,6 @@ def main() -> None:
     training.run()
     sys.stdout.flush()
     os._exit(0)  # what torch would tear down takes longer than many a step
-
-
-def end_with_parent() -> None:
-    """Ask the kernel to kill this process when whoever started it dies: a frozen one hears nothing."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def listen(commands: queue.SimpleQueue[str], pace: Pace) -> None:

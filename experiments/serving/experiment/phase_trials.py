@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,11 +38,14 @@ class ArrangementTrials:
     seed: int
     progress: Progress
     count: int = 0
+    process: int = field(default_factory=os.getpid)
 
     def try_out(self, instances: Sequence[Instance], rate: float) -> Trial:
         roles = {one.role for one in instances}
         sample = self._sample(min(MOST, max(FEWEST, PER_INSTANCE * len(instances))), rate, roles)
-        plan = self.cluster.serve(instances, sample, answers_only=roles == {DECODE}, progress=lambda *_: None)
+        plan = self.cluster.serve(
+            instances, sample, answers_only=roles == {DECODE}, progress=self._sign_of_life
+        )
         wanted = self.objective
         objective = LatencyObjective(
             None if roles == {DECODE} else wanted.ttft, None if roles == {PREFILL} else wanted.tpot
@@ -50,9 +54,14 @@ class ArrangementTrials:
         return Trial(found.get("slo_attainment", 0.0), found.get("latency_mean", float("inf")))
 
     def note(self, simulations: int) -> None:
-        """Report so many more; a search does not know how many it will ask for."""
+        """Report so many more, or a sign of life; a search does not know how many it will ask for."""
         self.count += simulations
         self.progress(0.0, f"{self.count} simulations of arrangements")
+
+    def _sign_of_life(self, fraction: float, step: str) -> None:
+        """A forked search has none: the process that waits for it reports."""
+        if os.getpid() == self.process:
+            self.note(0)
 
     def _sample(self, count: int, rate: float, roles: set[str]) -> RequestTrace:
         rng = np.random.default_rng(self.seed + SAMPLE_SEED)

@@ -48,9 +48,9 @@ def simulate_paged(
     return PagedEngine(trace, policy, blocks, executor, context, progress).run()
 
 
-def most_steps(view: PagedView, total: Sequence[int]) -> int:
-    """Steps of ``view.entries``, all of one token, until the first of them ends or blocks run out."""
-    size, known, entries = view.pool.size, view.known, view.entries
+def most_steps(view: PagedView, entries: Sequence[Entry], total: Sequence[int]) -> int:
+    """Steps of ``entries``, all of one token, until the first of them ends or blocks run out."""
+    size, known = view.pool.size, view.known
     left: int = min([total[request] - known[request] for request, _, _ in entries])
     left = min(left, MOST_AT_ONCE)
     if left * len(entries) <= view.pool.free:
@@ -172,7 +172,7 @@ class PagedEngine:
         load = StepLoad.of(view.entries, sum(view.drafted.values()))
         if steady and load.prefill:
             raise ImpossiblePlan([f"a step at t={self.now:g} s with parts of prompts is to be repeated"])
-        most = most_steps(view, self.total) if steady else 1
+        most = most_steps(view, view.entries, self.total) if steady else 1
         ends = self.executor.carry_out(view, load, self.now, most)
         steps = self._cut(ends) if steady else 1
         if steps > 1:

@@ -10,7 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from experiments.cluster.experiment.measured import _with_costs, calibrate_host, chooses_batches  # noqa: E402
+from experiments.cluster.experiment.measured import calibrate_host  # noqa: E402
+from experiments.cluster.experiment.prediction import chooses_batches, with_costs  # noqa: E402
 from experiments.cluster.interface import ClusterPlan, ClusterPolicy, violations  # noqa: E402
 from experiments.cluster.interface.log import COMPLETED, MOVED  # noqa: E402
 from experiments.cluster.live import Calibration, LiveCluster, Slots  # noqa: E402
@@ -83,5 +84,5 @@ def test_jobs_measure_themselves_for_those_who_see_gradients() -> None:
 
 def test_whatever_gets_other_slots_is_simulated_to_restart() -> None:
     """KungFu's own resizes cost 5 s; here they go through a checkpoint."""
-    knowing = _with_costs(policy("kungfu_adapt"), Calibration({}, start=3.0, save=0.5))
+    knowing = with_costs(policy("kungfu_adapt"), Calibration({}, start=3.0, save=0.5))
     assert (knowing.start_cost, knowing.restart_cost, knowing.resize_cost) == (3.0, 3.5, None)

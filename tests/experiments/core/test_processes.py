@@ -136,3 +136,16 @@ def is_at_work(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+class Cancelled(Exception):
+    """What a progress raises when nobody wants the answer any more."""
+
+
+def test_what_is_raised_while_children_work_ends_them() -> None:
+    def cancel() -> None:
+        raise Cancelled
+
+    with pytest.raises(Cancelled):
+        map_in_processes(lambda item: time.sleep(600), range(2), 2, cancel)
+    assert multiprocessing.active_children() == []

@@ -12,7 +12,8 @@ from experiments.serving.interface.plan import ServingPlan
 class InstancePass(NamedTuple):
     """Consecutive passes of one instance, which leave its first stage at ``free`` and its last at ``end``.
 
-    ``used`` of its blocks were taken at their end.
+    ``used`` of its blocks were taken at their end. Of micro-batches that took turns ``free`` is ``start`` and
+    how long the first stage worked, ``decode`` their mean.
     """
 
     instance: int

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from experiments.serving.interface.paged import PagedView
 from experiments.serving.interface.phases.arrangement import Instance
+from experiments.serving.interface.step_load import Entry
 
 
 @dataclass
@@ -50,6 +51,17 @@ class InstanceView(PagedView):
     def fair_share(self) -> int:
         """Requests of a pass that keeps every stage of the pipeline busy."""
         return -(-self.resident // self.instance.shape.pipeline)
+
+    def enter_pipeline(self) -> None:
+        """The filled pass begins: no other one can take its requests."""
+        for entry in self.entries:
+            self.running.remove(entry.request)
+        self.flying += len(self.entries)
+
+    def leave_pipeline(self, entries: Sequence[Entry]) -> None:
+        """A pass is through all stages."""
+        self.flying -= len(entries)
+        self.running.extend(entry.request for entry in entries)
 
     def enqueue(self, request: int) -> None:
         """A prompt comes."""

@@ -55,7 +55,7 @@ class Goodput:
         left = sorted(options, key=lambda option: -option.bound)
         while left := [option for option in left if is_hopeful(option.bound, best)]:
             together, left = left[: self.processes], left[self.processes :]
-            rates = map_in_processes(self._search, [one.instances for one in together], self.processes)
+            rates = self._search_each([one.instances for one in together])
             for option, (rate, simulations) in zip(together, rates, strict=True):
                 if is_hopeful(option.bound, best):
                     self.site.note(simulations)
@@ -65,9 +65,12 @@ class Goodput:
 
     def find_each(self, several: Sequence[tuple[Instance, ...]]) -> list[float]:
         """Return the requests a second that each of ``several`` serves."""
-        rates = map_in_processes(self._search, several, self.processes)
+        rates = self._search_each(several)
         self.site.note(sum(found.simulations for found in rates))
         return [found.rate for found in rates]
+
+    def _search_each(self, several: Sequence[tuple[Instance, ...]]) -> list[Found]:
+        return map_in_processes(self._search, several, self.processes, lambda: self.site.note(0))
 
     def _search(self, instances: tuple[Instance, ...]) -> Found:
         """Instances never serve more than they carry, whatever a finite sample says."""

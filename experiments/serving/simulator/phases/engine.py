@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from experiments.core.events import EventQueue
-from experiments.core.progress import Progress, silent
+from experiments.core.progress import Progress, accompany
 from experiments.serving.interface.blocks import BlockPool
 from experiments.serving.interface.ledger import RequestLedger
 from experiments.serving.interface.phases import (
@@ -20,12 +22,15 @@ from experiments.serving.interface.refusals import over_context
 from experiments.serving.simulator.paged import most_steps
 from experiments.serving.simulator.phases.admission import lacking_memory
 from experiments.serving.simulator.phases.copies import Fabric, KvCopies
-from experiments.serving.simulator.phases.instance import Flight, InstanceEngine, InstanceRun
+from experiments.serving.simulator.phases.flight import Flight
+from experiments.serving.simulator.phases.instance import InstanceEngine, InstanceRun
 from experiments.serving.simulator.phases.record import PhaseRecord
 from experiments.workloads.requests import RequestTrace
 
 #: Order of what happens at the same moment: whoever comes can join a pass that begins then.
 LANDED, COPIED, ARRIVED, FREE = range(4)
+#: Events between two signs of life.
+LOOKS = 512
 
 
 class _Event(NamedTuple):
@@ -34,29 +39,6 @@ class _Event(NamedTuple):
     kind: int
     subject: int
     flight: Flight | None = None
-
-
-def simulate_phases(
-    trace: RequestTrace,
-    instances: Sequence[Instance],
-    dispatcher: PhaseDispatcher,
-    engines: Sequence[InstanceEngine],
-    fabric: Fabric,
-    *,
-    block_size: int = 16,
-    max_batch: int = 256,
-    context: int | None = None,
-    answers_only: bool = False,
-    progress: Progress = silent,
-) -> PhasePlan:
-    """Serve all requests of ``trace``; an instance answers at most ``max_batch`` at once.
-
-    ``answers_only``: prompts are computed elsewhere, their KV is there as they arrive.
-    """
-    simulation = PhaseSimulation(
-        trace, instances, dispatcher, engines, fabric, block_size, max_batch, progress
-    )
-    return simulation.run(context, answers_only)
 
 
 class PhaseSimulation:
@@ -74,6 +56,7 @@ class PhaseSimulation:
         progress: Progress,
     ) -> None:
         self.dispatcher, self.max_batch, self.size = dispatcher, max_batch, block_size
+        self.progress = progress
         self.ledger = RequestLedger(trace, progress)
         prompt, count = self.ledger.prompt, len(trace)
         self.known, self.computed = list(prompt), [0] * count
@@ -105,7 +88,9 @@ class PhaseSimulation:
             self.events.push(arrival, _Event(ARRIVED, request), ARRIVED)
         arrive = self._arrive_done if answers_only else lambda request: self._arrive(request, context)
         does: Mapping[int, Callable[[int], None]] = {COPIED: self._copied, ARRIVED: arrive, FREE: self._free}
+        looks = accompany(itertools.count(), self.progress, LOOKS)
         while self.events:
+            next(looks)
             self.view.now, event = self.events.pop()
             if event.flight is not None:
                 self._land(event.subject, event.flight)
@@ -162,13 +147,16 @@ class PhaseSimulation:
         self.events.push(max(self.now, self.runs[place].free), _Event(FREE, place), FREE)
 
     def _close(self, place: int) -> None:
+        self._stop_turns(place, self.now)
         shorter = self.runs[place].close(self.now)
         if shorter is not None:
             self.events.push(float(shorter.ends[-1]), _Event(LANDED, place, shorter), LANDED)
 
     def _free(self, place: int) -> None:
         run = self.runs[place]
-        if run.free > self.now or run.open is not None:
+        if run.turns is not None and self.now >= run.turns.until:
+            self._stop_turns(place, math.nextafter(self.now, math.inf))
+        if run.free > self.now or run.open is not None or run.turns is not None:
             return
         view = run.view
         view.begin(self.now)
@@ -193,15 +181,31 @@ class PhaseSimulation:
         view, place = run.view, run.view.place
         has_stages = view.instance.shape.pipeline > 1
         if has_stages:
-            for entry in view.entries:
-                view.running.remove(entry.request)
-            view.flying += len(view.entries)
-        most = most_steps(view, self.ledger.total) if is_steady and not has_stages else 1
+            view.enter_pipeline()
+        most = most_steps(view, view.entries, self.ledger.total) if is_steady and not has_stages else 1
         flight = run.launch(most, self.now)
         self.events.push(float(flight.ends[-1]), _Event(LANDED, place, flight), LANDED)
         if has_stages:
             self.events.push(run.free, _Event(FREE, place), FREE)
         self._copy_early(flight, view)
+        if has_stages and is_steady:
+            self._take_turns(run)
+
+    def _take_turns(self, run: InstanceRun) -> None:
+        """Work out what micro-batches do that are filled as they were, until something happens."""
+        turns = run.take_turns(self.home, self.ledger.total)
+        if turns is not None:
+            self.events.push(turns.until, _Event(FREE, run.view.place), FREE)
+
+    def _stop_turns(self, place: int, now: float) -> None:
+        """Book the passes that began before ``now``; those inside the pipeline land as any other."""
+        run = self.runs[place]
+        if run.turns is None:
+            return
+        self.record.add_turns(run, run.stop_turns(now), self.ledger)
+        for flight in run.inside:
+            self.events.push(float(flight.ends[-1]), _Event(LANDED, place, flight), LANDED)
+        self.events.push(max(self.now, run.free), _Event(FREE, place), FREE)
 
     def _land(self, place: int, flight: Flight) -> None:
         """Passes have left the instance."""
@@ -212,8 +216,7 @@ class PhaseSimulation:
         if flight is run.open:
             run.close(self.now)
         if run.view.instance.shape.pipeline > 1:
-            run.view.flying -= len(flight.entries)
-            run.view.running.extend(entry.request for entry in flight.entries)
+            run.leave(flight)
         self.record.add(run, flight)
         self._give_tokens(run.view, flight)
         self._receive(place)
@@ -284,6 +287,7 @@ class PhaseSimulation:
     def _copied(self, request: int) -> None:
         place, (source, _) = self.home[request], self.sent.pop(request)
         view = self.view.instances[place]
+        self._close(place)
         if self.known[request] == self.ledger.total[request]:
             view.drop(request)
         else:

@@ -6,14 +6,17 @@ something happens or when they end: one that has begun is not taken back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from experiments.serving.interface.phases import InstanceView
-from experiments.serving.interface.step_load import Entry, StepLoad, StepPrice
-from experiments.workloads.step import Floats
+from experiments.serving.interface.step_load import StepLoad, StepPrice
+from experiments.serving.simulator.paged import most_steps
+from experiments.serving.simulator.phases.flight import Flight
+from experiments.serving.simulator.phases.rotation import FIRST, MOST, Rotation, Turns, plan_rotation
 
 
 @dataclass(frozen=True)
@@ -22,18 +25,6 @@ class InstanceEngine:
 
     price: StepPrice
     blocks: int
-
-
-@dataclass
-class Flight:
-    """Passes under way over ``entries``: each leaves the instance at one of ``ends``."""
-
-    entries: Sequence[Entry]
-    load: StepLoad
-    start: float
-    free: float
-    ends: Floats
-    has_landed: bool = False
 
 
 class InstanceRun:
@@ -46,6 +37,10 @@ class InstanceRun:
         self.view, self.price = view, price
         self.leaves = [float("-inf")] * view.instance.shape.pipeline
         self.open: Flight | None = None
+        #: Of a pipeline: passes inside it in their order, turns that were worked out, and how many next time.
+        self.inside: deque[Flight] = deque()
+        self.turns: Rotation | None = None
+        self._next_turns = FIRST
 
     @property
     def free(self) -> float:
@@ -64,6 +59,8 @@ class InstanceRun:
             ends = now + np.cumsum(times)
             self.leaves[0] = float(ends[-1])
         flight = Flight(self.view.entries, load, now, self.leaves[0], ends)
+        if len(self.leaves) > 1:
+            self.inside.append(flight)
         if len(ends) > 1:
             self.open = flight
         return flight
@@ -74,6 +71,44 @@ class InstanceRun:
         for stage, left in enumerate(self.leaves):
             time = self.leaves[stage] = max(time, left) + seconds
         return time
+
+    def leave(self, flight: Flight) -> None:
+        """A pass is through the pipeline."""
+        self.inside.remove(flight)
+        self.view.leave_pipeline(flight.entries)
+
+    def take_turns(self, home: Mapping[int, int], total: Sequence[int]) -> Rotation | None:
+        """Work out further passes of all micro-batches, where each would be filled as it was."""
+        view, flights = self.view, self.inside
+        entries = [entry for flight in flights for entry in flight.entries]
+        share = view.fair_share
+        is_alike = not view.running and all(
+            not flight.load.prefill and len(flight.entries) <= share for flight in flights
+        )
+        if not is_alike or any(home.get(entry.request) != view.place for entry in entries):
+            return None
+        most = min(self._next_turns, most_steps(view, entries, total) - 2)
+        self.turns = plan_rotation(tuple(flights), self.leaves, self.price, most)
+        if self.turns is not None:
+            for flight in flights:
+                flight.has_landed = True
+        return self.turns
+
+    def stop_turns(self, now: float) -> list[Turns]:
+        """Return what became of each micro-batch before ``now``, the first to land first."""
+        rotation, self.turns = self.turns, None
+        assert rotation is not None
+        self._next_turns = min(2 * self._next_turns, MOST) if now > rotation.until else FIRST
+        self.leaves = rotation.stages(now)
+        found = sorted(rotation.turns(now), key=lambda turns: turns.last)
+        self.inside = deque(turns.flight for turns in found if turns.flight is not None)
+        for turns in found:
+            self.view.repeat_entries(turns.entries, turns.more)
+            if turns.flight is None:
+                for entry in turns.entries:
+                    self.view.known[entry.request] += 1
+                self.view.leave_pipeline(turns.entries)
+        return found
 
     def grown(self, now: float) -> int:
         """Tokens that open passes have added so far and nobody booked."""

@@ -50,9 +50,9 @@ def liquid(jobs: int, nodes: int, times: int) -> Search:
     """A window of jobs of 1 to 8 GPUs or parts of them, two fifths of the devices in use."""
     rng = np.random.default_rng(0)
     rooms = Rooms.of(Pool(Machines(Machine(f"n{n}", GPUS, rack=n // RACK) for n in range(nodes))), 0.5, 0.5)
-    wants = {job: wanted(int(rng.choice([1, 1, 1, 2, 2, 4, 8])), rng) for job in range(jobs)}
+    wants = {job: draw_want(int(rng.choice([1, 1, 1, 2, 2, 4, 8])), rng) for job in range(jobs)}
     for device in np.flatnonzero(rng.random(nodes * GPUS) < 0.4).tolist():
-        rooms.take((device,), wanted(1, rng))
+        rooms.take((device,), draw_want(1, rng))
 
     def search(processes: int) -> bytes:
         how = grouping.Search(50, times, 0.8, 0.1, processes)
@@ -62,7 +62,7 @@ def liquid(jobs: int, nodes: int, times: int) -> Search:
     return search
 
 
-def wanted(gpus: int, rng: np.random.Generator) -> Want:
+def draw_want(gpus: int, rng: np.random.Generator) -> Want:
     return Want(gpus, float(rng.choice([0.3, 0.5, 1.0])), 0.0, 0.0, ())
 
 
@@ -72,7 +72,7 @@ def processor_seconds() -> tuple[float, float]:
     return own.ru_utime + own.ru_stime, children.ru_utime + children.ru_stime
 
 
-def timed(search: Search, processes: int) -> tuple[float, float, bytes]:
+def time_search(search: Search, processes: int) -> tuple[float, float, bytes]:
     """Seconds by the clock and with cores of its own, and the answer."""
     (own, children), began = processor_seconds(), time.perf_counter()
     answer = search(processes)
@@ -80,14 +80,14 @@ def timed(search: Search, processes: int) -> tuple[float, float, bytes]:
     return wall, own_then - own + (children_then - children) / processes, answer
 
 
-def rows(counts: list[int]) -> Iterator[bool]:
+def print_rows(counts: list[int]) -> Iterator[bool]:
     """Print a line for each search and number of processes; whether all of them answered the same."""
     for name, make, sizes in (("pollux", pollux, POLLUX), ("liquid", liquid, LIQUID)):
         for jobs, nodes, times in sizes:
             search = make(jobs, nodes, times)
             answers = set()
             for processes in counts:
-                wall, alone, answer = timed(search, processes)
+                wall, alone, answer = time_search(search, processes)
                 answers.add(answer)
                 case = f"{name:8}{jobs:5} jobs {nodes * GPUS:5} GPUs {times:5} generations"
                 print(f"{case}{processes:4} processes  wall {wall:7.3f} s  alone {alone:7.3f} s", flush=True)
@@ -95,7 +95,7 @@ def rows(counts: list[int]) -> Iterator[bool]:
 
 
 def main() -> int:
-    same = all(list(rows([int(text) for text in sys.argv[1:]] or [1, 2, 4])))
+    same = all(list(print_rows([int(text) for text in sys.argv[1:]] or [1, 2, 4])))
     print("the same answers to the byte" if same else "ANSWERS DIFFER")
     return 0 if same else 1
 

@@ -48,9 +48,12 @@ class Workers(Generic[Item, Answer]):
         self.children: dict[Connection, ForkProcess] = {}
 
     def __enter__(self) -> Self:
-        if self.count > 1:
-            for _ in range(self.count):
+        try:
+            for _ in range(self.count if self.count > 1 else 0):
                 self._fork()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -109,7 +109,7 @@ import os, time
 from experiments.core.processes import Workers
 
 def wait(place):
-    print(os.getpid(), flush=True)
+    os.write(1, f"{os.getpid()}\\n".encode())  # whole, next to the other's
     time.sleep(600)
 
 with Workers(wait, 2) as workers:
@@ -122,12 +122,16 @@ def test_workers_end_with_a_parent_that_is_killed() -> None:
     root = Path(__file__).parents[3]
     parent = subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True, cwd=root)
     assert parent.stdout is not None
-    workers = [int(parent.stdout.readline()) for _ in range(2)]
-    parent.kill()
-    assert parent.stdout.read() == "", "their ends of the pipe are closed"
-    parent.wait()
-    for pid in workers:
-        assert not is_at_work(pid)
+    try:
+        workers = [int(parent.stdout.readline()) for _ in range(2)]
+    finally:
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()
+    until = time.monotonic() + 60  # of the ten minutes that they would wait
+    while any(map(is_at_work, workers)) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not any(map(is_at_work, workers))
 
 
 def is_at_work(pid: int) -> bool:
@@ -148,4 +152,20 @@ def test_what_is_raised_while_children_work_ends_them() -> None:
 
     with pytest.raises(Cancelled):
         map_in_processes(lambda item: time.sleep(600), range(2), 2, cancel)
+    assert multiprocessing.active_children() == []
+
+
+def test_where_no_more_can_be_forked_the_first_ones_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    fork = os.fork
+    forked: list[int] = []
+
+    def fork_once() -> int:
+        if forked:
+            raise BlockingIOError("no more processes")
+        forked.append(fork())
+        return forked[0]
+
+    monkeypatch.setattr(os, "fork", fork_once)
+    with pytest.raises(BlockingIOError), Workers(pid_of, 2):
+        pass
     assert multiprocessing.active_children() == []

@@ -74,18 +74,18 @@ def search(
         return first
     breeder = _Breeder(window, wants, rooms, how)
     with Workers(breeder.breed, how.processes) as workers:
-        population = _best([breeder.score(first), *_breed((), workers, how, rng)], how)
+        population = _keep_best([breeder.score(first), *_breed((), workers, how, rng)], how)
         stale = 0
         for _ in range(how.generations):
             before = population[0]
-            population = _best([*population, *_breed(population, workers, how, rng)], how)
+            population = _keep_best([*population, *_breed(population, workers, how, rng)], how)
             stale = stale + 1 if population[0] is before else 0
             if stale >= PATIENCE:
                 break
     return population[0].placing
 
 
-def _best(placings: Iterable[_Scored], how: Search) -> list[_Scored]:
+def _keep_best(placings: Iterable[_Scored], how: Search) -> list[_Scored]:
     """The first of equal ones before the others."""
     return sorted(placings, key=lambda one: one.value)[: how.population]
 

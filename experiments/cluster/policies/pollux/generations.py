@@ -70,7 +70,7 @@ def search(
     weights = rng.integers(1, 1 << 40, problem.base.size)
     first = problem.mend(np.concatenate((start, problem.base[None])).astype(np.int16), rng)
     population, same = Population.of(first, problem, weights).best(size), 0
-    with _breeding(problem, weights, size, processes) as breed:
+    with _make_breeder(problem, weights, size, processes) as breed:
         for _ in range(generations):
             before = population.values[:, 0].max()
             children = breed(cross(population.states, size, rng), rng)
@@ -85,7 +85,7 @@ Breed = Callable[[States, np.random.Generator], Population]
 
 
 @contextmanager
-def _breeding(
+def _make_breeder(
     problem: AllocationProblem, weights: npt.NDArray[np.int64], size: int, processes: int
 ) -> Iterator[Breed]:
     """What makes children of crossed parents."""

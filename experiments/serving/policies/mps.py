@@ -1,10 +1,11 @@
 """NVIDIA MPS, a baseline of PipeSwitch: processes whose kernels meet on one device, without priority.
 
 Training goes on while a request is computed. The device's dispatcher takes kernels in the order of their
-launch and hands out all blocks of one before it turns to the next ("left over" what others leave; Amert et
-al., RTSS'17, measured it). A stream launches its next kernel when the one before has ended. So where kernels
-fill the device, each of a request waits for one of training, however short it is itself: what counts is how
-many kernels a request has, not its seconds or bytes. Kernels that leave units free run side by side.
+launch and hands out all blocks of one before it turns to the next (Amert et al., RTSS'17, found this rule by
+experiment, within one address space of a TX2). A stream launches its next kernel when the one before has
+ended. So where kernels fill the device, each of a request waits for one of training, however short it is
+itself: what counts is how many kernels a request has, not its seconds or bytes. Kernels that leave units free
+run side by side.
 
 Each process brings its weights in when it starts; pages that do not fit together move on a fault, at
 ``fault_bandwidth`` (2 to 4 GB/s as a rule of thumb for such faults, without a source; the default is between

@@ -15,8 +15,9 @@ paper's two overheads of small groups). Neither is published: an empty call is t
 telling takes nothing. The authors' log gives both for one model, and with them the order of its variants for
 two others (decision 0211).
 
-What the memory daemon is compared with is carried out as the authors' branches do it (``memory``, figure 8;
-``transfers``). Not reproduced: the daemon's processes, for which threads stand where it is measured.
+What the memory daemon is compared with is carried out as the authors' branches do it (``memory``, figure 8,
+decision 0216; ``transfers``). Not reproduced: the daemon's processes, for which threads stand where it is
+measured.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from experiments.serving.interface.phases import (
 from experiments.serving.simulator import LatencyObjective
 from experiments.serving.simulator.phases import (
     InstanceEngine,
+    engine,
     phase_curves,
     phase_figures,
     simulate_phases,
@@ -117,6 +118,6 @@ def test_a_long_simulation_gives_signs_of_life_and_stops_when_nobody_wants_it() 
         if len(heard) == 2:
             raise InterruptedError
 
-    with pytest.raises(InterruptedError):
+    with patch.object(engine, "LOOKS", 8), pytest.raises(InterruptedError):
         serve(requests(*[(row, 4, 300) for row in range(9)]), 2, progress=cancel)
     assert heard == ["", ""]

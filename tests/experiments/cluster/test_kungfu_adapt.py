@@ -20,6 +20,7 @@ from experiments.cluster.policies.kungfu_adapt.adaptation import (
 from experiments.cluster.policies.kungfu_adapt.resizing import doubled, halved
 from experiments.cluster.simulator import simulate
 from experiments.core import registry
+from experiments.core.errors import Infeasible
 from experiments.workloads.jobs import JobTrace
 from experiments.workloads.profiles.training_runs import TrainingRuns
 from tests.experiments.cluster.profiles import goodput
@@ -102,3 +103,12 @@ def test_noisy_jobs_end_sooner_than_under_the_host_alone(host: str) -> None:
     rigid = simulate(trace, TWO_NODES, alone, performance_of(trace, TWO_NODES))
     ends = [max(one.end for one in plan.executions) for plan in (carried_out(trace, host=host), rigid)]
     assert ends[0] < ends[1]
+
+
+def test_a_job_that_asks_for_more_than_there_is_is_refused_or_dropped() -> None:
+    """It begins with all that it asks for; the one after it does not wait for it."""
+    trace = of_noise(jobs((0, 9, 0), (1, 1, 0)), 0.1)
+    with pytest.raises(Infeasible, match="wants 9 GPUs, the cluster has 8: 1 are missing"):
+        carried_out(trace)
+    plan = carried_out(trace, oversized="drop")
+    assert [one.gang.job for one in plan.executions if one.completed] == [1]

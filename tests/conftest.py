@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
 import sys
 from collections.abc import Iterator
@@ -23,6 +25,19 @@ ROOT = Path(__file__).resolve().parent.parent
 #: They have no servers and no browser: what they take is processor time.
 DOMAIN_TESTS = ROOT / "tests" / "experiments"
 SHARED_DATA = Path(os.environ.get("LAB_SHARED_DATA", ROOT.parent / "shared" / "data"))
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Import a share of the files first in each of several processes, which rewrite what tests assert: files
+    that another process has rewritten meanwhile are read as they are.
+    """
+    number, count = (os.environ.get(f"PYTEST_XDIST_WORKER{end}", "") for end in ("", "_COUNT"))
+    if number and session.config.args == session.config.getini("testpaths"):
+        files = sorted((ROOT / "tests").rglob("test_*.py"))
+        for file in files[int(number.removeprefix("gw")) :: int(count)]:
+            # What is wrong with a file, or missing for it, is said as it is collected.
+            with contextlib.suppress(Exception, pytest.skip.Exception):
+                importlib.import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:

@@ -21,6 +21,8 @@ from experiments.workloads.requests import RequestTrace
 
 #: Requests that are drawn for a trial: so many for each instance, within these bounds.
 PER_INSTANCE, FEWEST, MOST = 64, 128, 2048
+#: Tokens of answers in a trial, on average; of long answers fewer requests are drawn, but so many at least.
+MOST_TOKENS, LEAST = 10**6, 8
 #: Tokens of a batch of prompts by which the bound of an instance for prompts is known.
 BATCH_TOKENS = 8192
 #: What is added to a run's seed for the requests of trials.
@@ -42,7 +44,7 @@ class ArrangementTrials:
 
     def try_out(self, instances: Sequence[Instance], rate: float) -> Trial:
         roles = {one.role for one in instances}
-        sample = self._sample(min(MOST, max(FEWEST, PER_INSTANCE * len(instances))), rate, roles)
+        sample = self._sample(self._drawn(len(instances)), rate, roles)
         plan = self.cluster.serve(
             instances, sample, answers_only=roles == {DECODE}, progress=self._sign_of_life
         )
@@ -52,6 +54,25 @@ class ArrangementTrials:
         )
         found = phase_figures(plan, sample, objective)
         return Trial(found.get("slo_attainment", 0.0), found.get("latency_mean", float("inf")))
+
+    def _drawn(self, instances: int) -> int:
+        """Requests of a trial of so many instances."""
+        return max(LEAST, min(self._most_drawn, max(FEWEST, PER_INSTANCE * instances), MOST))
+
+    @functools.cached_property
+    def _most_drawn(self) -> int:
+        return int(MOST_TOKENS / self.trace.output[self._servable].mean())
+
+    def doubts(self) -> list[str]:
+        """What to know of a search whose trials have few requests, since their answers are long."""
+        drawn = max(LEAST, self._most_drawn)
+        if not self.count or drawn >= FEWEST:
+            return []
+        mean = self.trace.output[self._servable].mean()
+        return [
+            f"each simulation of the search has {drawn} requests, whose answers have {mean:,.0f} tokens on "
+            f"average: what it found is less certain than by {FEWEST}"
+        ]
 
     def note(self, simulations: int) -> None:
         """Report so many more, or a sign of life; a search does not know how many it will ask for."""

@@ -69,7 +69,13 @@ def serve_phases(spec: RunSpec, policy: PhasePolicy, progress: Progress) -> Resu
         workload_sha256=loaded.sha256,
         notes={
             "hardware": hardware.to_json(),
-            "warnings": [*hardware.warnings, *fitted.warnings, *doubts_of(plan.serving), *highest.warnings],
+            "warnings": [
+                *hardware.warnings,
+                *fitted.warnings,
+                *trials.doubts(),
+                *doubts_of(plan.serving),
+                *highest.warnings,
+            ],
             "served": cluster.to_json() | trials.to_json(),
             "trace": {
                 "format": loaded.format,

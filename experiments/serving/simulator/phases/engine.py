@@ -30,7 +30,7 @@ from experiments.workloads.requests import RequestTrace
 #: Order of what happens at the same moment: whoever comes can join a pass that begins then.
 LANDED, COPIED, ARRIVED, FREE = range(4)
 #: Events between two signs of life.
-LOOKS = 512
+LOOKS = 64
 
 
 class _Event(NamedTuple):

@@ -98,7 +98,7 @@ class InstanceRun:
         """Return what became of each micro-batch before ``now``, the first to land first."""
         rotation, self.turns = self.turns, None
         assert rotation is not None
-        self._next_turns = min(2 * self._next_turns, MOST) if now > rotation.until else FIRST
+        self._next_turns = min(max(FIRST, 2 * rotation.begun(now) // len(rotation.flights)), MOST)
         self.leaves = rotation.stages(now)
         found = sorted(rotation.turns(now), key=lambda turns: turns.last)
         self.inside = deque(turns.flight for turns in found if turns.flight is not None)

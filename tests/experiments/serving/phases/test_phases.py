@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -200,6 +201,25 @@ def test_a_search_in_two_processes_arranges_the_same_to_the_byte(links: str) -> 
         return json.dumps(told, default=lambda value: value.to_json())
 
     assert find(2) == find(1)
+
+
+def test_a_search_over_long_answers_ends_and_says_how_few_requests_it_drew(tmp_path: Path) -> None:
+    """A million tokens are 8 answers of 125,000 and 128 of 7,812; each simulation has 128 usually."""
+    file = tmp_path / "long.csv"
+    asked = {
+        "family": "serving",
+        "policy": "distserve",
+        "workload": {"source": str(file), "options": {"model": "llama31-8b"}},
+        "hardware": {"cluster": {"nodes": 1, "devices_per_node": 4, "device": "a100-80g"}},
+    }
+    said = {}
+    for output in (7812, 125_000):
+        file.write_text(f"arrival,prompt,output\n0,512,{output}\n")
+        outcome = run(load_spec(asked))
+        assert outcome.status == "ok", outcome.reason
+        said[output] = [text for text in outcome.provenance["warnings"] if "each simulation" in text]
+    assert said[7812] == []
+    assert len(said[125_000]) == 1 and "has 8 requests" in said[125_000][0]
 
 
 rows = st.lists(

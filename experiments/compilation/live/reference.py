@@ -109,7 +109,8 @@ class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if roundoff:
             generator = torch.Generator().manual_seed(seed)
             noise = torch.randn(NOISE, generator=generator, dtype=torch.float64) * roundoff
-            self._noise = noise.to(device)
+            # From any offset on there are ``NOISE`` numbers in a row.
+            self._noise_twice = noise.to(device).repeat(2)
 
     def __torch_dispatch__(
         self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -185,8 +186,10 @@ class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _draw_by_place(self, value: Tensor) -> Tensor:
         """Return a multiple of the roundoff for each place."""
-        steps = self._noise.roll(self._offsets.randrange(NOISE))
-        return steps.repeat(-(-value.numel() // NOISE))[: value.numel()].view(value.shape)
+        start, count = self._offsets.randrange(NOISE), value.numel()
+        noise = self._noise_twice[NOISE - start : 2 * NOISE - start]
+        steps = noise[:count] if count <= NOISE else noise.repeat(-(-count // NOISE))[:count]
+        return steps.view(value.shape)
 
     def _draw_by_number(self, value: Tensor) -> Tensor:
         """Return a multiple of the roundoff for each number, the same wherever it stands.
@@ -194,7 +197,8 @@ class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
         Equal numbers come of equal arithmetic and round alike: in their mean nothing averages out.
         """
         bits = value.float().view(torch.int32) ^ self._offsets.randrange(1 << 31)
-        return self._noise[(bits * SPREAD >> 16) & (NOISE - 1)]
+        places = bits.mul_(SPREAD).bitwise_right_shift_(16).bitwise_and_(NOISE - 1)
+        return self._noise_twice.index_select(0, places.reshape(-1)).view(value.shape)
 
 
 def coarser(op: Any, own: torch.dtype, device: str) -> float:

@@ -11,7 +11,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from webapp.accounts.models import Project
-from webapp.compare.answers import cluster, compilation, memory, parallel, serving
+from webapp.compare.answers import cluster, compilation, memory, parallel, repeats, serving
 from webapp.compare.answers.case import Case, case_of
 from webapp.compare.answers.causes import Cause, causes_of
 from webapp.compare.answers.words import say_count, strong
@@ -60,8 +60,9 @@ def answer_of(comparison: Comparison, project: Project, errors: SimulatorErrors)
     case = case_of(comparison, project)
     causes = causes_of(case)
     headline = _so_far(case) if case.waiting else family.headline(case)
-    told = (family.sentences(case), _tell_fallen(case, causes), _precisions(case), _trust(case, errors))
-    sentences = tuple(itertools.chain(*told))
+    told = repeats.sentences(case, family.ranking(case), family.RANKED_BY)
+    more = (_tell_fallen(case, causes), _precisions(case), _trust(case, errors))
+    sentences = tuple(itertools.chain(family.sentences(case), told, *more))
     return Answer(case, headline, sentences, causes)
 
 

@@ -22,7 +22,7 @@ from experiments.core.errors import LabError
 from experiments.core.progress import Progress, part
 from experiments.serving.experiment.live_engines import LiveHost, run_steps
 from experiments.serving.experiment.measured import SMALL, prepare, serve_on
-from experiments.serving.interface import ServingPolicy
+from experiments.serving.interface import ServingPlan, ServingPolicy
 from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.simulator import figures
 from experiments.serving.simulator.paged import simulate_paged
@@ -129,17 +129,22 @@ def _measure(device: str, progress: Progress) -> LiveHost:
 
 
 def _acceptance(host: LiveHost) -> float:
-    """Which share of drafted tokens is right of this model's greedy answers: seen on other prompts.
-
-    A verification of k drafts gives (1 - a^(k+1)) / (1 - a) tokens.
-    """
+    """Which share of drafted tokens is right of this model's greedy answers: seen on other prompts."""
     live = importlib.import_module("experiments.serving.live")
-    policy = _policy("speculative")[1]
+    policy = policy_of("speculative")[1]
     assert isinstance(policy, PagedPolicy)
     trace = requests_at(1e9)
     prompts = live.prompts_of(trace, host.model.vocabulary, 1)
     executor = live.TorchSteps(host.model, 1024, policy.block_size, prompts)
-    log = run_steps(trace, policy, 1024, executor).memory
+    return acceptance_of(run_steps(trace, policy, 1024, executor))
+
+
+def acceptance_of(plan: ServingPlan) -> float:
+    """Return the share of drafted tokens that were right.
+
+    A verification of k drafts gives (1 - a^(k+1)) / (1 - a) tokens.
+    """
+    log = plan.memory
     assert log is not None
     mean = log.verified_tokens / log.verifications
     drafts = range(POLICIES["speculative"]["draft_tokens"] + 1)
@@ -156,14 +161,15 @@ def requests_at(rate: float) -> RequestTrace:
 
 def _throughput(host: LiveHost) -> float:
     """Requests a second when all of them are there at once, as the simulator has it."""
-    policy = _policy("vllm_v1")[1]
+    policy = policy_of("vllm_v1")[1]
     assert isinstance(policy, PagedPolicy)
     trace = requests_at(1e9)
     plan = simulate_paged(trace, policy, policy.blocks or 1, host.price, host.served.context)
     return figures(plan, trace)["throughput"]
 
 
-def _policy(name: str, **knobs: float) -> tuple[Any, PagedPolicy | ServingPolicy]:
+def policy_of(name: str, **knobs: float) -> tuple[Any, PagedPolicy | ServingPolicy]:
+    """Return the spec and the policy of a cell."""
     spec, policy = complete(cell_spec(SMALL, {}, "serving", name, knobs={**POLICIES[name], **knobs}))
     assert isinstance(policy, PagedPolicy | ServingPolicy)
     return spec, policy
@@ -177,7 +183,7 @@ def _cell(
     knobs: Mapping[str, float],
     progress: Progress,
 ) -> ValidationCell:
-    clock, (spec, policy) = time.perf_counter(), _policy(name, **knobs)
+    clock, (spec, policy) = time.perf_counter(), policy_of(name, **knobs)
     loaded = Loaded(trace, "requests", "generated", "")
     try:
         result = serve_on(host, trace, loaded, spec, policy, progress)

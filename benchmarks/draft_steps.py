@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.serving.experiment.measured import run_steps
+from experiments.serving.experiment.live_engines import run_steps
 from experiments.serving.interface import Load, LoadCost, ServingPlan
 from experiments.serving.interface.executor import StepExecutor
 from experiments.serving.interface.paged import PagedPolicy

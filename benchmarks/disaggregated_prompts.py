@@ -156,9 +156,8 @@ def main() -> None:
             rates = [together(trace, name, price) for name in ("vllm_paged", "sarathi_chunked")]
             ours = apart(trace, prices) / 3
             row = f"vLLM {rates[0]:.3g}, prompts in parts {rates[1]:.3g}, DistServe {ours:.3g} a device"
-            print(
-                f"{study}, {told}: {row}, {ours / rates[0]:.2f} and {ours / rates[1]:.2f} times", flush=True
-            )
+            times_of = " and ".join(f"{ours / rate:.2f}" if rate else "any number of" for rate in rates)
+            print(f"{study}, {told}: {row}, {times_of} times", flush=True)
 
 
 if __name__ == "__main__":

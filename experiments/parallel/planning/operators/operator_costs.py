@@ -1,7 +1,7 @@
 """Cost tables over the configurations of every operator: compute, gradient synchronization, transfers between
 operators.
 
-Source: Jia et al., "Exploring Hidden Dimensions in Parallelizing Convolutional Neural Networks" (OptCNN),
+Source: Jia et al., "Exploring Hidden Dimensions in Accelerating Convolutional Neural Networks" (OptCNN),
 ICML'18, section 4: the cost of a step is the sum over layers of t_C and t_S and over edges of t_X; transfers
 follow from the regions that a part reads and that are not on its device. Forward and backward transfers
 mirror each other. Gradients of several layers travel together as the plan is carried out, so that t_S has

@@ -1,11 +1,11 @@
 """Zero bubble pipelines: weight gradients are slots of their own and fill the time that others wait.
 
-Sources: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR'24, sections 2 to 4 (``h1``: ZB-H1; ``h2``:
-ZB-H2, more forwards before the first backward; ``automatic``: the order searched for the passes as they are,
-in ``memory`` times what 1F1B holds) and "Pipeline Parallelism with Controllable Memory", NeurIPS'24, section
-4 (``v``: ZB-V, two chunks that go down and up the devices again, so that the loss turns round on one device).
-``interleaved`` is ZB-H1's rule on the looped chunks of interleaved 1F1B. The papers' B (input gradient) is a
-B slot, their W a W slot.
+Sources: Qi et al., "Zero Bubble (Almost) Pipeline Parallelism", ICLR'24, sections 2 to 4 (``h1``: ZB-H1;
+``h2``: ZB-H2, more forwards before the first backward; ``automatic``: the order searched for the passes
+as they are, in ``memory`` times what 1F1B holds) and "Pipeline Parallelism with Controllable Memory",
+NeurIPS'24, section 4 (``v``: ZB-V, two chunks that go down and up the devices again, so that the loss turns
+round on one device). ``interleaved`` is ZB-H1's rule on the looped chunks of interleaved 1F1B. The papers' B
+(input gradient) is a B slot, their W a W slot.
 
 ``h2`` and ``automatic`` pay where steps overlap: a device goes on to the next step while others end this one,
 and the optimizer's global check is made good afterwards (the plan says ``overlapped``). Measured runs take

@@ -1,12 +1,12 @@
 """Orders of forwards, backwards and weight gradients for passes that are unequally long, by playing a step
 through.
 
-Source: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR'24, section 3 and appendix: as many forwards as
-memory allows before the first backward, weight gradients into the gaps before what has not come in yet, the
-rest behind the last pass; all settings of a few rules are tried and the best order is kept. Here every device
-takes the next pass at the moment at which it is free, all devices together, so that gaps come from the passes
-of the others. Left open there: what "fits" means where it is not known yet when the next pass comes in; here
-it cannot come in before the shortest pass of a neighbor is over.
+Source: Qi et al., "Zero Bubble (Almost) Pipeline Parallelism", ICLR'24, section 3 and appendix: as many
+forwards as memory allows before the first backward, weight gradients into the gaps before what has not come
+in yet, the rest behind the last pass; all settings of a few rules are tried and the best order is kept. Here
+every device takes the next pass at the moment at which it is free, all devices together, so that gaps come
+from the passes of the others. Left open there: what "fits" means where it is not known yet when the next pass
+comes in; here it cannot come in before the shortest pass of a neighbor is over.
 """
 
 from __future__ import annotations

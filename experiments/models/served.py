@@ -21,7 +21,7 @@ class ServedModel:
 
     ``kv_heads`` < ``heads`` for grouped queries; ``parameters`` embeddings included.
 
-    ``inner`` is the width of the feed-forward layer where it is told.
+    ``inner`` is the width of the feed-forward layer where it is not four times ``hidden`` or is gated.
     """
 
     name: str
@@ -62,9 +62,11 @@ def _gpt3(name: str, parameters: float, layers: int, hidden: int, heads: int) ->
     return ServedModel(name, parameters, layers, hidden, heads, heads, hidden // heads, 2048, source)
 
 
-def _llama(name: str, parameters: float, layers: int, hidden: int, heads: int, kv_heads: int) -> ServedModel:
+def _llama(
+    name: str, parameters: float, layers: int, hidden: int, heads: int, kv_heads: int, inner: int
+) -> ServedModel:
     source = "Touvron et al., Llama 2, 2023, and the published configurations"
-    return ServedModel(name, parameters, layers, hidden, heads, kv_heads, 128, 4096, source)
+    return ServedModel(name, parameters, layers, hidden, heads, kv_heads, 128, 4096, source, inner)
 
 
 def _opt(name: str, parameters: float, layers: int, hidden: int, heads: int) -> ServedModel:
@@ -82,18 +84,19 @@ def _palm(name: str, parameters: float, layers: int, hidden: int, heads: int) ->
 META = "config.json of meta-llama/Llama-3.1-"
 MISTRAL = "config.json of mistralai/Mistral-7B-v0.1, without its sliding window"
 YI = "config.json of 01-ai/Yi-34B-200K"
+QWEN = "config.json of Qwen/Qwen3-32B"
 
 SERVED: Mapping[str, ServedModel] = {
     model.name: model
     for model in (
-        _llama("llama2-7b", 6.738e9, 32, 4096, 32, 32),
-        _llama("llama2-13b", 13.016e9, 40, 5120, 40, 40),
-        _llama("llama2-70b", 68.977e9, 80, 8192, 64, 8),
-        ServedModel("llama31-8b", 8.030e9, 32, 4096, 32, 8, 128, 131072, META + "8B"),
-        ServedModel("llama31-70b", 70.554e9, 80, 8192, 64, 8, 128, 131072, META + "70B"),
+        _llama("llama2-7b", 6.738e9, 32, 4096, 32, 32, 11008),
+        _llama("llama2-13b", 13.016e9, 40, 5120, 40, 40, 13824),
+        _llama("llama2-70b", 68.977e9, 80, 8192, 64, 8, 28672),
+        ServedModel("llama31-8b", 8.030e9, 32, 4096, 32, 8, 128, 131072, META + "8B", 14336),
+        ServedModel("llama31-70b", 70.554e9, 80, 8192, 64, 8, 128, 131072, META + "70B", 28672),
         ServedModel("mistral-7b", 7.242e9, 32, 4096, 32, 8, 128, 32768, MISTRAL, 14336),
         ServedModel("yi-34b", 34.389e9, 60, 7168, 56, 8, 128, 200000, YI, 20480),
-        ServedModel("qwen3-32b", 32.762e9, 64, 5120, 64, 8, 128, 40960, "config.json of Qwen/Qwen3-32B"),
+        ServedModel("qwen3-32b", 32.762e9, 64, 5120, 64, 8, 128, 40960, QWEN, 25600),
         _opt("opt-13b", 12.853e9, 40, 5120, 40),
         _opt("opt-66b", 65.717e9, 64, 9216, 72),
         _opt("opt-175b", 174.604e9, 96, 12288, 96),

@@ -8,6 +8,7 @@ import pytest
 from experiments.commands.inspect import inspection
 from experiments.core.spec import Workload
 from experiments.models.parameters import count_parameters
+from experiments.models.served import SERVED
 from experiments.workloads.model import ModelSource
 from experiments.workloads.transformer import from_config
 from experiments.workloads.transformer_parameters import parameters_by_module
@@ -98,3 +99,31 @@ def test_a_configuration_that_cannot_be_built_says_so(tmp_path: Path) -> None:
     found = inspection(Workload(str(file)))
     assert "parameters" not in found["summary"]
     assert [line.split(":")[0] for line in found["warnings"]] == ["its parameters cannot be counted"]
+
+
+@pytest.mark.parametrize(
+    ("name", "vocabulary", "normalized", "published"),
+    [
+        ("llama2-7b", 32000, 0, 6_738_415_616),
+        ("llama2-13b", 32000, 0, 13_015_864_320),
+        ("llama2-70b", 32000, 0, 68_976_648_192),
+        ("llama31-8b", 128256, 0, 8_030_261_248),
+        ("llama31-70b", 128256, 0, 70_553_706_496),
+        ("mistral-7b", 32000, 0, 7_241_732_096),
+        ("yi-34b", 64000, 0, 34_388_917_248),
+        ("qwen3-32b", 151936, 2, 32_762_123_264),
+    ],
+)
+def test_sizes_of_a_served_model_make_the_parameters_of_its_card(
+    name: str, vocabulary: int, normalized: int, published: int
+) -> None:
+    """Attention, three matrices of the feed-forward layer, norms (of queries and keys too, in some), words
+    twice.
+    """
+    model = SERVED[name]
+    attention = 2 * model.hidden * model.head_dim * (model.heads + model.kv_heads)
+    norms = 2 * model.hidden + normalized * model.head_dim
+    layer = attention + 3 * model.hidden * model.inner + norms
+    outside = 2 * vocabulary * model.hidden + model.hidden
+    assert model.layers * layer + outside == published
+    assert model.parameters == pytest.approx(published, rel=1e-3)

@@ -115,7 +115,12 @@ def _cell(host: LiveHost, plan: Plan, folder: Path, progress: Progress) -> Valid
         took = time.perf_counter() - clock
         return ValidationCell(TRACE, "cluster", plan[0], "failed", str(error), {}, {}, took)
     figures = compare(result.metrics, result.notes.get("predicted", {}))
-    facts = {"knobs": plan[1], "performance": result.notes.get("performance")}
+    within = result.notes.get("predicted_range", {})
+    facts = {
+        "knobs": plan[1],
+        "performance": result.notes.get("performance"),
+        "predicted_range": {name: within[name] for name in figures if name in within},
+    }
     metrics, took = dict(result.metrics), time.perf_counter() - clock
     return ValidationCell(
         TRACE, "cluster", plan[0], result.status, result.reason, figures, metrics, took, facts=facts

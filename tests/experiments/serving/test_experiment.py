@@ -68,10 +68,11 @@ def test_a_model_too_large_says_how_much_is_missing(three: Path) -> None:
 def test_an_answer_that_no_memory_holds_is_refused_and_reserved_for_by_nobody(
     policy: str, tmp_path: Path
 ) -> None:
-    """An A100 holds 112 thousand tokens of Llama-2-7B; reserving a million would refuse everyone."""
+    """A T4 holds 3,787 tokens of Llama-2-7B; reserving all of its context of 4,096 would refuse everyone."""
     file = tmp_path / "huge.csv"
     file.write_text("arrival,prompt,output\n0,100,10\n0,100,1000000\n0,100,10\n")
-    found = outcome(file, policy=policy)
+    found = outcome(file, "t4", policy)
+    assert found.provenance["served"]["kv_slots"] == 3787
     assert found.metrics["rejected_requests"]["value"] == 1
     assert found.provenance["served"]["max_output"] == 10
     assert found.metrics["latency_mean"]["value"] < 1

@@ -66,7 +66,7 @@ def common_scale(values: Iterable[float], unit: str) -> tuple[float, str]:
 
 
 #: Nouns of what is counted, of which there may be one.
-COUNTED = frozenset({"requests", "jobs", "tokens", "steps", "ops", "devices", "runs"})
+COUNTED = frozenset({"requests", "jobs", "tokens", "steps", "ops", "devices", "machines", "runs"})
 
 
 def human(value: float, unit: str) -> str:
@@ -84,5 +84,7 @@ def human(value: float, unit: str) -> str:
         return f"{significant(value * 100)} %"
     if unit == "ratio":
         return f"{significant(value)}×"
+    if unit == "count":
+        return significant(value)
     counted = unit.removesuffix("s") if value == 1 and unit in COUNTED else unit
     return f"{significant(value)} {counted}".rstrip()

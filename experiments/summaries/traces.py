@@ -24,7 +24,7 @@ def _jobs(value: JobTrace) -> dict[str, Any]:
     cards = [
         card("jobs", len(value)),
         card("span of submissions", span, "s"),
-        card("GPUs wanted at most", int(value.gpus.max(initial=0))),
+        card("GPUs of the largest job", int(value.gpus.max(initial=0))),
         card("mean service time", float(timed.service.mean()) if len(timed) else 0.0, "s"),
         card("work", work / 3600, "GPU hours"),
         card("mean demand", work / span if span else 0.0, "GPUs"),

@@ -46,7 +46,9 @@ class RunFilter(django_filters.FilterSet):  # type: ignore[misc]
     policy = django_filters.ChoiceFilter(empty_label="any policy")
     hardware = django_filters.ChoiceFilter(empty_label="any hardware")
     mode = django_filters.ChoiceFilter(empty_label="measured and simulated")
-    status = django_filters.ChoiceFilter(method="filter_status", empty_label="however it ended")
+    status = django_filters.ChoiceFilter(
+        method="filter_status", label="How it ended", empty_label="however it ended"
+    )
 
     class Meta:
         model = Run

@@ -19,12 +19,15 @@ from django.shortcuts import get_object_or_404
 from experiments.core import jsonio
 from webapp.accounts.models import Project
 from webapp.artifacts.models import Artifact, ArtifactQuerySet
+from webapp.artifacts.workloads.jobs import demand_of
 from webapp.runs import again
 from webapp.runs.models import Experiment, Run
 from webapp.runs.offers import SIMULATED, Offer, Told, offers_for, try_all
 
 #: Fields of the page that are no part of its state.
 FLEETING = ("csrfmiddlewaretoken", "question", "shown", "all", "then")
+#: Fields that say how large a cluster is.
+CLUSTER_SIZE = frozenset({"nodes", "devices_per_node", "node", "node_list", "described"})
 
 
 @dataclass(frozen=True)
@@ -76,11 +79,21 @@ def asked_by(project: Project, address: QueryDict) -> QueryDict:
     if "artifacts" in address and "family" in address:
         return address.copy()
     asked = address.copy() if "artifacts" in address else _as_query(_fields(project, address))
-    for name, value in again.USUAL.items():
-        asked.setdefault(name, value)
     if not asked.getlist("artifacts"):
         asked.setlist("artifacts", _newest(project, asked))
+    for name, value in {**again.USUAL, **_usual_cluster(project, asked)}.items():
+        asked.setdefault(name, value)
     return asked
+
+
+def _usual_cluster(project: Project, asked: QueryDict) -> dict[str, str]:
+    """The nodes that the page of the first chosen job trace compares it with; none where some are named."""
+    if not CLUSTER_SIZE.isdisjoint(asked):
+        return {}
+    keys = read_keys(asked.getlist("artifacts"))
+    trace = usable_artifacts(project).filter(pk__in=keys, kind="jobs").first()
+    demand = demand_of(trace, {}) if trace else None
+    return {"nodes": str(demand.nodes[0]), "devices_per_node": str(demand.nodes[1])} if demand else {}
 
 
 def _fields(project: Project, address: QueryDict) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from experiments.core.precision import state_bytes
 from experiments.hardware import Hardware
 from webapp.artifacts.fit import fit_with
 from webapp.artifacts.models import Artifact
+from webapp.artifacts.workloads.jobs import JobDemand
 from webapp.runs.grid import Trial
 
 #: Steps of a grid that are looked at: the largest of them is shown.
@@ -64,6 +65,7 @@ class Load:
     artifact: Artifact
     wanted: float
     gpus: int
+    too_large: int
 
     @property
     def share(self) -> float:
@@ -120,7 +122,10 @@ def load_of(trials: Sequence[Trial], gpus: int) -> Load | None:
     same = [trial for trial in found if trial.artifact == found[0].artifact]
     wanted = [_wanted(trial) for trial in same]
     known = [gpus for gpus in wanted if gpus]
-    return Load(found[0].artifact, max(known), gpus) if known else None
+    if not known:
+        return None
+    told = found[0].artifact.summary.get("demand")
+    return Load(found[0].artifact, max(known), gpus, JobDemand(told, gpus).too_large if told else 0)
 
 
 def _wanted(trial: Trial) -> float | None:

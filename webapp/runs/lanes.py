@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from webapp.presentation import pretty
 
-#: More bars than these are not readable; the first are shown, and it is said.
+#: More bars than these are not readable; so many are shown, and it is said.
 MOST_BARS = 4000
 #: Parts of a serving plan with times: what the figure is called, what has a lane, what has a color.
 PARTS = {
@@ -39,9 +40,9 @@ def lanes_of(plan: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
     columns = tuple(plan.get("columns") or ())
     found = []
     if {"job", "start", "end"} <= set(columns):
-        found.append(_plot("Jobs over time", "job", list(_stints(columns, plan["rows"]))))
+        found.append(_plot("Jobs over time", "job", list(_stints(columns, plan["rows"])), _spread))
     if {"request", "arrival", "admitted", "first_token"} <= set(columns):
-        found.append(_plot("Requests over time", "request", list(_requests(columns, plan["rows"]))))
+        found.append(_plot("Requests over time", "request", list(_requests(columns, plan["rows"])), _spread))
     for name, (title, lane, kind) in PARTS.items():
         part = plan.get(name) or {}
         if is_in_columns(part) and part["rows"] and {lane, kind} <= set(part["columns"]):
@@ -80,8 +81,17 @@ def _requests(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator
                 yield Bar(str(row["request"]), name, row[begin], row[end], label)
 
 
-def _plot(title: str, lane: str, bars: list[Bar]) -> dict[str, Any]:
-    shown = bars[:MOST_BARS]
+def _spread(bars: Sequence[Bar]) -> Sequence[Bar]:
+    """The bars of every so-many-th lane, each whole, so that few are left and the whole time is covered."""
+    step = math.ceil(len(bars) / MOST_BARS)
+    kept = {*list(dict.fromkeys(bar.lane for bar in bars))[:: step or 1]}
+    return [bar for bar in bars if bar.lane in kept]
+
+
+def _plot(
+    title: str, lane: str, bars: list[Bar], chosen: Callable[[Sequence[Bar]], Sequence[Bar]] = list
+) -> dict[str, Any]:
+    shown = chosen(bars)[:MOST_BARS]
     kinds = list(dict.fromkeys(bar.kind for bar in shown))
     return {
         "title": title,
@@ -92,6 +102,7 @@ def _plot(title: str, lane: str, bars: list[Bar]) -> dict[str, Any]:
         "y_unit": "",
         "log": "",
         "lanes": _in_order(dict.fromkeys(bar.lane for bar in sorted(shown, key=lambda bar: bar.start))),
+        "shown": len(shown),
         "sampled": len(bars) if len(bars) > MOST_BARS else None,
         "series": [_series(kind, [bar for bar in shown if bar.kind == kind]) for kind in kinds],
     }

@@ -127,6 +127,9 @@ def _warnings(trials: Sequence[Trial], need: Need | None, load: Load | None, hos
         yield f"As it is the step does not fit {need.device}: {over} over. The runs say which policies fit."
     if load and load.share > 1:
         yield f"The jobs want {load.wanted:,.1f} GPUs on average and there are {load.gpus:,}: they pile up."
+    if load and load.too_large:
+        who = f"{load.too_large:,} job{' wants' if load.too_large == 1 else 's want'}"
+        yield f"{who} more than the {load.gpus:,} GPUs that there are and can never start."
     if not hosts.slots:
         yield "No host is up: the runs wait until one is."
     wanted = {trial.needs for trial in trials} - {"", *hosts.kinds}

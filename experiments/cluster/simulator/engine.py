@@ -271,7 +271,7 @@ class ClusterSimulation:
         if self.unfinished % 512 == 0:
             all_jobs = len(self.counted)
             ended = all_jobs - self.unfinished
-            self.progress(ended / all_jobs, f"{ended} of {all_jobs} jobs")
+            self.progress(ended / all_jobs, f"{ended:,} of {all_jobs:,} jobs")
 
     def _call_again(self, wake_at: float | None, length: float | None) -> None:
         """Schedule the next decision without an event.

@@ -184,5 +184,5 @@ def plan_json(plan: ServingPlan, trace: RequestTrace) -> Mapping[str, Any]:
         rows.append([row, arrival, *happened, *sizes, *ended])
     columns = "request arrival admitted first_token last_token answered prompt output kv_slots rejected"
     columns += " reason preempted"
-    sampling = "every request" if step == 1 else f"every {step}th of {len(plan.served)} requests"
+    sampling = "every request" if step == 1 else f"every {step}th of {len(plan.served):,} requests"
     return {"columns": columns.split(), "rows": rows, "sampling": sampling}

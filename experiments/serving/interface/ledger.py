@@ -81,7 +81,7 @@ class RequestLedger:
         self._left -= 1
         if self._left % REPORTED == 0:
             count = len(self.arrival)
-            self._progress(1 - self._left / count, f"{count - self._left} of {count} requests")
+            self._progress(1 - self._left / count, f"{count - self._left:,} of {count:,} requests")
 
     @property
     def preempted(self) -> int:

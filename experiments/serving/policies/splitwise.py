@@ -20,6 +20,7 @@ from typing import ClassVar
 
 from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
+from experiments.core.units import human
 from experiments.serving.interface.phases import (
     DECODE,
     PREFILL,
@@ -66,7 +67,7 @@ class Splitwise(PhasePolicy):
         shape = InstanceShape(1, self._tensor(site))
         machines = site.nodes * (site.devices_per_node // shape.tensor)
         if machines < 2 or self.prompt_machines >= machines:
-            what = f"{machines} machines of {shape.tensor} devices"
+            what = f"{human(machines, 'machines')} of {human(shape.tensor, 'devices')}"
             raise BadInput(what, "spec.hardware", "a machine for prompts and one for answers at least")
         if shape not in site.shapes:
             known = ", ".join(str(tensor) for stages, tensor in site.shapes if stages == 1)

@@ -180,7 +180,7 @@ class BatchEngine:
         self.left -= 1
         if self.left % 256 == 0:
             count = len(self.output)
-            self.progress(1 - self.left / count, f"{count - self.left} of {count} requests")
+            self.progress(1 - self.left / count, f"{count - self.left:,} of {count:,} requests")
 
     def _launch(self, batch: Batch) -> None:
         view = self.view

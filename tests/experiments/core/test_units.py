@@ -17,6 +17,7 @@ from experiments.core.units import human
         (0.4567, "fraction", "45.7 %"),
         (69351, "jobs", "69,351 jobs"),
         (1, "requests", "1 request"),
+        (1171, "count", "1,171"),
         (-2.5e-5, "s", "-25 µs"),
     ],
 )

@@ -24,6 +24,7 @@ from webapp.artifacts.workloads.requests import load_of
 pytestmark = pytest.mark.django_db
 PLAIN: dict[str, Any] = {"cards": [], "plots": [], "estimates": []}
 HOUR = 3600.0
+HEIGHTS_OF = ".chips:not(.devices) .chip > span:first-of-type"
 
 
 def job_trace(cast: Cast) -> Artifact:
@@ -64,6 +65,46 @@ def test_a_form_that_was_opened_for_a_cluster_has_it(cast: Cast) -> None:
     page = signed_in(cast.max).get(cast.url(address)).content.decode()
     assert 'name="nodes" value="3"' in page
     assert 'name="devices_per_node" value="4"' in page
+
+
+def test_a_form_that_names_no_cluster_has_the_one_of_the_traces_page(cast: Cast) -> None:
+    """61 GPU-hours in 10 h are three quarters of 8.1 GPUs: two nodes of 8."""
+    found = job_trace(cast)
+    page = signed_in(cast.max).get(cast.url(f"experiments/new?artifact={found.pk}&family=cluster"))
+    assert 'name="nodes" value="2"' in page.content.decode()
+    assert 'name="devices_per_node" value="8"' in page.content.decode()
+
+
+def test_before_a_launch_it_is_said_which_jobs_the_cluster_can_never_start(cast: Cast) -> None:
+    """One job wants 8 GPUs, and there are 4."""
+    trace = job_trace(cast)
+    trace.summary["cards"] = [{"label": "mean demand", "value": 6.1, "unit": "GPUs"}]
+    trace.save()
+    address = f"experiments/new?artifact={trace.pk}&family=cluster&nodes=1&devices_per_node=4"
+    page = signed_in(cast.max).get(cast.url(address)).content.decode()
+    assert "1 job wants more than the 4 GPUs that there are and can never start." in page
+    wider = signed_in(cast.max).get(cast.url(address.replace("nodes=1", "nodes=2"))).content.decode()
+    assert "can never start" not in wider
+
+
+@pytest.mark.browser
+@pytest.mark.django_db(transaction=True)
+def test_names_of_policies_are_not_broken_beside_what_they_lack(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The surprise: a reason that needs two lines left a name as little as its widest letter."""
+    settings.WHITENOISE_USE_FINDERS = settings.WHITENOISE_AUTOREFRESH = True
+    monkeypatch.setitem(os.environ, "DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+    cast = make_cast()
+    trace = job_trace(cast)
+    trace.summary["told"] = {"columns": [], "several_gpus": 3, "speeds": False}
+    trace.save()
+    new = cast.url(f"experiments/new?artifact={trace.pk}&family=cluster")
+    with serving() as address, browser_page() as page:
+        enter(page, address, cast.max)
+        page.goto(address + new)
+        heights = page.eval_on_selector_all(HEIGHTS_OF, "names => names.map(name => name.offsetHeight)")
+        assert len(heights) > 10 and len(set(heights)) == 1
 
 
 def test_demand_that_stays_above_the_cluster_is_said_so(cast: Cast) -> None:

@@ -169,6 +169,7 @@ def test_the_page_says_why_a_run_has_no_figures(client: Client, ada: Place, memo
     assert "SIGSEGV in op 3" in fallen
     assert "1 does not fit, 1 gave no answer" in fallen
     assert 'class="badge state-infeasible"' not in page
+    assert "[invalid name]" not in page and ">How it ended</label>" in page
     part = client.get(ada.url(f"compare/{memory.pk}/?status=infeasible")).content.decode()
     assert part.count('class="badge state-infeasible"') == 1
     assert 'id="answer"' not in part

@@ -15,7 +15,7 @@ from django.utils import timezone
 from tests.webapp.cast import Cast, experiment_with, finished, ready, run, run_in, signed_in
 from webapp.accounts import services
 from webapp.accounts.access import still_enters
-from webapp.runs import figures, live
+from webapp.runs import figures, lanes, live
 from webapp.runs.figures import figures_of, outline
 from webapp.runs.lanes import lanes_of
 from webapp.runs.models import Run, RunMetric
@@ -284,6 +284,19 @@ def test_stints_and_requests_are_drawn_over_time() -> None:
         ("output", ["8"]),
     ]
     assert lanes_of({"moves": []}) == ()
+
+
+def test_of_too_many_requests_some_are_drawn_from_the_first_to_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ten requests of three bars each and space for twelve bars: every third request, whole."""
+    monkeypatch.setattr(lanes, "MOST_BARS", 12)
+    rows = [[name, name, name + 1, name + 2, name + 3] for name in range(10)]
+    columns = ["request", "arrival", "admitted", "first_token", "last_token"]
+    (drawn,) = lanes_of({"columns": columns, "rows": rows})
+    assert drawn["lanes"] == ["0", "3", "6", "9"]
+    assert [len(series["x"]) for series in drawn["series"]] == [4, 4, 4]
+    assert (drawn["shown"], drawn["sampled"]) == (12, 30)
 
 
 def test_of_very_many_runs_those_that_move_are_shown(cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:

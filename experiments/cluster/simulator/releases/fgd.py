@@ -61,7 +61,7 @@ def simulate(
     for place, pod in enumerate(order):
         filling.arrive(pod)
         if place % 512 == 0:
-            progress(place / len(order), f"{place} of {len(order)} pods")
+            progress(place / len(order), f"{place:,} of {len(order):,} pods")
     return filling.plan(len(order))
 
 

@@ -49,7 +49,7 @@ def search(site: Site, links: str, wanted: float, processes: int = 1) -> Arrange
         found += _slow(site, pairs)
     if not found:
         needed = 2 * min((shape.devices for shape in site.shapes), default=site.devices)
-        what = f"{needed} devices or more are needed for prompts and answers apart, {site.devices} are there"
+        what = f"{needed} devices or more are needed for prompts and answers apart, not {site.devices}"
         raise Infeasible(what, "distserve", float(needed - site.devices))
     rates = [choice.rate for choice in found]
     if len(found) > 1:

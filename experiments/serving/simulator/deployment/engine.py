@@ -198,7 +198,7 @@ class DeploymentSimulation:
     def _end_one(self) -> None:
         self.ends += 1
         if self.ends % 1024 == 0:
-            self.progress(self.ends / len(self.asked), f"{self.ends} of {len(self.asked)} requests")
+            self.progress(self.ends / len(self.asked), f"{self.ends:,} of {len(self.asked):,} requests")
 
     def _illegal(self, request: int, what: str) -> ImpossiblePlan:
         return ImpossiblePlan([f"request {request} at t={self.view.now:g} s: {what}"])

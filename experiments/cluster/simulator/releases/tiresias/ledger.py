@@ -94,7 +94,7 @@ class Ledger:
         self.ended += 1
         if self.ended % 64 == 0:
             count = len(self.trace)
-            self.progress(self.ended / count, f"{self.ended} of {count} jobs")
+            self.progress(self.ended / count, f"{self.ended:,} of {count:,} jobs")
 
     def plan(self, quirks: dict[str, str], **facts: object) -> ClusterPlan:
         """The whole run; what still runs is cut off."""

@@ -132,7 +132,7 @@ best_effort_avg_jct              s          lower   average completion time of j
 finish_time_fairness_max         ratio      lower   worst finish-time fairness
 finish_time_fairness_p99         ratio      lower   99th percentile finish-time fairness
 finish_time_fair_fraction        fraction   higher  jobs no later than on their share of the cluster
-preemptions                      count      lower   preemptions
+preemptions                      count      lower   times that a job or request was preempted
 restarts                         count      lower   executions after a job's first
 migrations                       count      lower   executions that go on on other nodes
 resizes                          count      -       executions that go on with more or fewer devices
@@ -181,7 +181,6 @@ peak_kv_tokens                   tokens     lower   most KV slots reserved at on
 kv_utilization_mean              fraction   -       KV memory used, averaged over time
 batch_size_mean                  requests   -       requests in a pass, averaged over passes
 preempted_requests               requests   lower   requests that lost their KV memory
-preemptions                      count      lower   times that a request lost its KV memory
 recomputed_tokens                tokens     lower   tokens computed again after that
 swapped_bytes                    bytes      lower   KV bytes copied to and from the host
 kv_saved_fraction                fraction   higher  KV memory that sequences of a request share

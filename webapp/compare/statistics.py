@@ -58,9 +58,11 @@ class Estimate:
 def estimate(values: Sequence[float]) -> Estimate:
     """Mean and Student-t interval: t(n-1) x s / sqrt(n), with s the sample standard deviation."""
     n = len(values)
-    mean = math.fsum(values) / n
     if n == 1:
-        return Estimate(1, mean, None)
+        return Estimate(1, values[0], None)
+    if min(values) == max(values):  # their mean may be rounded, and would differ from each
+        return Estimate(n, values[0], 0.0)
+    mean = math.fsum(values) / n
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
     return Estimate(n, mean, half_width(n, deviation))
 

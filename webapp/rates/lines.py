@@ -99,8 +99,10 @@ def _line(name: str, runs: Sequence[Run], goal: RateGoal, since: datetime | None
     for run in runs:
         figures = {row.name: row.value for row in run.metrics.all()}
         if run.state == Run.State.SUCCEEDED:
-            reason = reason or _lack(figures, goal)
-            search.tell(rate_of(run) or 1.0, goal.is_met(figures))
+            if lack := _lack(figures, goal):
+                reason = reason or lack
+            else:
+                search.tell(rate_of(run) or 1.0, goal.is_met(figures))
         elif run.is_final:
             reason = reason or f"{run.get_state_display()}: {run.reason}".removesuffix(": ")
     return RateLine(name, runs, search, reason)
@@ -108,7 +110,7 @@ def _line(name: str, runs: Sequence[Run], goal: RateGoal, since: datetime | None
 
 def _lack(figures: Mapping[str, float], goal: RateGoal) -> str:
     if goal.attainment is not None and "slo_attainment" not in figures:
-        return "nothing says what is in time"
+        return "nothing says what is in time: its runs have no slo_ttft, slo_tpot or slo_normalized"
     if goal.tbt_p99 is not None and "scheduling_delay_p50" not in figures:
         return "its runs do not tell how long requests wait"
     return ""

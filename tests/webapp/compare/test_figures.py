@@ -12,7 +12,7 @@ from webapp.compare.choice import Choice
 from webapp.compare.comparison import compare
 from webapp.compare.figures import servers
 from webapp.compare.figures.chosen import draw_chosen
-from webapp.compare.figures.curves import distribution
+from webapp.compare.figures.curves import distribution, duration_ticks
 from webapp.compare.figures.front import front
 from webapp.compare.figures.parts import parts
 from webapp.compare.figures.ratios import ratios
@@ -272,3 +272,10 @@ def test_the_sweep_is_drawn_first_and_only_where_rates_differ(sweep: Experiment)
     assert keys(runs)[:2] == ["load", "load"]
     one = [run for run in runs if run.spec["workload"]["options"]["rate"] == 0.01]
     assert "load" not in keys(one)
+
+
+def test_ticks_of_completion_times_are_hours_and_days() -> None:
+    """From 11 h to 4 d: not 13.9 h, which is 50,000 s."""
+    assert duration_ticks([11 * 3600, 4 * 86400.0])["labels"] == ["12 h", "1 d", "2 d", "4 d"]
+    assert duration_ticks([2.0, 40.0])["labels"] == ["5 s", "10 s", "30 s"]
+    assert duration_ticks([0.002, 0.009])["labels"] == ["2 ms", "5 ms"]

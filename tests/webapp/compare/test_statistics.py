@@ -18,6 +18,14 @@ def test_repeats_fold_into_a_mean_and_its_interval() -> None:
 def test_one_value_has_no_interval_and_equal_values_an_empty_one() -> None:
     assert estimate([5.0]).half_width is None
     assert estimate([5.0, 5.0]).half_width == 0.0
+    found = estimate([123590.1, 123590.1, 123590.1])
+    assert (found.mean, found.half_width) == (123590.1, 0.0)
+
+
+@given(st.floats(1e-9, 1e12), st.integers(2, 9))
+def test_runs_that_gave_the_same_have_no_interval_by_rounding(value: float, repeats: int) -> None:
+    found = estimate([value] * repeats)
+    assert (found.mean, found.half_width) == (value, 0.0)
 
 
 def test_a_difference_is_relative_to_the_baseline() -> None:

@@ -89,7 +89,7 @@ def test_a_search_that_cannot_be_read_keeps_its_text_and_all_runs(ada: Place, cl
     answer = client.get(ada.url("all-runs/"), {"q": "step_tme < 4"})
     page = answer.content.decode()
     assert answer.status_code == 422
-    assert "Column 1" in page and "did you mean step_time" in page and 'value="step_tme &lt; 4"' in page
+    assert "Column 1" in page and "perhaps step_time" in page and 'value="step_tme &lt; 4"' in page
 
 
 @pytest.mark.parametrize("name", ["after", "baseline"])

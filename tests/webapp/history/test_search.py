@@ -97,7 +97,7 @@ def test_whatever_is_typed_is_read_or_complained_about(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "column", "what"),
     [
-        ("step_tme < 4", 1, "did you mean step_time"),
+        ("step_tme < 4", 1, "perhaps step_time"),
         ("policy = vdnn and pe", 19, "nothing|too early|like"),
         ("step_time <", 12, "too early"),
         ("step_time < fast", 13, "a number for step_time"),

@@ -172,7 +172,9 @@ def test_figures_that_say_nothing_of_objectives_end_the_line(ada: Place, curve: 
     study.refresh_from_db()
     assert not curve.runs.filter(state="queued").exists()
     services.go_on()
-    assert {line.reason for line in lines_of(curve, study)} == {"nothing says what is in time"}
+    lines = lines_of(curve, study)
+    assert {line.reason.split(":")[0] for line in lines} == {"nothing says what is in time"}
+    assert {line.search.low for line in lines} == {0.0}, "of no rate is it known to be kept"
 
 
 def test_the_comparison_offers_it_shows_it_and_stops_it(ada: Place, curve: Experiment) -> None:

@@ -22,6 +22,11 @@ DURATIONS = (
     *(1e-3, 1e-2, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600),
     *(6 * 3600, 86400, 7 * 86400, 30 * 86400, 120 * 86400, 365 * 86400),
 )
+#: Those between, for an axis of few of them, from minutes on.
+FINER = (
+    *(60, 120, 300, 600, 1200, 1800, 3600, 2 * 3600, 3 * 3600, 6 * 3600, 12 * 3600),
+    *(days * 86400 for days in (1, 2, 4, 7, 14, 30, 60, 120, 240, 365)),
+)
 #: Fewer ticks than these tell nothing of a logarithmic axis.
 FEW_TICKS = 3
 #: The distribution that a family's outcomes carry, with the words for it and for its axis.
@@ -51,13 +56,19 @@ def distribution(case: Case) -> dict[str, Any] | None:
 
 
 def duration_ticks(seconds: Sequence[float]) -> dict[str, list[Any]]:
-    """Ticks at durations that people know; 1, 2 and 5 of their powers of ten where there are few of them."""
+    """Ticks at durations that people know; below minutes, where they are few, 1, 2 and 5 of powers of ten."""
     low, high = min(seconds), max(seconds)
     shown = [one for one in DURATIONS if low <= one <= high]
+    if len(shown) < FEW_TICKS and low >= FINER[0]:
+        return _tick([one for one in FINER if low <= one <= high])
     if len(shown) < FEW_TICKS and low > 0:
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         shown = [one for power in powers for lead in (1, 2, 5) if low <= (one := lead * 10.0**power) <= high]
-    return {"values": shown, "labels": [human(one, "s") for one in shown]}
+    return _tick(shown)
+
+
+def _tick(seconds: Sequence[float]) -> dict[str, list[Any]]:
+    return {"values": [*seconds], "labels": [human(one, "s") for one in seconds]}
 
 
 def _curves(entries: Sequence[Entry], name: str, case: Case) -> Iterator[dict[str, Any]]:

@@ -248,7 +248,7 @@ def _field(token: Token) -> Field:
     try:
         return field_of(str(token), int(token.column or 0))
     except Unknown as unknown:
-        near = f"did you mean {' or '.join(unknown.near)}?" if unknown.near else "policy, step_time, knob.…"
+        near = f"perhaps {' or '.join(unknown.near)}" if unknown.near else "policy, step_time, knob.…"
         raise SearchError(int(token.column or 0), f"nothing is called {str(token)!r:.60}", near) from None
 
 

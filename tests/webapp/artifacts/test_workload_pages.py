@@ -175,6 +175,8 @@ def test_a_browser_draws_a_trace_of_a_year_by_what_can_be_seen(
             place.wait_for()
             assert ink(page, place) > 0.02, figure
         assert page.locator("#by-owner").count() == 1
+        titles = page.eval_on_selector_all(".modebar-btn", "all => all.map((one) => one.dataset.title)")
+        assert "Download as SVG" in titles and "Share chart..." not in titles, "nothing leaves the lab"
         assert serious(page) == []
         page.emulate_media(color_scheme="light")
         page.get_by_label("GPUs of the cluster").fill("4")

@@ -101,7 +101,7 @@ function drawMemory(canvas) {
   const moves = [...arcTraces(data, tScale), ...markTraces(data, tScale)];
   const parts = [...memoryParts(data, tScale, bScale), ...moves.map(wholePart), ...laneParts(data, tScale)];
   const options = {
-    responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"], toImageButtonOptions: { format: "png", scale: 2, filename: "memory" },
+    responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "sendChartToCloud"], toImageButtonOptions: { format: "png", scale: 2, filename: "memory" },
     modeBarButtonsToAdd: [{ name: "SVG", title: "Download as SVG", icon: Plotly.Icons.disk, click: (figure) => Plotly.downloadImage(figure, { format: "svg", filename: "memory" }) }],
   };
   drawParts(canvas, parts, memoryLayout(data, tScale, bScale, canvas.clientWidth < 600), options, (traces) => roomForLegend(canvas, traces));

@@ -117,7 +117,7 @@ function drawTimeline(canvas) {
   canvas.style.height = canvas.dataset.height = `${140 + ROW_PIXELS * data.rows.length}`;
   const traces = roomForLegend(canvas, [idleTrace(data, tScale), ...slotTraces(data, tScale, focus), ...messageTraces(data, tScale)]);
   const options = {
-    responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"], toImageButtonOptions: { format: "png", scale: 2, filename: "timeline" },
+    responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "sendChartToCloud"], toImageButtonOptions: { format: "png", scale: 2, filename: "timeline" },
     modeBarButtonsToAdd: [{ name: "SVG", title: "Download as SVG", icon: Plotly.Icons.disk, click: (figure) => Plotly.downloadImage(figure, { format: "svg", filename: "timeline" }) }],
   };
   Plotly.react(canvas, traces, timelineLayout(data, tScale, canvas.clientWidth < 600, shown), options);

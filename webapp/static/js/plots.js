@@ -193,7 +193,7 @@ function draw(canvas) {
   if (narrow) for (const line of plot.series) line.text = line.narrow_text || line.text;
   const parts = partsOf([...fieldBeyond(plot), ...plot.series.map((line, index) => trace(line, index, plot, xScale, yScale))]);
   const options = {
-    responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+    responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "sendChartToCloud"],
     modeBarButtonsToAdd: [{ name: "SVG", title: "Download as SVG", icon: Plotly.Icons.disk, click: (figure) => Plotly.downloadImage(figure, { format: "svg", filename: plot.title }) }],
     toImageButtonOptions: { format: "png", scale: 2, filename: plot.title },
   };

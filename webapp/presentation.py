@@ -17,6 +17,8 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
+from experiments.core import knobs, registry
+from experiments.core.errors import BadInput
 from experiments.core.metrics import known_or_plain
 from experiments.core.units import human
 from webapp.hosts import evidence
@@ -121,6 +123,16 @@ def pretty(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(entry, str | float) for entry in value):
         return ", ".join(map(pretty, value))
     return json.dumps(value, ensure_ascii=False)
+
+
+@register.simple_tag
+def knob_unit(family: str, policy: str, name: str) -> str:
+    """The unit of a policy's knob; empty where it has none, or where there is no such policy any more."""
+    try:
+        known = knobs.describe(registry.policy_class(family, policy))
+    except BadInput:
+        return ""
+    return next((knob.unit for knob in known if knob.name == name), "")
 
 
 @register.filter

@@ -63,7 +63,6 @@ def open_batch(made: Original) -> tuple[Any, ...]:
 
 
 def read_back(file: Path, options: WorkloadOptions) -> ModelSource:
-    load.cache_clear()
     value = load(Workload(str(file), options=options)).value
     assert isinstance(value, ModelSource)
     return value

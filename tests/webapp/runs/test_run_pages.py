@@ -15,6 +15,7 @@ from django.utils import timezone
 from tests.webapp.cast import Cast, experiment_with, finished, ready, run, run_in, signed_in
 from webapp.accounts import services
 from webapp.accounts.access import still_enters
+from webapp.presentation import knob_unit
 from webapp.runs import figures, lanes, live
 from webapp.runs.figures import figures_of, outline
 from webapp.runs.lanes import lanes_of
@@ -255,6 +256,25 @@ def test_the_spec_repeats_the_run_outside(cast: Cast) -> None:
     run = experiment_with(cast.project, ready(cast.project), succeeded=1).runs.get()
     answer = signed_in(cast.vera).get(cast.url(f"runs/{run.pk}/spec.json"))
     assert json.loads(answer.content)["workload"]["source"] == "zoo:gpt2"
+
+
+def test_knobs_have_their_units(cast: Cast) -> None:
+    run = experiment_with(cast.project, ready(cast.project), succeeded=1).runs.get()
+    run.family, run.policy = "cluster", "gandiva"
+    run.spec = {**run.spec, "knobs": {"slice_length": 90.0, "packing": True, "resize_cost": None}}
+    run.save()
+    page = signed_in(cast.vera).get(cast.url(f"runs/{run.pk}/")).content.decode()
+    facts = re.findall(r"<dt>(slice_length|packing|resize_cost)</dt><dd>(.*?)</dd>", page)
+    assert {name: said.strip() for name, said in facts} == {
+        "slice_length": "90 s",
+        "packing": "yes",
+        "resize_cost": "–",
+    }
+
+
+def test_a_policy_that_is_gone_has_knobs_without_units() -> None:
+    assert knob_unit("cluster", "no_more", "slice_length") == ""
+    assert knob_unit("cluster", "gandiva", "no_more") == ""
 
 
 def test_a_crash_is_explained(cast: Cast) -> None:

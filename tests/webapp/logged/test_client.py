@@ -196,7 +196,7 @@ def test_a_network_that_breaks_again_and_again_loses_and_doubles_nothing(
         broken.set()
         breaker.join()
         proxy.mend()
-        assert run.end()
+        assert run.end(patience=120)
     proxy.close()
     assert stored_points().steps == list(range(6000))
     assert stored_points().values == [float(step) for step in range(6000)]

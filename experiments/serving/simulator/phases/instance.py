@@ -78,11 +78,11 @@ class InstanceRun:
         self.view.leave_pipeline(flight.entries)
 
     def take_turns(self, home: Mapping[int, int], total: Sequence[int]) -> Rotation | None:
-        """Work out further passes of all micro-batches, where each would be filled as it was."""
+        """Work out further passes of all micro-batches, where nobody waits and each is filled as it was."""
         view, flights = self.view, self.inside
         entries = [entry for flight in flights for entry in flight.entries]
         share = view.fair_share
-        is_alike = not view.running and all(
+        is_alike = not (view.running or view.waiting or view.incoming) and all(
             not flight.load.prefill and len(flight.entries) <= share for flight in flights
         )
         if not is_alike or any(home.get(entry.request) != view.place for entry in entries):

@@ -74,7 +74,8 @@ def _sweep(
     training = {"model": model, "seed": seed, "division": (points[0], 0)}
     rows: list[StepRow] = []
     noise: list[NoiseRow] = []
-    with working_gangs(everywhere(training, size, slots), slots, folder) as (gangs, starts):
+    copies = [training] * max(1, len(slots) // size)
+    with working_gangs(everywhere(copies, size), slots, folder) as (gangs, starts):
         for each in points:
             last, told = _train_at(each, gangs)
             step, sync = (

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from experiments.cluster.experiment.prediction import Prediction, predict
 from experiments.cluster.interface import ClusterPolicy, Machine, Machines
-from experiments.cluster.live import Calibration, MeasuredBatches, training_jobs
-from experiments.cluster.live.calibration import spread
+from experiments.cluster.live import Calibration, MeasuredBatches, Slots, calibrate, training_jobs
+from experiments.cluster.live.calibration import Timed, spread
 from experiments.core import registry
 from experiments.core.errors import BadInput
+from experiments.core.progress import silent
 from tests.experiments.cluster.traces import jobs
 
 STEP = 0.01
@@ -83,3 +85,22 @@ def test_the_spread_is_from_the_mean_of_those_alike() -> None:
 def test_what_would_take_hours_is_refused_before_anything_runs() -> None:
     with pytest.raises(BadInput, match="would train for 5,000 s"):
         foretell(KNOWN, (0, 1, 5000), policy="fifo")
+
+
+def test_models_of_one_slot_are_timed_next_to_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once on the first slot and once on the second, where next to "b" a step takes twice as long."""
+    asked: list[tuple[list[str], int]] = []
+
+    def time_together(models: list[str], size: int, slots: Slots, *_: object) -> list[tuple[str, Timed]]:
+        asked.append((models, size))
+        here = [models[place % len(models)] for place in range(len(slots) // size)]
+        return [(model, Timed(2.0, 0.02 if "b" in here and model != "b" else 0.01, 0.1)) for model in here]
+
+    monkeypatch.setattr("experiments.cluster.live.calibration._time_together", time_together)
+    wanted = [("a", 1), ("b", 1), ("c", 1), ("c", 2)]
+    found = calibrate(wanted, Slots([0, 1]), Path(), 0, silent)
+    assert asked == [(["a", "b", "c"], 1), (["b", "c", "a"], 1), (["c", "a", "b"], 1), (["c"], 2)]
+    assert found.step_seconds == pytest.approx(
+        {("a", 1): 0.015, ("b", 1): 0.01, ("c", 1): 0.015, ("c", 2): 0.01}
+    )
+    assert found.step_spread > 0 and found.start_spread == 0

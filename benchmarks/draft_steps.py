@@ -40,7 +40,7 @@ class Seen:
     executor: Any
     right: dict[int, list[int]] = field(default_factory=dict)
 
-    def counted(self) -> StepExecutor:
+    def count_calls(self) -> StepExecutor:
         asked = self.executor.right_drafts
 
         def right_drafts(view: Any, request: int) -> int:
@@ -76,14 +76,14 @@ def main() -> None:
     for seed, name in ((1, "live, other prompts"), (0, "live")):
         prompts = live.prompts_of(trace, model.vocabulary, seed)
         seen = Seen(live.TorchSteps(model, BLOCKS, policy.block_size, prompts))
-        plan = run_steps(trace, policy, BLOCKS, seen.counted())
+        plan = run_steps(trace, policy, BLOCKS, seen.count_calls())
         print(seen.row(name, plan, output), flush=True)
         share = share or acceptance_of(plan)
     drawn = policy_of("speculative", acceptance=share)[1]
     assert isinstance(drawn, PagedPolicy)
     for seed in SEEDS:
         seen = Seen(PricedSteps(SheetPrice(Unit()), 0.0, drawn.speculation, seed))
-        plan = run_steps(trace, drawn, BLOCKS, seen.counted())
+        plan = run_steps(trace, drawn, BLOCKS, seen.count_calls())
         print(seen.row(f"drawn by {share:.4f}, seed {seed}", plan, output), flush=True)
 
 

@@ -99,13 +99,13 @@ def test_a_worker_keeps_its_connections_from_one_lease_to_the_next(crew: Crew) -
     crew.hire()
     until(lambda: Run.objects.filter(pk=run.pk, state="running").exists(), LIMIT, "the run is at work")
     time.sleep(0.5)
-    before, lease = backends(), renewed(run)
+    before, lease = backends(), renewal_of(run)
     time.sleep(2)
-    assert renewed(run) > lease
+    assert renewal_of(run) > lease
     assert backends() == before  # ten leases and as many looks of the idle slot later
 
 
-def renewed(run: Run) -> datetime:
+def renewal_of(run: Run) -> datetime:
     run.refresh_from_db()
     assert run.lease_until is not None
     return run.lease_until

@@ -89,10 +89,10 @@ def take_next(host: Host, kinds: Collection[str], tier: str, lease: float, among
     with connection.cursor() as cursor:
         cursor.execute(statement, [host.pk, tier, lease, *about])
         row = cursor.fetchone()
-    return _joined(row) if row else None
+    return _run_of(row) if row else None
 
 
-def _joined(row: Sequence[Any]) -> Run:
+def _run_of(row: Sequence[Any]) -> Run:
     """The run of a row, with its artifact and blob as if they had been selected with it."""
     found, begin = [], 0
     for part in PARTS:

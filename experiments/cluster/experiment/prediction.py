@@ -51,7 +51,7 @@ def predict(
     found = [_simulate(jobs, machines, policy, calibration, seed)]
     _refuse_long(found[0])
     rng = np.random.default_rng(seed)
-    found += [_simulate(jobs, machines, policy, calibration.drawn(rng), seed) for _ in range(draws - 1)]
+    found += [_simulate(jobs, machines, policy, calibration.draw(rng), seed) for _ in range(draws - 1)]
     seen = {name: [one[name] for one in found if name in one] for name in found[0]}
     return Prediction(
         {name: statistics.fmean(values) for name, values in seen.items()},

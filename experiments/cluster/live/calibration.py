@@ -3,7 +3,7 @@ model and number of slots, of a start, and of a checkpoint.
 
 As in the run, the other slots are busy meanwhile: with the other models where one slot is timed, with copies
 of the same otherwise. Copies that start together need not be alike: of two convolutional nets one took 3.6 ms
-a step and the other 6.2, each time.
+a step and the other 6.2, two times in three.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class MeasuredBatches:
         batch, step, _ = zip(*self.steps[slots], strict=True)
         return float(np.interp(each, batch, step))
 
-    def scaled(self, factors: Mapping[int, float]) -> MeasuredBatches:
+    def scale(self, factors: Mapping[int, float]) -> MeasuredBatches:
         """The same with steps so many times as long, by slots."""
         steps = {
             slots: tuple((batch, step * factors[slots], sync * factors[slots]) for batch, step, sync in rows)
@@ -97,7 +97,7 @@ class Calibration:
             **self.facts,
         }
 
-    def drawn(self, rng: np.random.Generator) -> Calibration:
+    def draw(self, rng: np.random.Generator) -> Calibration:
         """Another that this host might have given: as far from this one as gangs are from each other."""
         factors = {pair: math.exp(rng.normal(0.0, self.step_spread)) for pair in sorted(self.step_seconds)}
         return replace(
@@ -105,7 +105,7 @@ class Calibration:
             step_seconds={pair: took * factors[pair] for pair, took in self.step_seconds.items()},
             start=self.start * math.exp(rng.normal(0.0, self.start_spread)),
             batches={
-                model: one.scaled({size: factors[model, size] for size in one.steps})
+                model: one.scale({size: factors[model, size] for size in one.steps})
                 for model, one in self.batches.items()
             },
         )

@@ -57,7 +57,7 @@ def test_the_same_seed_foretells_the_same() -> None:
 def test_draws_are_as_far_apart_as_gangs_were() -> None:
     calibration = Calibration({("mlp", 1): STEP}, 2.0, 0.1, step_spread=0.1, start_spread=0.3)
     rng = np.random.default_rng(1)
-    drawn = [calibration.drawn(rng) for _ in range(4000)]
+    drawn = [calibration.draw(rng) for _ in range(4000)]
     steps = np.log([one.step_seconds["mlp", 1] / STEP for one in drawn])
     starts = np.log([one.start / 2.0 for one in drawn])
     assert (steps.std(), starts.std()) == pytest.approx((0.1, 0.3), rel=0.05)
@@ -67,7 +67,7 @@ def test_draws_are_as_far_apart_as_gangs_were() -> None:
 def test_all_batches_of_a_model_are_drawn_with_its_step() -> None:
     batches = {"mlp": MeasuredBatches({1: ((64, 0.01, 0.0), (256, 0.03, 0.001))}, ())}
     calibration = replace(KNOWN, batches=batches, step_spread=0.2)
-    drawn = calibration.drawn(np.random.default_rng(2))
+    drawn = calibration.draw(np.random.default_rng(2))
     factor = drawn.step_seconds["mlp", 1] / STEP
     assert factor != 1.0
     assert drawn.batches["mlp"].steps[1] == (

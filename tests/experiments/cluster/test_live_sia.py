@@ -33,7 +33,7 @@ def policy(name: str, **knobs: Any) -> ClusterPolicy:
     return made
 
 
-def trained(made: ClusterPolicy, folder: Path) -> ClusterPlan:
+def train_by(made: ClusterPolicy, folder: Path) -> ClusterPlan:
     """One job on this host's two slots, which are one core."""
     training, speed = jobs_and_speed(SECONDS)
     live = LiveCluster(training, Slots([CORE, CORE]), made, speed, folder)
@@ -51,7 +51,7 @@ def test_sia_doubles_the_slots_of_a_job_that_has_measured_itself(tmp_path: Path)
 
     They are not, on one core; what going back would cost lets the job stay.
     """
-    plan = trained(policy("sia", interval=1.0, restart_cost=10.0), tmp_path)
+    plan = train_by(policy("sia", interval=1.0, restart_cost=10.0), tmp_path)
     first, *others = plan.executions
     assert (first.gang.size, first.ended) == (1, MOVED)
     assert 2 in {one.gang.size for one in others}
@@ -61,7 +61,7 @@ def test_sia_doubles_the_slots_of_a_job_that_has_measured_itself(tmp_path: Path)
 @pytest.mark.slow
 def test_a_noisy_job_of_kungfus_doubles_its_slots_and_its_batch(tmp_path: Path) -> None:
     """Its gradients have far more noise than a tenth of their batch; one evaluation is enough."""
-    plan = trained(policy("kungfu_adapt", interval=1.0, evaluations=1, above=0.1, below=0.0), tmp_path)
+    plan = train_by(policy("kungfu_adapt", interval=1.0, evaluations=1, above=0.1, below=0.0), tmp_path)
     gangs = [(one.gang.size, one.gang.batch) for one in plan.executions]
     assert gangs == [(1, 0), (2, 2 * INITIAL)]
     made = plan.facts["trained"]["0"]

@@ -57,7 +57,7 @@ def test_parts_are_even_and_none_is_empty() -> None:
     assert parts_of(2, 5) == [Part(0, 1, 2), Part(1, 2, 2)]
 
 
-def contended(jobs: int, nodes: int, size: int = 4) -> AllocationProblem:
+def contention(jobs: int, nodes: int, size: int = 4) -> AllocationProblem:
     """Jobs that may have some devices more than others and speed up by a root of them; some run already."""
     gpus = np.arange(nodes * size + 1)
     most = (1 + np.arange(jobs) % 7).astype(np.int16)
@@ -86,7 +86,7 @@ def test_processes_divide_the_breeding_and_change_nothing(
 ) -> None:
     """Odd numbers of everything: parts begin in the middle of a step of the generator."""
     monkeypatch.setattr(generations, "LARGE", 0)
-    alone, *divided = [outcome(contended(jobs, nodes), size, 12, processes) for processes in (1, 2, 3, 8)]
+    alone, *divided = [outcome(contention(jobs, nodes), size, 12, processes) for processes in (1, 2, 3, 8)]
     assert divided == [alone] * 3
     assert multiprocessing.active_children() == []
 
@@ -119,8 +119,8 @@ def test_a_plan_is_the_same_with_processes(monkeypatch: pytest.MonkeyPatch, fork
 
 
 def test_a_large_generation_alone_is_worth_the_forks(forks: list[int]) -> None:
-    outcome(contended(29, 16), 100, 2, 2)
+    outcome(contention(29, 16), 100, 2, 2)
     assert forks == []
-    large = contended(60, 100)
+    large = contention(60, 100)
     assert outcome(large, 40, 3, 2) == outcome(large, 40, 3, 1)
     assert forks == [2]

@@ -333,7 +333,7 @@ def test_schedulers_at_several_rates_are_told_by_who_leads_where(ada: Place) -> 
     )
 
 
-def repeated(ada: Place, **times: list[float]) -> str:
+def compare_repeats(ada: Place, **times: list[float]) -> str:
     """Runs of as many seeds as there are times for each policy: what is said of them."""
     found, gpt2 = cast.experiment(ada.project), cast.ready(ada.project)
     for policy, seconds in times.items():
@@ -347,11 +347,11 @@ def repeated(ada: Place, **times: list[float]) -> str:
 
 def test_a_mean_that_is_lower_by_chance_is_said_to_be_no_difference(ada: Place) -> None:
     """Of the pairs of capuchin's and dtr's times half are the other way; swap_all's are all longer."""
-    said = repeated(
+    said = compare_repeats(
         ada, capuchin=[1.0, 4.0, 5.0, 7.9], dtr=[2.0, 3.0, 6.0, 7.0], swap_all=[9.0, 9.5, 9.6, 9.7]
     )
     assert "Repeats do not tell dtr from capuchin by step time" in said and "tell swap_all" not in said
 
 
 def test_three_repeats_tell_nothing_either_way(ada: Place) -> None:
-    assert "Repeats" not in repeated(ada, capuchin=[1.0, 4.0, 5.0], dtr=[2.0, 3.0, 6.0])
+    assert "Repeats" not in compare_repeats(ada, capuchin=[1.0, 4.0, 5.0], dtr=[2.0, 3.0, 6.0])

@@ -134,7 +134,7 @@ def groups(runs: QuerySet[Run], query: Query, most: int, are_many: bool = False)
     return [
         {
             **{name: row[f"key_{place}"] for place, name in enumerate(columns)},
-            **{str(one): _told(one, row, place) for place, one in enumerate(query.aggregates)},
+            **{str(one): _value_in(one, row, place) for place, one in enumerate(query.aggregates)},
         }
         for row in largest
     ]
@@ -156,7 +156,7 @@ def _is_interval(one: Aggregate) -> bool:
     return one.function == "interval"
 
 
-def _told(one: Aggregate, row: dict[str, Any], place: int) -> Any:
+def _value_in(one: Aggregate, row: dict[str, Any], place: int) -> Any:
     """A group's value of an aggregate; a single run has neither deviation nor interval."""
     value = row[f"value_{place}"]
     return half_width(row[f"n_{place}"], value) if _is_interval(one) and value is not None else value

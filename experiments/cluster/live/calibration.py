@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.cluster.live.gang_process import GangProcess, start
+from experiments.cluster.live.gang_process import GangProcess, load_libraries, start
 from experiments.cluster.live.slots import Slots
 from experiments.core.errors import LabError
 from experiments.core.progress import Progress
@@ -204,6 +204,7 @@ def working_gangs(
 ) -> Iterator[tuple[list[GangProcess], list[float]]]:
     """Gangs that train without end, and the seconds until the first step of each."""
     gangs: list[GangProcess] = []
+    load_libraries()
     began = time.monotonic()
     try:
         for place, (training, devices) in enumerate((one.training, one.devices) for one in placed):

@@ -21,6 +21,7 @@ from experiments.cluster.interface import (
     gang_fault,
 )
 from experiments.cluster.live.executions import POLL, LiveExecutions
+from experiments.cluster.live.gang_process import load_libraries
 from experiments.cluster.live.launch import Launcher
 from experiments.cluster.live.observed import LiveView, ObservedJobs
 from experiments.cluster.live.slots import Slots
@@ -67,7 +68,8 @@ class LiveCluster:
         return self.executions.completed + len(self.rejected)
 
     def run(self) -> ClusterPlan:
-        """Run all jobs. No process outlives this call, whatever happens in it."""
+        """Run all jobs. None of their processes outlives this call, whatever happens in it."""
+        load_libraries()
         self.origin = time.monotonic()
         try:
             while self.over < len(self.jobs.trace) and self._goes_on():

@@ -6,20 +6,19 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-ROOT = Path(__file__).resolve().parents[3]
+from experiments.core.forked import ForkedProcess, server_of
+
 RANK = "experiments.cluster.live.rank"
 
 
 class GangProcess:
     """The processes of one execution. Rank 0 hears commands and says what happens."""
 
-    def __init__(self, ranks: Sequence[subprocess.Popen[bytes]], log: Path) -> None:
+    def __init__(self, ranks: Sequence[ForkedProcess], log: Path) -> None:
         self.ranks, self.log = list(ranks), log
         self._rest = b""
         os.set_blocking(self.output.fileno(), False)
@@ -84,7 +83,7 @@ class GangProcess:
                         pipe.close()
 
 
-def _write(process: subprocess.Popen[bytes], command: str) -> None:
+def _write(process: ForkedProcess, command: str) -> None:
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(command.encode() + b"\n")
@@ -106,24 +105,19 @@ def start(
     folder.mkdir(parents=True, exist_ok=True)
     meeting, log = folder / f"meeting-{number}", folder / f"log-{number}.txt"
     shared = {**training, "folder": str(folder), "meeting": str(meeting), "ranks": len(cores)}
-    started: list[subprocess.Popen[bytes]] = []
+    server, started = server_of(RANK), list[ForkedProcess]()
     with log.open("wb") as errors:
         for rank, (core, gpu) in enumerate(zip(cores, gpus, strict=True)):
-            asked = {**shared, "rank": rank, "core": core, "gpu": gpu}
-            started.append(
-                subprocess.Popen(
-                    [sys.executable, "-m", RANK, json.dumps(asked)],
-                    env=_environment(gpu),
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-                    stderr=errors,
-                )
-            )
+            asked = json.dumps({**shared, "rank": rank, "core": core, "gpu": gpu})
+            started.append(server.start([asked], _environment(gpu), errors, hears=True, speaks=rank == 0))
     return GangProcess(started, log)
 
 
+def load_libraries() -> None:
+    """Have what starts share what they load already, so that none of them waits for it."""
+    server_of(RANK)
+
+
 def _environment(gpu: str | None) -> dict[str, str]:
-    """One thread; gloo would look the host's name up, which a sandbox without network does not know."""
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    chosen = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    return {**os.environ, **chosen, "CUDA_VISIBLE_DEVICES": gpu or ""}
+    """Gloo would look the host's name up, which a sandbox without network does not know."""
+    return {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": gpu or ""}

@@ -1,8 +1,9 @@
 """One process of a gang: trains a job from its last checkpoint on, and stops between two steps when told to.
 
-The only argument is a JSON object (``gang_process.start``). Commands come as lines on the standard input of
-rank 0: ``stop`` (save and exit), ``pause`` and ``go``, ``batch`` with samples at once and accumulations
-(``adaptive_batch``); ``share`` and a number comes to all ranks (``pace``). It answers in JSON lines:
+It is forked from a process that has loaded this module. Its argument is a JSON object
+(``gang_process.start``). Commands come as lines on the standard input of rank 0: ``stop`` (save and exit),
+``pause`` and ``go``, ``batch`` with samples at once and accumulations (``adaptive_batch``); ``share`` and a
+number comes to all ranks (``pace``). It answers in JSON lines:
 ``begun`` at its first step, ``step`` now and then, ``paused``, and ``done`` or ``stopped`` with the step that
 was saved; where the batch changes, steps are those of the initial one. Every process ends when its input
 ends, that is with whoever started it.
@@ -19,17 +20,25 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch._dynamo  # the first optimizer of each rank would load it
+import torch.distributed as dist
+
+from experiments.cluster.live import checkpoint
+from experiments.cluster.live.adaptive_batch import AdaptiveBatch
+from experiments.cluster.live.fixed_batch import FixedBatch
+from experiments.cluster.live.models import training_task
 from experiments.cluster.live.pace import Pace
-from experiments.core.processes import die_with_parent
+from experiments.cluster.live.replica import Replica
+from experiments.core.fork_server import serve
 
 #: Seconds between two reports of progress.
 REPORT_EVERY = 0.05
 GO_ON, STOP, END = 0, 1, 2
 
 
-def main() -> None:
-    die_with_parent()  # a frozen process hears nothing
-    asked = json.loads(sys.argv[1])
+def main(arguments: str) -> None:
+    asked = json.loads(arguments)
     if asked["core"] is not None:
         os.sched_setaffinity(0, {asked["core"]})
     commands: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -40,8 +49,6 @@ def main() -> None:
     training = Training(asked, commands, pace)
     pace.release()
     training.run()
-    sys.stdout.flush()
-    os._exit(0)  # what torch would tear down takes longer than many a step
 
 
 def listen(commands: queue.SimpleQueue[str], pace: Pace) -> None:
@@ -64,14 +71,6 @@ class Training:
     """A job's model, optimizer and place in its work."""
 
     def __init__(self, asked: dict[str, Any], commands: queue.SimpleQueue[str], pace: Pace) -> None:
-        import torch
-
-        from experiments.cluster.live import checkpoint
-        from experiments.cluster.live.adaptive_batch import AdaptiveBatch
-        from experiments.cluster.live.fixed_batch import FixedBatch
-        from experiments.cluster.live.models import training_task
-        from experiments.cluster.live.replica import Replica
-
         self.asked, self.commands, self.pace = asked, commands, pace
         self.rank, self.ranks, self.work = asked["rank"], asked["ranks"], asked["steps"]
         self.state = Path(asked["folder"]) / "state.pt"
@@ -90,8 +89,6 @@ class Training:
         checkpoint.load(self.state, self.replica, self.batch)
 
     def _meet(self) -> None:
-        import torch.distributed as dist
-
         meeting = f"file://{self.asked['meeting']}"
         kind = "nccl" if self.device == "cuda" else "gloo"
         dist.init_process_group(kind, meeting, rank=self.rank, world_size=self.ranks)
@@ -127,9 +124,6 @@ class Training:
             word = self._hear() if self.batch.done < self.work else END
         if self.ranks == 1:
             return word
-        import torch
-        import torch.distributed as dist
-
         told = torch.tensor([word, *self.batch.division], device=self.device)
         dist.broadcast(told, 0)
         word, *division = told.tolist()
@@ -154,11 +148,9 @@ class Training:
         return GO_ON
 
     def _save(self) -> None:
-        from experiments.cluster.live.checkpoint import save
-
         self.last_save = time.monotonic()
         if self.rank == 0:
-            save(self.state, self.replica, self.batch)
+            checkpoint.save(self.state, self.replica, self.batch)
 
     def _say(self, what: str, **facts: Any) -> None:
         if self.rank == 0:
@@ -166,4 +158,4 @@ class Training:
 
 
 if __name__ == "__main__":
-    main()
+    serve(main)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 from experiments.core.errors import LabError
+from experiments.core.forked import ForkedProcess, ForkServer, server_of
 from experiments.core.progress import Progress
-from experiments.parallel.live.calibration import threads
 from experiments.parallel.live.job import Job
 
 TIMEOUT = 600.0
 POLL = 0.05
 RANK = "experiments.parallel.live.rank"
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def launch(job: Job, progress: Progress, module: str = RANK, timeout: float = TIMEOUT) -> None:
@@ -24,11 +21,11 @@ def launch(job: Job, progress: Progress, module: str = RANK, timeout: float = TI
 
     ``LabError`` with the last line of the first that fails, or when ``timeout`` seconds have passed.
     """
-    started: dict[int, subprocess.Popen[bytes]] = {}
+    server, started = server_of(module), dict[int, ForkedProcess]()
     deadline = time.monotonic() + timeout
     try:
         for rank in range(job.ranks):
-            started[rank] = _start(job, module, rank)
+            started[rank] = _start(server, job, rank)
         progress(0.4, f"{job.ranks} processes started")
         while any(process.poll() is None for process in started.values()):
             _refuse_failed(job, started)
@@ -43,23 +40,18 @@ def launch(job: Job, progress: Progress, module: str = RANK, timeout: float = TI
             process.wait()
 
 
-def _start(job: Job, module: str, rank: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", module, str(job.folder), str(rank)]
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+def _start(server: ForkServer, job: Job, rank: int) -> ForkedProcess:
     # gloo would look the host's name up and use its address, which a sandbox without network does not have.
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": path}
-    environment["OMP_NUM_THREADS"] = str(threads(job.ranks))
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
     with _log(job, rank).open("wb") as log:
-        return subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-        )
+        return server.start([str(job.folder), str(rank)], environment, log)
 
 
 def _log(job: Job, rank: int) -> Path:
     return job.folder / f"log-{rank}.txt"
 
 
-def _refuse_failed(job: Job, started: dict[int, subprocess.Popen[bytes]]) -> None:
+def _refuse_failed(job: Job, started: dict[int, ForkedProcess]) -> None:
     for rank, process in started.items():
         if process.poll():
             lines = _log(job, rank).read_text(errors="replace").strip().splitlines()

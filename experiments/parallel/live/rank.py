@@ -1,19 +1,19 @@
-"""One process of a measured run: ``python -m experiments.parallel.live.rank FOLDER RANK``."""
+"""One process of a measured run, forked from a process that has loaded this module."""
 
 from __future__ import annotations
 
 import datetime
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # the first optimizer of each rank would load it
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from experiments.core.processes import die_with_parent
+from experiments.core.fork_server import serve
+from experiments.parallel.live.calibration import threads
 from experiments.parallel.live.handover_counter import HandoverCounter
 from experiments.parallel.live.job import TIMED_STEPS, Job
 from experiments.parallel.live.model import built
@@ -26,8 +26,8 @@ PROFILED = "profiled step"
 
 
 def main(folder: str, rank: str) -> None:
-    die_with_parent()
     job = Job.load(Path(folder))
+    torch.set_num_threads(threads(job.ranks))
     _rank(job, int(rank))
 
 
@@ -94,6 +94,4 @@ def _messages(job: Job, rank: int, device: str, unit_tensors: int) -> list[dict[
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
-    # Threads of the backend may outlive the interpreter's shutdown: everything is written, so leave at once.
-    os._exit(0)
+    serve(main)

@@ -20,13 +20,13 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 
 class Hasty:
-    """Starts the job, stops it (or ``suspends`` it) a moment later, and starts it again."""
+    """Starts the job, stops it (or ``suspends`` it) before anything was heard of it, and starts it again."""
 
     def __init__(self, *, suspends: bool = False) -> None:
         self.suspends, self.stopped = suspends, False
 
     def allocate(self, view: ClusterView) -> Allocation:
-        soon = view.now + 0.05
+        soon = view.now
         if 0 in view.waiting:
             return Allocation((Gang(0, (0,)),), wake_at=soon)
         if 0 in view.running and not self.stopped:
@@ -37,7 +37,7 @@ class Hasty:
 
 
 def test_a_job_that_is_stopped_while_it_starts_gives_its_slot_back_without_a_step(tmp_path: Path) -> None:
-    """Its process is importing torch: all the time that it had the slot counts as starting."""
+    """All the time that it had the slot counts as starting."""
     live, speed = cluster(tmp_path, trace_of((0, 1, 1.0)), "fifo")
     live.decider = Hasty()
     plan = live.run()
@@ -66,8 +66,6 @@ def test_a_frozen_process_ends_with_whoever_started_it(tmp_path: Path) -> None:
         "import json, sys, time; from pathlib import Path;"
         "from experiments.cluster.live.gang_process import start;"
         "gang = start(Path(sys.argv[1]), 0, json.loads(sys.argv[2]), [None], [None]);"
-        "maps = Path(f'/proc/{gang.ranks[0].pid}/maps');\n"
-        "while 'libtorch' not in maps.read_text(): time.sleep(0.05)\n"
         "gang.freeze(); print(gang.ranks[0].pid, flush=True); time.sleep(60)"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "job"), json.dumps(asked)]

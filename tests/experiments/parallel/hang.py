@@ -2,4 +2,12 @@
 
 import time
 
-time.sleep(3600)
+from experiments.core.fork_server import serve
+
+
+def main(folder: str, rank: str) -> None:
+    time.sleep(3600)
+
+
+if __name__ == "__main__":
+    serve(main)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from experiments.core.errors import BadInput, LabError
+from experiments.core.forked import server_of
 from experiments.core.options import WorkloadOptions
 from experiments.core.spec import Workload, load_spec
 from experiments.hardware import resolve
@@ -203,13 +204,13 @@ def test_what_is_simulated_only_is_refused_before_a_process_starts(jobs: dict[st
 
 
 def test_a_rank_that_fails_ends_the_others_and_says_why(tmp_path: Path, jobs: dict[str, Any]) -> None:
+    """There is no job in the folder."""
     from experiments.core.progress import silent
-    from experiments.parallel.live.launch import launch
+    from experiments.parallel.live.launch import RANK, launch
 
-    with pytest.raises(LabError, match=r"rank \d ended with code [12]: .*directory"):
-        launch(replace(jobs["gpipe"], folder=tmp_path), silent, module="json.tool")
-    left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False)
-    assert left.stdout == ""
+    with pytest.raises(LabError, match=r"rank \d ended with code 1: FileNotFoundError: .*job.json"):
+        launch(replace(jobs["gpipe"], folder=tmp_path), silent)
+    assert children_of(RANK) == []
 
 
 def test_ranks_that_hang_are_ended_at_the_time_limit(tmp_path: Path, jobs: dict[str, Any]) -> None:
@@ -220,5 +221,10 @@ def test_ranks_that_hang_are_ended_at_the_time_limit(tmp_path: Path, jobs: dict[
     hanging = "tests.experiments.parallel.hang"
     with pytest.raises(LabError, match="no answer from the ranks after 1 s"):
         launch(replace(jobs["gpipe"], folder=tmp_path), silent, module=hanging, timeout=1.0)
-    left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False)
-    assert left.stdout == ""
+    assert children_of(hanging) == []
+
+
+def children_of(module: str) -> list[str]:
+    """Processes that were forked of a module and are still there."""
+    command = ["pgrep", "--parent", str(server_of(module).pid)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()

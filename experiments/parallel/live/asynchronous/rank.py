@@ -1,18 +1,17 @@
-"""One process of a training: ``python -m experiments.parallel.live.asynchronous.rank FOLDER RANK``."""
+"""One process of a training, forked from a process that has loaded this module."""
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Protocol
 
 import torch
+import torch._dynamo  # the first optimizer of each rank would load it
 import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import FileStore
 
-from experiments.core.processes import die_with_parent
+from experiments.core.fork_server import serve
 from experiments.parallel.interface.parameter_servers import has_servers
 from experiments.parallel.live.asynchronous.problem import TrainingJob
 from experiments.parallel.live.asynchronous.replicas import ReplicaTrainer
@@ -45,7 +44,6 @@ def train(job: TrainingJob, rank: int) -> None:
 
 
 def main(folder: str, rank: str) -> None:
-    die_with_parent()
     job = TrainingJob.load(Path(folder))
     assert isinstance(job, TrainingJob)
     store = FileStore(str(job.folder / "store"), job.ranks)
@@ -57,6 +55,4 @@ def main(folder: str, rank: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
-    # Threads of the backend may outlive the interpreter's shutdown: everything is written, so leave at once.
-    os._exit(0)
+    serve(main)

@@ -99,13 +99,12 @@ def serve_on(
         if isinstance(policy, PagedPolicy)
         else LiveBatches(host, trace, policy)
     )
-    with live.one_thread():
+    with live.one_thread(), live.freeze_heap():
         way.price = price_of_engine(way, spec.seed)
-    predicted = way.predict(spec.seed)
-    expected = figures(predicted, trace)
-    _refuse_long(predicted)
-    prompts = live.prompts_of(trace, host.model.vocabulary, spec.seed)
-    with live.one_thread():
+        predicted = way.predict(spec.seed)
+        expected = figures(predicted, trace)
+        _refuse_long(predicted)
+        prompts = live.prompts_of(trace, host.model.vocabulary, spec.seed)
         plan = way.carry_out(prompts, progress)
     document = plan_json(plan, trace)
     if faults := violations(plan, trace, way.slots):

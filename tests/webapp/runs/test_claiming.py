@@ -35,7 +35,10 @@ def test_the_claimed_run_is_what_the_database_has_with_its_artifact_and_blob(hos
     with CaptureQueriesContext(connection) as asked:
         claim = lifecycle.claim(host, ["cpu"], "limits")
         assert claim is not None and claim.run.artifact is not None and claim.run.artifact.blob is not None
-    assert len(asked) == 1
+    assert [query["sql"].split()[0] for query in asked][-1:] == ["EXECUTE"] and len(asked) <= 2
+    with CaptureQueriesContext(connection) as again:
+        assert lifecycle.claim(host, ["cpu"], "limits") is None
+    assert len(again) == 1
     stored = Run.objects.get(pk=run.pk)
     assert columns_of(claim.run) == columns_of(stored)
     assert columns_of(claim.run.artifact) == columns_of(Artifact.objects.get(pk=artifact.pk))
@@ -79,7 +82,33 @@ def test_the_next_of_many_that_wait_is_the_first_entry_of_an_index(host: Host) -
     with CaptureQueriesContext(connection) as asked:
         claim = lifecycle.claim(host, [], "limits")
     assert claim is not None and claim.run.pk == first.pk
+    executed = asked[len(asked) - 1]["sql"]
+    assert "run_turns" in (plan := explain(executed)) and "Sort" not in plan, plan
+
+
+def test_the_sixth_claim_of_a_host_and_those_after_it_share_a_plan() -> None:
+    """Postgres plans for given values five times; with a parameter in the choice it would go on to."""
+    host = Host.objects.create(name="no other test has prepared for it")
+    queue_runs(project(), *[""] * 9)
+    taken = [lifecycle.claim(host, [], f"tier {number}") for number in range(9)]
+    assert [claim and claim.run.sandbox_tier for claim in taken] == [f"tier {number}" for number in range(9)]
+    assert len({claim.run.pk for claim in taken if claim}) == 9
     with connection.cursor() as cursor:
-        cursor.execute("EXPLAIN " + asked[0]["sql"].replace("%", "%%"), [])
-        plan = "\n".join(line for (line,) in cursor.fetchall())
-    assert "run_turns" in plan and "Sort" not in plan, plan
+        cursor.execute(
+            "SELECT generic_plans, custom_plans FROM pg_prepared_statements ORDER BY prepare_time DESC"
+        )
+        assert cursor.fetchone() == (4, 5)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_that_is_made_anew_prepares_anew(host: Host) -> None:
+    queue_runs(project(), "", "")
+    assert lifecycle.claim(host, [], "limits")
+    connection.close()
+    assert lifecycle.claim(host, [], "limits")
+
+
+def explain(query: str) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("EXPLAIN " + query.replace("%", "%%"), [])
+        return "\n".join(line for (line,) in cursor.fetchall())

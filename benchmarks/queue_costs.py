@@ -152,18 +152,23 @@ def claim_together(postgres: psutil.Process, claimers: int, each: int, offered: 
     seconds = tuple(sorted(second for _, found, *_ in parts for second in found))
     cost = Cost((wal_position() - wal) / len(runs), 1e3 * used / len(runs))
     own = 1e3 * sum(used for *_, used in parts) / len(runs)
-    return Claims(offered, len(runs) / elapsed, seconds, len(runs) - len(set(runs)), cost, own)
+    return Claims(offered, len(seconds) / elapsed, seconds, len(runs) - len(set(runs)), cost, own)
 
 
 def claim_on_schedule(
     number: int, start: float, each: int, interval: float
 ) -> tuple[list[UUID], list[float], float, float]:
-    """Claimed runs, seconds of each claim, when the last one was there, processor seconds of this process."""
+    """Claimed runs, seconds of each claim, when the last one was there, processor seconds of this process.
+
+    What a worker does once is over before the ``start``: it connects and has its first claim, for which the
+    statement is composed and planned.
+    """
     from webapp.hosts.models import Host
     from webapp.runs import lifecycle
 
     host = Host.objects.get(name=f"claimer-{number}")
-    runs, seconds, end, used = [], [], start, time.process_time()
+    first = lifecycle.claim(host, [], "benchmark")
+    runs, seconds, end, used = [first.run.pk] if first else [], [], start, time.process_time()
     # Claimers are spread over the interval, as hosts are that know nothing of each other.
     due = start + interval * ((number * 0.618) % 1)
     for _ in range(each):

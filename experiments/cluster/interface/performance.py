@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from experiments.cluster.interface.allocation import Gang
 
@@ -49,3 +49,12 @@ class Performance(Protocol):
         ...
 
     def describe(self) -> Mapping[str, Any]: ...
+
+
+@runtime_checkable
+class MeasuredPairs(Protocol):
+    """A performance model by measurements, which may lack those of jobs that share devices."""
+
+    def may_share(self, gang: Gang, others: Sequence[Gang]) -> bool:
+        """Return whether ``gang`` is known to run, and how fast, while ``others`` have its devices too."""
+        ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -11,7 +12,7 @@ from experiments.cluster.interface.allocation import Gang
 from experiments.cluster.interface.jobs import VisibleJobs
 from experiments.cluster.interface.machines import Machines
 from experiments.cluster.interface.measurements import Measurable, Measurement
-from experiments.cluster.interface.performance import Performance
+from experiments.cluster.interface.performance import MeasuredPairs, Performance
 from experiments.cluster.interface.pool import Pool
 from experiments.core.policy import HiddenColumn
 from experiments.workloads.jobs import JobTrace
@@ -72,6 +73,7 @@ class ClusterView:
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     model: Performance | None = None
     agents: Measurable | None = None
+    pairs: MeasuredPairs | None = None
 
     @classmethod
     def over(
@@ -86,6 +88,7 @@ class ClusterView:
             rng=np.random.default_rng(seed),
             model=performance if "throughput" in sees else None,
             agents=performance if "gradients" in sees and isinstance(performance, Measurable) else None,
+            pairs=performance if isinstance(performance, MeasuredPairs) else None,
         )
 
     @property
@@ -94,6 +97,13 @@ class ClusterView:
         if self.model is None:
             raise HiddenColumn("throughput is hidden: the policy does not declare it in sees")
         return self.model
+
+    def may_share(self, gang: Gang, others: Sequence[Gang]) -> bool:
+        """Whether ``gang`` may run while ``others`` have parts of its devices.
+
+        A pair that was never measured, or is known not to fit, cannot be tried.
+        """
+        return self.pairs is None or self.pairs.may_share(gang, others)
 
     def measured(self, job: int) -> Measurement | None:
         """What the agent of a running job measures of its steps, for a policy that sees ``gradients``.

@@ -102,7 +102,7 @@ class _Cluster:
     def _coordinator(self, view: ClusterView) -> Coordinator:
         """The devices as they are without opportunistic jobs."""
         pool = view.pool.copy()
-        local = Coordinator(self.limits, pool, view.jobs)
+        local = Coordinator(self.limits, pool, view.jobs, view.pairs)
         for job, gang in view.running.items():
             if job in self.guaranteed:
                 local.note(gang)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from experiments.cluster.interface import Demand, Gang, Pool, VisibleJobs
+from experiments.cluster.interface.performance import MeasuredPairs
 from experiments.cluster.interface.pool import SLACK
 
 #: A guest that would get less of a GPU than this is moved or suspended.
@@ -31,13 +32,17 @@ class Limits:
 class Coordinator:
     """Plans one decision on ``pool``. ``used`` is how much its guaranteed job computes of each device.
 
+    ``holders`` are the guaranteed jobs' gangs by device, ``pairs`` the speeds next to them where a table
+    has them.
     ``gangs`` are those that the decision gives, ``guests`` the devices that have one.
     """
 
     limits: Limits
     pool: Pool
     jobs: VisibleJobs
+    pairs: MeasuredPairs | None = None
     used: dict[int, float] = field(default_factory=dict)
+    holders: dict[int, Gang] = field(default_factory=dict)
     gangs: dict[int, Gang] = field(default_factory=dict)
     guests: set[int] = field(default_factory=set)
     failed: set[Demand] = field(default_factory=set)
@@ -45,6 +50,7 @@ class Coordinator:
     def note(self, gang: Gang) -> None:
         """A guaranteed job holds ``gang`` already."""
         self.used.update(dict.fromkeys(gang.devices, gang.share))
+        self.holders.update(dict.fromkeys(gang.devices, gang))
 
     def guarantee(self, gang: Gang) -> None:
         """Give a guaranteed job the devices of ``gang``, which have no other."""
@@ -62,14 +68,16 @@ class Coordinator:
     def place(self, job: int) -> bool:
         """Put a guest on the GPUs used least; false where too few take one.
 
-        Guests come after all others: a demand that fails once fails for the rest of the decision.
+        Guests come after all others: a demand that fails once fails for the rest of the decision, but for
+        other pairs.
         """
         demand = self.jobs.demand(job)
         if demand in self.failed:
             return False
         if self._put(job, demand):
             return True
-        self.failed.add(demand)
+        if self.pairs is None:
+            self.failed.add(demand)
         return False
 
     def _put(self, job: int, demand: Demand) -> bool:
@@ -77,6 +85,8 @@ class Coordinator:
         taken = list[int]()
         for device in sorted(self._open(demand), key=lambda one: (self.used.get(one, 0.0), one)):
             node = self.pool.machines.node_of[device]
+            if demand.gpus == 1 and not self._may_share(Gang(job, (device,))):
+                continue
             each = max(1, demand.gpus)
             if cpus[node] + SLACK < demand.cpus / each or memory[node] < demand.memory / each:
                 continue
@@ -102,12 +112,19 @@ class Coordinator:
 
     def _give(self, gang: Gang) -> bool:
         given = self._left(gang)
-        if given is None or self.pool.lack(given):
+        if given is None or self.pool.lack(given) or not self._may_share(given):
             return False
         self.pool.take(given)
         self.guests.update(gang.devices)
         self.gangs[gang.job] = given
         return True
+
+    def _may_share(self, gang: Gang) -> bool:
+        """Whether a guest runs next to the guaranteed jobs of its devices, as far as that was measured."""
+        if self.pairs is None:
+            return True
+        others = dict.fromkeys(self.holders[device] for device in gang.devices if device in self.holders)
+        return self.pairs.may_share(gang, tuple(others))
 
     def _left(self, gang: Gang) -> Gang | None:
         """What a guest has of its devices: as much of each as is left of the busiest."""

@@ -4,10 +4,10 @@ A job that arrives gets devices of its own: on nodes that have jobs of as many G
 ones, else on others (``homes``). Where none are free it shares those with the fewest jobs, and jobs that
 share take turns in slices; changing over takes ``switch_time``, in which the devices idle (``turns``). Two
 jobs that share are tried together on their devices, the least busy first, and stay so while their measured
-rates sum to more than one job alone. When jobs leave, waiting ones move to what fell free and jobs are
-brought back together on fewer nodes. In a search over hyper-parameters (jobs of one ``group`` with
-``losses``) a job ends as soon as a sibling is ahead of it (``search``), and is told as rejected, with the
-reason.
+rates sum to more than one job alone; pairs whose speeds nobody knows are not tried. When jobs leave, waiting
+ones move to what fell free and jobs are brought back together on fewer nodes. In a search over
+hyper-parameters (jobs of one ``group`` with ``losses``) a job ends as soon as a sibling is ahead of it
+(``search``), and is told as rejected, with the reason.
 
 With ``grow`` idle devices are lent to jobs whose speed on more GPUs is known, until somebody waits
 (``growth``).

@@ -63,6 +63,8 @@ class Packing:
                 continue
             if not (self.alone[job] and self.alone[other]) or gangs[other].hosts:
                 continue
+            if not view.may_share(Gang(job, homes[job], 0.5, 0.5), [gangs[other]]):
+                continue
             self.partner[job], self.partner[other] = other, job
             del free[homes[job]]
             for one in (job, other):

@@ -149,6 +149,7 @@ class ClusterPlan:
     """The allocation log of a run: every execution, and the jobs refused or never ended.
 
     ``reasons``  why each refused job was refused.
+    ``refused_at``  when it was (s); where that is not told, when it last had devices or was submitted.
     ``down``     times at which a node could not be used: ``(node, from, until)``.
     ``facts``    what else the engine tells of the run, for provenance.
     ``figures``  metrics that the engine counts in a way of its own.
@@ -164,3 +165,4 @@ class ClusterPlan:
     facts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     figures: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     quirks: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    refused_at: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))

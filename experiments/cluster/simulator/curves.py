@@ -7,7 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from experiments.cluster.interface import ClusterPlan, Machines
+from experiments.cluster.interface.log import COMPLETED
 from experiments.cluster.simulator.fairness import finish_time_unfairness
+from experiments.cluster.simulator.figures import Outcomes, gpus_wanted
 from experiments.cluster.simulator.steps import Bools, cumulate, means, step_function
 from experiments.core.spec import Series
 from experiments.workloads.jobs import JobTrace
@@ -27,15 +29,15 @@ def curves(plan: ClusterPlan, trace: JobTrace, machines: Machines) -> Mapping[st
     log = plan.executions
     if not len(log):
         return {}
-    columns, completed = log.numbers, log.endings == "completed"
-    start, end = columns["start"], columns["end"]
-    ended = np.full(len(trace), np.nan)
-    ended[log.job[completed]] = end[completed]
+    outcomes = Outcomes.of(plan, trace)
+    start, end, ended, left = outcomes.start, outcomes.end, outcomes.ended, outcomes.left
     origin = float(trace.submit[0])
-    present = sample(*step_function(trace.submit, ended, np.ones(len(trace))), origin)
-    held = sample(*step_function(start, end, log.size * log.share), origin)
-    wanted = sample(*step_function(trace.submit, ended, trace.gpus.astype(np.float64)), origin)
-    waiting = cumulate(*_waiting(trace.submit, start, end[~completed]))
+    present = sample(*step_function(trace.submit, left, np.ones(len(trace))), origin)
+    held = sample(*step_function(start, end, outcomes.devices), origin)
+    wanted = sample(*step_function(trace.submit, left, gpus_wanted(trace)), origin)
+    stopped = end[outcomes.ending != COMPLETED]
+    waiting = cumulate(*_waiting(trace.submit, start, stopped, left[list(plan.rejected)]))
+    unfairness = finish_time_unfairness(ended, left, trace, machines.devices)
     return {
         "utilization": Series("fraction", held[0].tolist(), (held[1] / max(1, machines.devices)).tolist()),
         "queue_length": Series("jobs", *_lists(sample(*waiting, origin))),
@@ -46,7 +48,7 @@ def curves(plan: ClusterPlan, trace: JobTrace, machines: Machines) -> Mapping[st
             f"jct_distribution.{name}": _distribution((ended - trace.submit)[of_size], "s")
             for name, of_size in sizes_of(trace).items()
         },
-        "fairness_distribution": _distribution(finish_time_unfairness(ended, trace, machines.devices), ""),
+        "fairness_distribution": _distribution(unfairness, ""),
         **_deadlines_met(ended, trace),
     }
 
@@ -88,10 +90,11 @@ def _lists(curve: tuple[Floats, Floats]) -> tuple[list[float], list[float]]:
     return curve[0].tolist(), curve[1].tolist()
 
 
-def _waiting(submit: Floats, start: Floats, stopped: Floats) -> tuple[Floats, Floats]:
-    """Changes of the number of jobs waiting: submitted or stopped, and not on devices."""
-    times = np.concatenate((submit, stopped, start))
-    change = np.concatenate((np.ones(len(submit) + len(stopped)), -np.ones(len(start))))
+def _waiting(submit: Floats, start: Floats, stopped: Floats, refused: Floats) -> tuple[Floats, Floats]:
+    """Changes of the number of jobs waiting: submitted or stopped, and neither on devices nor refused."""
+    times = np.concatenate((submit, stopped, start, refused))
+    change = np.ones(len(times))
+    change[len(submit) + len(stopped) :] = -1
     return times, change
 
 

@@ -91,6 +91,7 @@ class ClusterSimulation:
         ]
         self.down: list[tuple[int, float, float]] = []
         self.rejected: dict[int, str] = {}
+        self.refused_at: dict[int, float] = {}
         self.stamps = 0
         self.decision_due = -1
         self.counted = range(*(trace.window or (0, len(trace))))
@@ -113,7 +114,13 @@ class ClusterSimulation:
             self.executions.stop(job, CUT)
         down = tuple((node, since, min(until, view.now)) for node, since, until in self.down)
         return ClusterPlan(
-            self.executions.log, tuple(self.rejected), unfinished, self.rejected, down, self._facts()
+            self.executions.log,
+            tuple(self.rejected),
+            unfinished,
+            self.rejected,
+            down,
+            self._facts(),
+            refused_at=self.refused_at,
         )
 
     def _facts(self) -> dict[str, object]:
@@ -160,8 +167,7 @@ class ClusterSimulation:
 
     def _arrive(self, job: int, arrived: list[int]) -> None:
         if job in self.oversized:
-            self.rejected[job] = self.oversized[job]
-            self._count_down(job)
+            self._refuse(job, self.oversized[job])
             return
         self.view.waiting[job] = None
         arrived.append(job)
@@ -244,8 +250,11 @@ class ClusterSimulation:
             if job not in self.view.waiting:
                 raise self._illegal(job, "is rejected but does not wait")
             del self.view.waiting[job]
-            self.rejected[job] = reason
-            self._count_down(job)
+            self._refuse(job, reason)
+
+    def _refuse(self, job: int, reason: str) -> None:
+        self.rejected[job], self.refused_at[job] = reason, self.view.now
+        self._count_down(job)
 
     def _illegal(self, job: int, what: str) -> ImpossiblePlan:
         name = self.trace.job[job] if 0 <= job < len(self.trace) else f"number {job}"

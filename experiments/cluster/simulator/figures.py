@@ -22,13 +22,14 @@ from experiments.workloads.step import Floats
 class Outcomes:
     """What came of jobs and executions, in columns.
 
-    By job: first start and completion in s (NaN: never), seconds with devices, and whether it counts. By
-    execution: job, start, end, devices held (parts added up), seconds of restarting, device-seconds lost, how
-    it ended.
+    By job: first start and completion in s (NaN: never), when it completed or was refused (NaN: it was there
+    to the end), seconds with devices, and whether it counts. By execution: job, start, end, devices held
+    (parts added up), seconds of restarting, device-seconds lost, how it ended.
     """
 
     started: Floats
     ended: Floats
+    left: Floats
     held: Floats
     counts: Bools
     job: Ints
@@ -58,6 +59,7 @@ class Outcomes:
         return cls(
             started,
             ended,
+            _departures(ended, plan, trace),
             held,
             counts,
             job,
@@ -83,6 +85,15 @@ class Outcomes:
             "idle": idle,
             "useful": float(made.sum()) - idle - lost,
         }
+
+
+def _departures(ended: Floats, plan: ClusterPlan, trace: JobTrace) -> Floats:
+    """When each job completed or was refused."""
+    left, refused = ended.copy(), list(plan.rejected)
+    last = trace.submit.copy()
+    np.maximum.at(last, plan.executions.job, plan.executions.numbers["end"])
+    left[refused] = [plan.refused_at.get(job, float(last[job])) for job in refused]
+    return left
 
 
 def figures(plan: ClusterPlan, trace: JobTrace, machines: Machines) -> dict[str, float]:
@@ -112,7 +123,7 @@ def figures(plan: ClusterPlan, trace: JobTrace, machines: Machines) -> dict[str,
     out["makespan"] = makespan
     if makespan > 0:
         out |= _shares(plan, outcomes, machines, makespan)
-    unfairness = finish_time_unfairness(outcomes.ended, trace, machines.devices)[
+    unfairness = finish_time_unfairness(outcomes.ended, outcomes.left, trace, machines.devices)[
         completed & (trace.service > 0)
     ]
     if len(unfairness):
@@ -210,16 +221,19 @@ def _shares(plan: ClusterPlan, outcomes: Outcomes, machines: Machines, makespan:
     return out
 
 
+def gpus_wanted(trace: JobTrace) -> Floats:
+    """Return the GPUs that each job asks for, parts as parts."""
+    return np.asarray(trace.gpus * np.asarray(trace.traits.get("gpu_share", 1.0)), np.float64)
+
+
 def _contention(trace: JobTrace, outcomes: Outcomes, machines: Machines) -> dict[str, float]:
     """GPUs asked for by jobs that are there, over capacity: mean over that time, and largest."""
     if not machines.devices:
         return {}
-    wanted = trace.gpus * np.asarray(trace.traits.get("gpu_share", 1.0))
-    ends = np.where(
-        np.isnan(outcomes.ended), outcomes.end.max() if len(outcomes.end) else np.nan, outcomes.ended
-    )
+    last = outcomes.end.max() if len(outcomes.end) else np.nan
+    ends = np.where(np.isnan(outcomes.left), last, outcomes.left)
     ends = np.maximum(ends, trace.submit)
-    times, levels = step_function(trace.submit, ends, wanted.astype(np.float64))
+    times, levels = step_function(trace.submit, ends, gpus_wanted(trace))
     spans = np.diff(times)
     if not spans.sum():
         return {}

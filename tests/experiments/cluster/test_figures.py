@@ -65,6 +65,40 @@ def test_curves_follow_the_schedule() -> None:
     assert found["demand"].y == [2, 6, 7, 5, 1, 0]
 
 
+def test_a_refused_job_is_there_until_it_is_refused() -> None:
+    """One of 8 GPUs is dropped when it comes: what waits and what is wanted is as without it."""
+    with_large = jobs((0, 2, 10), (1, 8, 50), (1, 4, 5), (2, 1, 3))
+    plan = simulate(with_large, FOUR, registry.create("cluster", "fifo", {"oversized": "drop"}))
+    assert plan.rejected == (1,)
+    found, expected = figures(plan, with_large, FOUR), figures(PLAN, TRACE, FOUR)
+    for name in ("contention_mean", "contention_max", "finish_time_fairness_max", "avg_jct"):
+        assert found[name] == pytest.approx(expected[name]), name
+    lines, plain = curves(plan, with_large, FOUR), curves(PLAN, TRACE, FOUR)
+    for name in ("queue_length", "jobs_in_system", "demand", "fairness_distribution"):
+        assert (lines[name].x, lines[name].y) == (plain[name].x, plain[name].y), name
+
+
+def test_a_job_that_ends_early_leaves_the_queue_when_it_is_refused() -> None:
+    """Two of a search take turns of 60 s on one GPU; the worse one is refused in the slice of the other.
+
+    Each has done a tenth of its steps after its first slice; that of the second job ends at 121 s.
+    """
+    worse, better = (((1.0, 2.0), (10.0, 1.9)), ((1.0, 1.0), (10.0, 0.5)))
+    trace = jobs((0, 1, 600), (0, 1, 600))
+    trace = replace(trace, traits={"group": ("a", "a"), "losses": (worse, better)})
+    plan = simulate(trace, ONE, registry.create("cluster", "gandiva", {"packing": False}))
+    assert (plan.rejected, plan.refused_at) == ((0,), {0: 121.0})
+    found = curves(plan, trace, ONE)
+    assert (found["jobs_in_system"].x[:2], found["jobs_in_system"].y) == ([0, 121], [2, 1, 0])
+    assert dict(zip(found["queue_length"].x, found["queue_length"].y, strict=True))[121] == 0
+
+
+def test_parts_of_devices_are_wanted_as_parts() -> None:
+    trace = replace(jobs((0, 1, 10), (0, 1, 10)), traits={"gpu_share": np.array([0.5, 0.25])})
+    plan = simulate(trace, ONE, registry.create("cluster", "fifo", {}))
+    assert curves(plan, trace, ONE)["demand"].y == [0.75, 0]
+
+
 def outcome(folder: Path, **changes: object) -> Outcome:
     file = folder / "jobs.csv"
     file.write_text("submit,gpus,service\n0,2,10\n1,4,5\n2,1,3\n")

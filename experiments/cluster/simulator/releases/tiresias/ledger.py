@@ -44,6 +44,7 @@ class Ledger:
         self.before: dict[int, float] = {}
         self.restarting = [0.0] * count
         self.rejected: dict[int, str] = {}
+        self.refused_at: dict[int, float] = {}
         self.ended = 0
         self.passes = 0
 
@@ -87,7 +88,7 @@ class Ledger:
 
     def reject(self, job: int, reason: str) -> None:
         self.view.waiting.pop(job, None)
-        self.rejected[job] = reason
+        self.rejected[job], self.refused_at[job] = reason, self.view.now
         self._count(job)
 
     def _count(self, job: int) -> None:
@@ -104,5 +105,11 @@ class Ledger:
             self.stop(job, CUT)
         facts = {"decisions": self.passes, **facts}
         return ClusterPlan(
-            self.log, tuple(self.rejected), unfinished, self.rejected, facts=facts, quirks=quirks
+            self.log,
+            tuple(self.rejected),
+            unfinished,
+            self.rejected,
+            facts=facts,
+            quirks=quirks,
+            refused_at=self.refused_at,
         )

@@ -84,12 +84,12 @@ class Lab:
 
     def results(self, query: str = "", limit: int | None = None) -> Any:
         """Runs as a table of figures: a pandas DataFrame where pandas is installed, else a list of rows."""
-        rows = [_row(run) for run in self.runs(query, limit)]
-        try:
-            import pandas  # type: ignore[import-untyped]
-        except ImportError:
-            return rows
-        return pandas.DataFrame(rows)
+        return _as_table([_row(run) for run in self.runs(query, limit)])
+
+    def groups(self, query: str) -> Any:
+        """Groups of runs as such a table, the 200 largest: ``group by policy: mean(step_time), count``."""
+        found = self.server.get("/api/v1/groups", query=query, project=self.server.project or None)
+        return _as_table([{**group["keys"], **group["values"]} for group in found["groups"]])
 
     def points(self, run: str, name: str) -> dict[str, list[Any]]:
         """Every point of a figure of a logged run: ``steps``, ``moments`` (s since 1970) and ``values``."""
@@ -152,6 +152,14 @@ class Lab:
 def _row(run: Mapping[str, Any]) -> dict[str, Any]:
     figures = {name: told["value"] for name, told in run["metrics"].items()}
     return {**{name: run[name] for name in COLUMNS}, **figures}
+
+
+def _as_table(rows: list[dict[str, Any]]) -> Any:
+    try:
+        import pandas  # type: ignore[import-untyped]
+    except ImportError:
+        return rows
+    return pandas.DataFrame(rows)
 
 
 def _show(runs: Sequence[Mapping[str, Any]], end: str = "") -> None:

@@ -30,6 +30,7 @@ from webapp.api.gate import read_json
 from webapp.api.projects import project_of
 from webapp.api.schemas import ArtifactAnswer, ExperimentAnswer, RunAnswer, RunPage
 from webapp.artifacts.services import open_blob, store_upload
+from webapp.history.search import Query as Search
 from webapp.history.search import SearchError, parse
 from webapp.history.search.rows import search
 from webapp.names import is_name
@@ -133,14 +134,23 @@ def list_runs(
     return api.create_response(request, page, status=200)  # as it is: not checked against its own schema
 
 
-def _search(runs: RunQuerySet, text: str) -> RunQuerySet:
-    """Those of the search; ``BadInput`` names the column."""
+def read_query(text: str) -> Search:
+    """The search that a parameter says; ``BadInput`` names the column."""
     try:
-        query = parse(text)
+        return parse(text)
     except SearchError as error:
         raise BadInput(f"column {error.column}: {error.what}", "query", error.expected) from None
+
+
+def _search(runs: RunQuerySet, text: str) -> RunQuerySet:
+    """Those of the search, which has conditions alone."""
+    query = read_query(text)
     if query.order or query.group:
-        raise BadInput("orders or groups", "query", "conditions alone: pages are the newest first")
+        raise BadInput(
+            "orders or groups",
+            "query",
+            "conditions alone: pages are the newest first, and groups are at /api/v1/groups",
+        )
     return cast(RunQuerySet, search(runs, query))
 
 

@@ -64,6 +64,22 @@ class RunPage(Schema):
     next: UUID | None
 
 
+class GroupRow(Schema):
+    """``keys`` are what its runs have in common; an aggregate is null where no run has the metric."""
+
+    keys: dict[str, Any]
+    values: dict[str, float | None]
+
+
+class GroupAnswer(Schema):
+    """The largest groups; ``more``: there are others. ``units`` are those of the aggregates, by name."""
+
+    fields: list[str]
+    units: dict[str, str]
+    groups: list[GroupRow]
+    more: bool
+
+
 class ExperimentAnswer(Schema):
     id: UUID
     name: str

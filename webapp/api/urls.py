@@ -4,6 +4,7 @@ from django.urls import path
 
 import webapp.api.channels
 import webapp.api.endpoints
+import webapp.api.groups
 import webapp.api.listings
 import webapp.api.logs
 import webapp.api.rates

@@ -27,6 +27,7 @@ class Choice:
     x: str = ""
     y: str = ""
     bar: str = ""
+    by: str = ""
     figure: str = ""
 
 
@@ -41,5 +42,6 @@ def choice_of(query: QueryDict) -> Choice:
         x=query.get("x", ""),
         y=query.get("y", ""),
         bar=query.get("bar", ""),
+        by=query.get("by", ""),
         figure=query.get("figure", ""),
     )

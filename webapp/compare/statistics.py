@@ -14,6 +14,8 @@ from scipy.special import ndtr, stdtrit
 from experiments.core.differences import EQUAL, NO_DIFFERENCE, holds_no_difference
 
 CONFIDENCE = 0.95
+#: Whisker, quartile, median, quartile, whisker of a box, as fractions of its values.
+FRACTIONS = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 @dataclass(frozen=True)

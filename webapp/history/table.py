@@ -14,8 +14,10 @@ from django.db.models import QuerySet
 from experiments.core.metrics import METRICS, known_or_plain
 from webapp.accounts.models import Project
 from webapp.compare.export_table import Column, Table
+from webapp.compare.figures.boxes import Boxes
 from webapp.compare.statistics import difference, is_better
 from webapp.history import archive
+from webapp.history.boxes import boxes_of, with_box
 from webapp.history.search import Query
 from webapp.history.search.rows import first_runs, groups, search
 from webapp.history.search.tree import And, Between, Compare, Condition, Field, Missing, Not, OneOf, Or
@@ -81,6 +83,7 @@ class Found:
     shows_archived: bool = False
     more_groups: bool = False
     groups_wait: bool = False
+    boxes: Boxes | None = None
 
     @property
     def orders(self) -> dict[str, str]:
@@ -104,15 +107,16 @@ def find(
     after: Run | None = None,
     baseline: Run | None = None,
     groups_may_wait: bool = False,
+    box: str = "",
 ) -> Found:
-    """The page of what ``query`` finds behind the run ``after``; the first one without it."""
+    """The page of what ``query`` finds behind the run ``after``; the first one without it. ``box`` is the
+    metric of the groups' boxes, where it is not that of the first column.
+    """
     began = time.perf_counter()
     listed, archived = archive.divide(runs_of(project), project, query)
     found = search(listed, query)
     count = _count(found)
     more = count > MOST_COUNTED
-    wait = bool(query.group) and more and groups_may_wait
-    grouped = tuple(groups(listed, query, MOST_GROUPS + 1, more)) if query.group and not wait else ()
     wanted = found.select_related("artifact", "host", "experiment")
     wanted = wanted.prefetch_related("tags").defer("log_tail", "spec")
     runs = first_runs(wanted, query, PER_PAGE + 1, after)
@@ -122,22 +126,26 @@ def find(
     metrics = _columns(query, chosen, shown, offered)
     told = values.get(baseline.pk, {}) if baseline else {}
     rows = tuple(_row(run, metrics, values.get(run.pk, {}), told) for run in shown)
-    seconds = time.perf_counter() - began
+    wait = bool(query.group) and more and groups_may_wait
+    asked = query if wait else with_box(query, box or next(iter(metrics), ""))
+    grouped = tuple(groups(listed, asked, MOST_GROUPS + 1, more)) if query.group and not wait else ()
+    boxes = boxes_of(project, listed, asked, grouped[:MOST_GROUPS], count)
     return Found(
-        min(count, MOST_COUNTED),
-        more,
-        seconds,
-        metrics,
-        rows,
-        grouped[:MOST_GROUPS],
-        offered,
-        after is None,
-        following,
-        baseline,
-        search(archived, query).order_by()[:MOST_COUNTED].count(),
-        archive.is_asked_for(query),
-        len(grouped) > MOST_GROUPS,
-        wait,
+        count=min(count, MOST_COUNTED),
+        is_more=more,
+        seconds=time.perf_counter() - began,
+        metrics=metrics,
+        rows=rows,
+        groups=grouped[:MOST_GROUPS],
+        offered=offered,
+        is_first=after is None,
+        next=following,
+        baseline=baseline,
+        archived=search(archived, query).order_by()[:MOST_COUNTED].count(),
+        shows_archived=archive.is_asked_for(query),
+        more_groups=len(grouped) > MOST_GROUPS,
+        groups_wait=wait,
+        boxes=boxes,
     )
 
 
@@ -172,15 +180,19 @@ def _say(count: int, most: int) -> str:
     return f"over {most:,}" if count > most else f"{count:,}"
 
 
+def find_groups(runs: QuerySet[Run], query: Query, most: int) -> list[dict[str, Any]]:
+    """At most so many groups of those of the runs that the search finds, the largest first."""
+    return groups(runs, query, most, are_many=_count(search(runs, query)) > MOST_COUNTED)
+
+
 def groups_of(runs: QuerySet[Run], query: Query, most: int = MOST_GROUPS) -> Table:
     """Groups of those of the runs that the search finds, the largest first, as a table in SI units."""
-    are_many = _count(search(runs, query)) > MOST_COUNTED
     names = [str(field) for field in query.group]
     figures = [
         Column(str(one), known_or_plain(one.field.name).unit if one.field else "", is_figure=True)
         for one in query.aggregates
     ]
-    found = groups(runs, query, max(most, MOST_GROUPS) + 1, are_many)
+    found = find_groups(runs, query, max(most, MOST_GROUPS) + 1)
     rows = tuple(
         (*(_text(row[name]) for name in names), *(row[figure.label] for figure in figures))
         for row in found[:most]

@@ -55,7 +55,8 @@ def index(request: ProjectRequest) -> HttpResponse:
         return download(table.export_of(listed, query, chosen), request.GET["export"])
     after, baseline = (_find_named(request, name) for name in ("after", "baseline"))
     may_wait = request.GET.get("groups") != "now"
-    found = table.find(request.project, query, chosen, after, baseline, may_wait)
+    box = request.GET.get("box", "")
+    found = table.find(request.project, query, chosen, after, baseline, may_wait, box)
     page: dict[str, Any] = {
         "text": text,
         "error": error,
@@ -63,11 +64,19 @@ def index(request: ProjectRequest) -> HttpResponse:
         "found": found,
         "aggregates": [(str(one), one.field.name if one.field else "") for one in query.aggregates],
         "group": [str(field) for field in query.group],
+        "box": box or (found.boxes.metric if found.boxes else ""),
+        "box_metrics": _box_metrics(query, found, box),
         "views": views_of(request),
         "columns": " ".join(chosen),
         "caret": " " * (error.column - 1) + "^" if error else "",
     }
     return render(request, "history/index.html", page, status=422 if error else 200)
+
+
+def _box_metrics(query: Query, found: table.Found, box: str) -> list[str]:
+    """What boxes can be of: metrics of the search and of the runs on the page."""
+    asked = [one.field.name for one in query.aggregates if one.field]
+    return list(dict.fromkeys([*asked, *found.offered, *([box] if box else [])]))
 
 
 def _find_named(request: ProjectRequest, name: str) -> Run | None:

@@ -279,3 +279,27 @@ def test_ticks_of_completion_times_are_hours_and_days() -> None:
     assert duration_ticks([11 * 3600, 4 * 86400.0])["labels"] == ["12 h", "1 d", "2 d", "4 d"]
     assert duration_ticks([2.0, 40.0])["labels"] == ["5 s", "10 s", "30 s"]
     assert duration_ticks([0.002, 0.009])["labels"] == ["2 ms", "5 ms"]
+
+
+def test_boxes_are_by_a_parameter_whose_values_have_several_runs(ada: Place) -> None:
+    """Batches in their order, and repeats count each for itself."""
+    made = cast.experiment(ada.project)
+    for batch, times in ((16, (4.0, 6.0)), (8, (1.0, 2.0, 3.0)), (32, (7.0,))):
+        for seed, seconds in enumerate(times):
+            cast.run(made, "dtr", {"step_time": seconds}, seed=seed, options={"batch": batch})
+    runs = list(comparable(ada.project).filter(experiment=made))
+    comparison, choice = compare(runs, Choice()), Choice(figure="boxes")
+    drawn = draw_chosen(comparison, None, choice, ada.project, simulator_errors())
+    assert drawn is not None and drawn.boxes is not None and drawn.key == "boxes"
+    assert [box.label for box in drawn.boxes.boxes] == ["batch 8", "batch 16", "batch 32"]
+    assert drawn.boxes.by == "option.batch" and drawn.boxes.keys == [("option.batch", "batch")]
+    assert [box.quantiles[2] for box in drawn.boxes.boxes] == [2.0, 5.0, 7.0]
+    assert [len(box.points) for box in drawn.boxes.boxes] == [3, 2, 1]
+
+
+def test_where_no_value_has_several_runs_no_boxes_are_offered(memory: Experiment) -> None:
+    """Two policies, each once."""
+    runs = list(comparable(memory.project).filter(experiment=memory))
+    comparison = compare(runs, Choice())
+    drawn = draw_chosen(comparison, None, Choice(figure="boxes"), memory.project, simulator_errors())
+    assert drawn is not None and drawn.boxes is None and "boxes" not in dict(drawn.choices)

@@ -106,7 +106,7 @@ def test_whatever_is_typed_is_read_or_complained_about(text: str) -> None:
         ("policy = vdnn)", 14, "does not belong"),
         ("time > yesterday", 8, "a day or a moment"),
         ("group by step_time", 10, "nothing to group by"),
-        ("group by policy: median(step_time)", 18, "count, min"),
+        ("group by policy: mode(step_time)", 18, "count, min"),
         ("order by knob.max_batch", 10, "nothing to sort by"),
     ],
 )

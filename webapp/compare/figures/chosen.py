@@ -14,6 +14,7 @@ from webapp.compare.answers.cluster import rates
 from webapp.compare.choice import Choice
 from webapp.compare.comparison import Comparison
 from webapp.compare.figures import servers
+from webapp.compare.figures.boxes import Boxes, box_metric, boxes_of, group_keys
 from webapp.compare.figures.coordinates import coordinates
 from webapp.compare.figures.curves import distribution
 from webapp.compare.figures.front import front
@@ -47,12 +48,14 @@ OF_FAMILIES: dict[str, tuple[tuple[str, str, Build], ...]] = {
     ),
 }
 #: Figures of every comparison.
+BOXES = ("boxes", "boxes")
 OF_ALL = (("scatter", "scatter"), ("bars", "bars"), ("coordinates", "parallel coordinates"))
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """The figure ``key``: ``plot`` for ``plots.js``, or ``scatter`` or ``coordinates`` with what these need.
+    """The figure ``key``: ``plot`` for ``plots.js``, and ``scatter``, ``coordinates`` or ``boxes`` with what
+    these need.
 
     ``choices`` are all figures of the comparison, as (key, what the button says).
     """
@@ -62,6 +65,7 @@ class Drawn:
     plot: dict[str, Any] | None = None
     scatter: plots.Scatter | None = None
     coordinates: dict[str, Any] | None = None
+    boxes: Boxes | None = None
 
 
 def draw_chosen(
@@ -70,7 +74,8 @@ def draw_chosen(
     """``None`` where no run has a figure yet."""
     every = OF_FAMILIES[comparison.family] if answer else ()
     own = [row for row in every if answer and _applies(row[0], answer.case)]
-    choices = (*((key, label) for key, label, _ in own), *OF_ALL)
+    groups = group_keys(comparison, box_metric(comparison, choice))
+    choices = (*((key, label) for key, label, _ in own), *OF_ALL, *([BOXES] if groups else []))
     builders = {key: build for key, _, build in own}
 
     def draw(key: str) -> Drawn | None:
@@ -80,6 +85,9 @@ def draw_chosen(
         if key == "coordinates":
             lines = coordinates(comparison, project)
             return Drawn(key, choices, coordinates=lines) if lines else None
+        if key == "boxes":
+            boxes = boxes_of(comparison, choice, groups, project)
+            return Drawn(key, choices, plot=boxes.plot, boxes=boxes) if boxes else None
         plot = plots.bars(comparison, choice, project) if key == "bars" else _built(builders[key], answer)
         return Drawn(key, choices, plot=plot) if plot else None
 

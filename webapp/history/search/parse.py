@@ -86,7 +86,7 @@ EXPECTED = {
 }
 #: Kinds of fields that are keys of a run's spec.
 KEYS = ("knob", "option", "param")
-FUNCTIONS = ("count", "min", "max", "mean", "std", "interval")
+FUNCTIONS = ("count", "min", "max", "mean", "median", "std", "interval")
 
 
 class SearchError(Exception):

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Avg, Count, F, Max, Min, Q, QuerySet, StdDev
 
-from webapp.compare.statistics import half_width
+from webapp.compare.statistics import FRACTIONS, half_width
 from webapp.history.search.conditions import (
     alias_of,
     condition_of,
@@ -19,13 +19,18 @@ from webapp.history.search.conditions import (
     value_of,
 )
 from webapp.history.search.fields import COLUMNS
+from webapp.history.search.quantiles import Median, Quantiles
 from webapp.history.search.tree import Aggregate, Field, Query
 from webapp.runs.models import Run, RunMetric
 
+#: ``values`` and ``box`` are asked for by pages, not by the text of a search.
 AGGREGATES: dict[str, Callable[..., Any]] = {
     **{"min": Min, "max": Max, "mean": Avg},
     "std": partial(StdDev, sample=True),
     "interval": partial(StdDev, sample=True),  # made of it and the number of its values
+    "median": Median,
+    "values": Count,
+    "box": partial(Quantiles, fractions=FRACTIONS),
 }
 
 
@@ -116,7 +121,7 @@ def _by_column(runs: QuerySet[Run], order: Field, descending: bool, last: Run | 
 
 def groups(runs: QuerySet[Run], query: Query, most: int, are_many: bool = False) -> list[dict[str, Any]]:
     """A row for each group of those of ``runs`` that the search finds, which may be known to be many: its
-    fields by name, its aggregates as they are write, the largest first.
+    fields by name, its aggregates as they are written, the largest first.
 
     A figure is joined by its name, so that a run stays one row and no other figure is read.
     """
@@ -138,6 +143,20 @@ def groups(runs: QuerySet[Run], query: Query, most: int, are_many: bool = False)
         }
         for row in largest
     ]
+
+
+def values_in_groups(
+    runs: QuerySet[Run], query: Query, metric: str, most: int
+) -> list[tuple[tuple[Any, ...], float, Run]]:
+    """Those of ``runs`` that the search finds and that have the metric: what groups them, value and run."""
+    figure = alias_of(metric)
+    columns = dict.fromkeys(map(_column, query.group))
+    keys = {f"key_{place}": F(column) for place, column in enumerate(columns)}
+    found = (
+        search(runs, query).order_by().alias(**join_figures([metric])).filter(**{f"{figure}__isnull": False})
+    )
+    told = found.annotate(**keys, told_value=F(f"{figure}__value")).only("policy", "hardware", "seed")
+    return [(tuple(getattr(run, key) for key in keys), run.told_value, run) for run in told[:most]]
 
 
 def _column(field: Field) -> str:

@@ -95,8 +95,8 @@ Condition = Compare | OneOf | Between | Like | Missing | Text | Not | And | Or
 
 @dataclass(frozen=True)
 class Aggregate:
-    """``function`` is one of ``count min max mean std interval``, the last half the mean's 95 % interval;
-    ``field`` is what it is of (not of a count).
+    """``function`` is one of ``count min max mean median std interval``, the last half the mean's 95 %
+    interval; ``field`` is what it is of (not of a count).
     """
 
     function: str

@@ -64,6 +64,10 @@ box.addEventListener("keydown", (event) => {
   } else if (event.key === "Escape") hide();
 });
 
+document.addEventListener("change", (event) => {
+  if (event.target.matches("form[data-at-once] select")) event.target.form.requestSubmit();
+});
+
 for (const button of document.querySelectorAll("[data-order]")) {
   button.addEventListener("click", () => {
     const bare = box.value.replace(/\s*order\s+by\s+\S+(\s+(asc|desc))?\s*$/i, "");

@@ -43,6 +43,7 @@ function trace(line, index, plot, xScale, yScale) {
   if (line.group || line.of_group) Object.assign(base, { legendgroup: line.group || line.of_group, showlegend: Boolean(line.group), visible: true });
   if (line.hover_only && plot.kind === "rows") return { ...base, type: "bar", orientation: "h", textposition: "none", marker: { color: color } };
   if (plot.x_label && typeof line.x[0] === "string" && !line.hover_only) base.hovertemplate = `${line.text ? "%{text}<br>" : ""}%{x}: %{y:.4~g}${unit(yScale)}<extra>${escapeText(line.name)}</extra>`;
+  if (plot.kind === "boxes") return line.q1 ? boxes(line, xScale) : runsOfBoxes(base, line);
   if (plot.kind === "lanes") return laneBars(base, line, xScale, color);
   if (plot.kind === "heat") return heatMap(base, line, xScale);
   if (plot.kind === "bar") return { ...base, type: "bar", width: logWidths(base.x, plot), marker: { color: color } };
@@ -71,6 +72,24 @@ function laneBars(base, line, xScale, color) {
     customdata: base.x.map((start, i) => [start, until[i]]), textposition: "none", marker: { color: color, line: { width: 0 } },
     hovertemplate: `%{text}<br>%{customdata[0]:.4~g} to %{customdata[1]:.4~g} ${xScale[1]}<extra></extra>`,
   };
+}
+
+const BOX = 0.6, GOLDEN = 0.618; // of a row's height; what spreads the runs of a row evenly, however many they are
+
+// A box in each row: its quartiles and whiskers are told, not found from the values. Its words are those of its
+// median, on a mark that is not seen.
+function boxes(line, xScale) {
+  const [low, q1, median, q3, high] = ["low", "q1", "median", "q3", "x"].map((name) => scaled(line[name], xScale[0]));
+  const hover = { type: "scatter", mode: "markers", x: median, y: line.y, hovertext: line.hover, hovertemplate: "%{hovertext}<extra></extra>", marker: { size: 8, opacity: 0 }, showlegend: false };
+  const look = { fillcolor: token("--accent-soft"), line: { color: token("--plot-1"), width: 1.5 }, whiskerwidth: 0.5 };
+  const box = { type: "box", orientation: "h", y: line.y, lowerfence: low, q1, median, q3, upperfence: high, width: BOX, ...look, hoverinfo: "skip", showlegend: false };
+  return [box, hover];
+}
+
+// Runs of a row stand a little above or below one another.
+function runsOfBoxes(base, line) {
+  const spread = (row, i) => row + BOX * 0.8 * (((i * GOLDEN) % 1) - 0.5);
+  return { ...base, type: "scatter", mode: "markers", y: line.y.map(spread), hovertemplate: base.hovertemplate.replace(", %{y:.4~g}", ""), marker: { color: token("--ink"), size: 5, opacity: 0.55 }, showlegend: false };
 }
 
 // Shares `z` by row and stretch of time: from the ground to one hue, dark on light and light on dark.
@@ -148,9 +167,15 @@ function worded(ticks, scale, narrow) {
   return { tickmode: "array", tickvals: scaled(ticks.values, scale[0]).filter((_, i) => kept[i]), ticktext: ticks.labels.filter((_, i) => kept[i]) };
 }
 
-// The lanes of a plot from top to bottom.
-function lanes(plot) {
+// The lanes of a plot from top to bottom, or its groups, each in a row.
+function lanes(plot, narrow) {
+  if (plot.groups) return { tickmode: "array", tickvals: [...plot.groups.keys()], ticktext: plot.groups.map((name) => rowName(name, narrow)), range: [plot.groups.length - 0.5, -0.5], zeroline: false, showgrid: false };
   return plot.lanes ? { type: "category", autorange: "reversed", categoryorder: "array", categoryarray: plot.lanes } : {};
+}
+
+// On a phone what a group is called takes a line for each of its parts.
+function rowName(name, narrow) {
+  return narrow ? escapeText(name).replaceAll(", ", ",<br>") : escapeText(name);
 }
 
 function rangeOf(range, log) {
@@ -164,8 +189,8 @@ function layout(plot, xScale, yScale, narrow) {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     margin: { l: 56, r: 12, t: plot.limit ? 24 : 8, b: 44 }, barmode: plot.kind === "lanes" ? "overlay" : plot.stack || plot.kind === "rows" ? "stack" : "group", bargap: 0.08, hovermode: "closest",
     xaxis: { ...axis((narrow ? (plot.x_label || "").split(",")[0] : plot.x_label) || "", plot.x_ticks ? [1, ""] : xScale, log.includes("x")), ...numbered(plot), ...worded(plot.x_ticks, xScale, narrow), ...rangeOf(plot.x_range, log.includes("x")) },
-    yaxis: { ...axis(plot.y_label || "", yScale, log.includes("y")), ...rangeOf(plot.y_range, log.includes("y")), ...(plot.y_range && log.includes("y") ? { dtick: "D2" } : {}), ...worded(plot.y_ticks, yScale, narrow), ...lanes(plot) },
-    showlegend: plot.series.length > 1, legend: { orientation: "h", y: plot.limit ? 1.06 : 1.02, yanchor: "bottom", x: 0 },
+    yaxis: { ...axis(plot.y_label || "", yScale, log.includes("y")), ...rangeOf(plot.y_range, log.includes("y")), ...(plot.y_range && log.includes("y") ? { dtick: "D2" } : {}), ...worded(plot.y_ticks, yScale, narrow), ...lanes(plot, narrow) },
+    showlegend: plot.series.length > 1 && plot.kind !== "boxes", legend: { orientation: "h", y: plot.limit ? 1.06 : 1.02, yanchor: "bottom", x: 0 },
     hoverlabel: { font: { family: token("--font") } }, shapes: [...(plot.shapes || []), ...limitShapes(plot.limit), ...marks(plot)],
     annotations: [...limitNames(plot.limit, log.includes("x"), narrow), ...marks(plot).map((mark) => ({ x: mark.x0, yref: "paper", y: 1, yanchor: "top", xanchor: "left", showarrow: false, text: escapeText(mark.text), font: { size: 10, color: mark.line.color }, textangle: -90 }))],
   };
@@ -191,7 +216,7 @@ function draw(canvas) {
   for (const [name, scale] of [["x_range", xScale], ["y_range", yScale]]) if (plot[name]) plot[name] = scaled(plot[name], scale[0]);
   const narrow = canvas.clientWidth < NARROW;
   if (narrow) for (const line of plot.series) line.text = line.narrow_text || line.text;
-  const parts = partsOf([...fieldBeyond(plot), ...plot.series.map((line, index) => trace(line, index, plot, xScale, yScale))]);
+  const parts = partsOf([...fieldBeyond(plot), ...plot.series.flatMap((line, index) => trace(line, index, plot, xScale, yScale))]);
   const options = {
     responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "sendChartToCloud"],
     modeBarButtonsToAdd: [{ name: "SVG", title: "Download as SVG", icon: Plotly.Icons.disk, click: (figure) => Plotly.downloadImage(figure, { format: "svg", filename: plot.title }) }],

@@ -115,11 +115,12 @@ def find(
     began = time.perf_counter()
     listed, archived = archive.divide(runs_of(project), project, query)
     found = search(listed, query)
-    count = _count(found)
-    more = count > MOST_COUNTED
     wanted = found.select_related("artifact", "host", "experiment")
     wanted = wanted.prefetch_related("tags").defer("log_tail", "spec")
     runs = first_runs(wanted, query, PER_PAGE + 1, after)
+    is_whole = after is None and len(runs) <= PER_PAGE
+    count = len(runs) if is_whole else _count(found)
+    more = count > MOST_COUNTED
     shown, following = runs[:PER_PAGE], runs[PER_PAGE - 1].pk if len(runs) > PER_PAGE else None
     values = every_figure([run.pk for run in (*shown, *([baseline] if baseline else []))])
     offered = _list_metrics(shown, values)

@@ -58,6 +58,7 @@ def test_a_box_has_the_quantiles_of_its_runs_and_each_run_as_a_point(ada: Place)
     newest = Run.objects.filter(policy="capuchin").get()
     assert capuchin.points[0].href == project_url(ada.project, "runs:run", run=newest.pk)
     assert found.plot["log"] == "x"  # from 0.1 s to 100 s
+    assert found.plot["x_ticks"]["labels"] == ["100 ms", "500 ms", "1 s", "5 s", "10 s", "30 s", "1 min"]
 
 
 def test_a_figure_that_reaches_over_little_is_on_a_plain_axis(ada: Place) -> None:

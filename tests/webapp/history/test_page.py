@@ -85,10 +85,25 @@ def test_groups_of_very_many_runs_come_after_the_page(
     assert "vdnn500 ms2" in whole and "are being counted" not in whole and "in 2 groups" in whole
 
 
+@pytest.mark.parametrize("per_page", [1, 3, 100])
+def test_runs_are_counted_the_same_on_every_page(
+    ada: Place, monkeypatch: pytest.MonkeyPatch, per_page: int
+) -> None:
+    """Of a page that has all of them, and of each of several."""
+    monkeypatch.setattr(table, "PER_PAGE", per_page)
+    first = table.find(ada.project, parse("step_time > 0"), [])
+    assert (first.count, first.is_more, len(first.rows)) == (3, False, min(3, per_page))
+    if first.next:
+        after = Run.objects.get(pk=first.next)
+        assert table.find(ada.project, parse("step_time > 0"), [], after).count == 3
+
+
 def test_a_search_that_cannot_be_read_keeps_its_text_and_all_runs(ada: Place, client: Client) -> None:
     answer = client.get(ada.url("all-runs/"), {"q": "step_tme < 4"})
     page = answer.content.decode()
     assert answer.status_code == 422
+    ended = shown(client.get(ada.url("all-runs/"), {"q": "policy = vdnn and"}))
+    assert "Expected: a name or a value or (." in ended
     assert "Column 1" in page and "perhaps step_time" in page and 'value="step_tme &lt; 4"' in page
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.webapp import cast
 from tests.webapp.cast import Place
-from webapp.history.models import RunTag
+from webapp.history.models import RunNote, RunTag
 from webapp.history.search import Query, SearchError, parse
 from webapp.history.search.completion import complete
 from webapp.history.search.rows import first_runs, groups, search
@@ -32,6 +32,7 @@ from webapp.history.search.tree import (
 )
 from webapp.history.search.words import say, write
 from webapp.history.table import runs_of
+from webapp.hosts.models import Host
 from webapp.runs.models import Run
 
 POLICY, STATE, HARDWARE = (Field("column", name) for name in ("policy", "state", "hardware"))
@@ -237,6 +238,44 @@ def test_the_database_finds_what_plain_python_does(history: Place) -> None:
         assert found == {one.run.pk for one in truth if one.holds(condition)}, write(Query(condition))
 
     find()
+
+
+@pytest.mark.parametrize("field", ["artifact", "experiment", "host", "by", "note"])
+def test_what_a_run_has_none_of_is_not_so(db: None, field: str) -> None:
+    """One run has it, one has another, one has none: the last is neither the first nor unlike it."""
+    ada, eve = cast.place("ada"), cast.place("eve")
+    runs = [cast.run(cast.experiment(ada.project), policy) for policy in ("has", "other", "none")]
+    for run, name in zip(runs, ("wanted", "another"), strict=False):
+        give(run, field, name, eve if name == "another" else ada)
+    runs[2].experiment = None
+    runs[2].save()
+
+    def find(text: str) -> list[str]:
+        return sorted(search(runs_of(ada.project), parse(text)).values_list("policy", flat=True))
+
+    assert find(f"{field} = wanted") == find(f"{field} like w*") == find(f"{field} in (wanted, x)") == ["has"]
+    assert find(f"{field} != wanted") == ["other"]
+    assert find(f"not ({field} = wanted)") == find(f"{field} not in (wanted)") == ["none", "other"]
+    assert find(f"{field} missing") == ["none"]
+    assert find(f"{field} = wanted or policy = none") == ["has", "none"]
+    assert find(f"not ({field} = wanted or policy = none)") == ["other"]
+
+
+def give(run: Run, field: str, name: str, place: Place) -> None:
+    match field:
+        case "artifact":
+            run.artifact = cast.ready(run.project, name=name)
+        case "experiment":
+            run.experiment = cast.experiment(run.project, name)
+        case "host":
+            run.host = Host.objects.create(name=name)
+        case "by":
+            place.user.username = name
+            place.user.save()
+            run.owner = place.user
+        case "note":
+            RunNote.objects.create(run=run, text=name)
+    run.save()
 
 
 def test_order_and_groups(history: Place) -> None:

@@ -13,6 +13,7 @@ from experiments.core.units import human
 from webapp.accounts.models import Project
 from webapp.compare.choice import Choice
 from webapp.compare.comparison import KNOB, Comparison, Entry
+from webapp.compare.figures.curves import duration_ticks
 from webapp.compare.figures.marks import figure_json
 from webapp.compare.parameters import SEED, label_of, shown_value
 from webapp.compare.statistics import FRACTIONS
@@ -83,16 +84,20 @@ def draw_boxes(metric: str, boxes: Sequence[Box]) -> Boxes | None:
     known = known_or_plain(metric)
     series = [_quartiles(shown, known.unit), *([_runs(shown)] if any(box.points for box in shown) else [])]
     axes = ((known.label, known.unit), ("", ""))
-    log = "x" if _is_wide(shown) else ""
+    numbers = _numbers(shown)
+    log = "x" if max(numbers) > LOGARITHMIC * min(numbers) > 0 else ""
+    ticks = {"x_ticks": duration_ticks(numbers)} if log and known.unit == "s" else {}
     title = f"{known.label[:1].upper()}{known.label[1:]} by group"
-    plot = figure_json(title, "boxes", *axes, log=log, series=series, groups=[box.label for box in shown])
+    plot = figure_json(
+        title, "boxes", *axes, log=log, series=series, groups=[box.label for box in shown], **ticks
+    )
     return Boxes(metric, shown, plot, len(boxes))
 
 
-def _is_wide(boxes: Sequence[Box]) -> bool:
+def _numbers(boxes: Sequence[Box]) -> list[float]:
+    """All that is drawn."""
     ends = [box.quantiles[place] for box in boxes for place in (0, -1)]
-    ends += [point.value for box in boxes for point in box.points]
-    return max(ends) > LOGARITHMIC * min(ends) > 0
+    return [*ends, *(point.value for box in boxes for point in box.points)]
 
 
 def _quartiles(boxes: Sequence[Box], unit: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -27,7 +27,7 @@ from webapp.history.search.tree import (
     Text,
 )
 from webapp.history.search.tree import Value as Told
-from webapp.runs.models import RunMetric
+from webapp.runs.models import Run, RunMetric
 
 #: A lookup and its value; several that all hold; figures with theirs, of which one is to hold.
 Test = tuple[str, Told]
@@ -74,7 +74,7 @@ def _q(condition: Condition, figures: Callable[[FigureTests], Q]) -> Q:
         case Missing(field):
             return ~has_field(field)
         case Text(text):
-            return _any([_or_false(Q(**{f"{column}__icontains": text})) for column in SEARCHED])
+            return _any([_column_holds(column, {"icontains": text}) for column in SEARCHED])
         case Not(of):
             return ~_q(of, figures)
         case And(parts):
@@ -163,10 +163,21 @@ def _holds(field: Field, tests: Sequence[Test]) -> Q:
         asked = {f"name__{lookup}": value for lookup, value in tests}
         return Q(Exists(RunTag.objects.filter(run=OuterRef("pk"), **asked)))
     if field.kind == "column":
-        column = COLUMNS[field.name][0]
-        typed = {f"{column}__{lookup}": _in_its_type(field, value) for lookup, value in tests}
-        return _or_false(Q(**typed))
+        typed = {lookup: _in_its_type(field, value) for lookup, value in tests}
+        return _column_holds(COLUMNS[field.name][0], typed)
     return _or_false(_json_holds(key_of(field), tests))
+
+
+def _column_holds(column: str, tests: Mapping[str, Any]) -> Q:
+    """A column of a run's own is always there. Of what a run is part of, those that are so are looked up, and
+    an index has their runs.
+    """
+    relation, _, name = column.rpartition("__")
+    if not relation:
+        return Q(**{f"{column}__{lookup}": value for lookup, value in tests.items()})
+    field: Any = Run._meta.get_field(relation)
+    so = field.related_model.objects.filter(**{f"{name}__{lookup}": value for lookup, value in tests.items()})
+    return Q(Exists(so.filter(pk=OuterRef(getattr(field, "attname", "pk")))))  # a note has its run's key
 
 
 def _or_false(condition: Q) -> Q:

@@ -148,6 +148,8 @@ def _complaint(error: UnexpectedInput, text: str) -> SearchError:
 def _in_words(expected: Any) -> str:
     """The likeliest first: a comparison after a name, what joins conditions after a value."""
     words = [said for name, said in EXPECTED.items() if name in set(expected)]
+    if EXPECTED["WORD"] in words and EXPECTED["STRING"] in words:
+        words.remove(EXPECTED["STRING"])
     return " or ".join(words[:5])
 
 

@@ -74,6 +74,14 @@ def shared_data() -> Path:
     return SHARED_DATA
 
 
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> None:
+    """The database of this process, which tests that commit leave as migrating did."""
+    from tests.emptying import empty_after_tests
+
+    empty_after_tests()
+
+
 @pytest.fixture(autouse=True)
 def _whole_floats() -> Iterator[None]:
     """Measured runs round denormal numbers to zero for their process; the tests after them get them back."""

@@ -28,10 +28,10 @@ def copy_rates() -> tuple[CopyRate, CopyRate]:
     """To host memory and back."""
     threads = torch.get_num_threads()
     try:
-        alone, together = (_rates(count) for count in (1, threads))
+        rates = [_rates(count) for count in sorted({1, threads})]
     finally:
         torch.set_num_threads(threads)
-    out, back = (max(pair, key=lambda rate: rate.bandwidth) for pair in zip(alone, together, strict=True))
+    out, back = (max(each, key=lambda rate: rate.bandwidth) for each in zip(*rates, strict=True))
     return out, back
 
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import ndtr, stdtrit
 
 from experiments.core.differences import EQUAL, NO_DIFFERENCE, holds_no_difference
 
@@ -71,6 +70,8 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 def half_width(n: int, deviation: float) -> float:
     """Half the 95 % interval of the mean of ``n`` values, at least two, by their sample deviation."""
+    from scipy.special import stdtrit  # scipy takes a while, and every process of the lab reads this file
+
     return float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2)) * deviation / math.sqrt(n)
 
 
@@ -87,7 +88,7 @@ def chance_of_ranks(first: Sequence[float], second: Sequence[float]) -> float:
     variance = n * m / 12 * (n + m + 1 - ties)
     if variance <= 0:
         return 1.0
-    return float(2 * ndtr(-max(0.0, abs(above - n * m / 2) - 0.5) / math.sqrt(variance)))
+    return math.erfc(max(0.0, abs(above - n * m / 2) - 0.5) / math.sqrt(2 * variance))
 
 
 def with_ends(found: Estimate, lows: Sequence[float], highs: Sequence[float]) -> Estimate:

@@ -28,6 +28,11 @@ class Demand(NamedTuple):
     memory: float = 0.0
     types: tuple[str, ...] = ()
 
+    def of(self, gpus: int) -> Demand:
+        """Return what so many of its devices ask for: processors and memory in proportion."""
+        part = gpus / self.gpus
+        return self._replace(gpus=gpus, cpus=self.cpus * part, memory=self.memory * part)
+
 
 class VisibleJobs:
     """The columns of a trace that a policy may see, as plain lists indexed by job number.

@@ -139,7 +139,7 @@ class ClusterPolicy(Policy):
     def insists_on(self, demand: Demand) -> Demand:
         """What of a job's demand has to be there; a wish that it may do without is left out.
 
-        Policies that resize jobs need not give them all their GPUs.
+        Policies that resize jobs need not give them all their GPUs, and choose no processors or memory.
         """
         return demand if self.rigid else Demand(min(demand.gpus, 1), demand.share, types=demand.types)
 

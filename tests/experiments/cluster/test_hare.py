@@ -18,6 +18,7 @@ from experiments.cluster.planning.performance import performance_of
 from experiments.cluster.policies.hare.plan import (
     DeviceLine,
     JobTasks,
+    PlannedTask,
     SwitchCosts,
     plan_tasks,
     weighted_completion,
@@ -67,6 +68,37 @@ def test_a_gang_without_relaxed_synchronisation_would_need_twice_as_long() -> No
     model = performance_of(rounds((0, "four", 2)), UNLIKE)
     assert model.work(0) / model.rate(0, Gang(0, (0, 1))).speed == 6
     assert model.work(0) / model.rate(0, Gang(0, (1,))).speed == 24
+
+
+@given(
+    gaps=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 3), st.integers(0, 2)), max_size=8),
+    release=st.integers(0, 20),
+    seconds=st.integers(1, 4),
+    setup=st.integers(0, 2),
+)
+def test_a_task_begins_at_the_first_second_at_which_it_is_in_nobodys_way(
+    gaps: list[tuple[int, int, int]], release: int, seconds: int, setup: int
+) -> None:
+    """Tasks of jobs 0 to 2 on a device, each a gap behind the one before; tried at every second.
+
+    A device that turns to another job needs the setup of its task.
+    """
+    tasks: list[PlannedTask] = []
+    for gap, length, job in gaps:
+        turns = not tasks or tasks[-1].job != job
+        start = (tasks[-1].end if tasks else 0.0) + gap + (1.0 if turns else 0.0)
+        tasks.append(PlannedTask(start, start + length, job, 0, 1.0))
+    line = DeviceLine(0.0, tasks=list(tasks))
+
+    def fits(start: float) -> bool:
+        before = [task for task in tasks if task.start < start]
+        after = [task for task in tasks if task.start >= start]
+        ready = before[-1].end + (setup if before[-1].job != 1 else 0) if before else float(setup)
+        free = not after or start + seconds + (0.0 if after[0].job == 1 else 1.0) <= after[0].start
+        return ready <= start and free
+
+    expected = next(second for second in range(release, 200) if fits(second))
+    assert line.earliest(1, release, seconds, setup) == expected
 
 
 def test_while_one_job_synchronises_another_runs() -> None:

@@ -25,6 +25,7 @@ class TaskSpeed:
 
     def __init__(self, trace: JobTrace, machines: Machines, tasks: GradientTasks) -> None:
         self.machines, self.profile = machines, tasks
+        self._job, self._model = trace.job, trace.model
         self._times = [self._of(trace, job) for job in range(len(trace))]
         self._untold = 0
         self._rounds = [self._count_rounds(trace, job) for job in range(len(trace))]
@@ -71,7 +72,9 @@ class TaskSpeed:
         seconds = tuple(self.seconds(job, device) for device in ready)
         if min(seconds) == math.inf:
             kinds = sorted({self.machines.type_of(device) for device in gang.devices})
-            raise BadInput(f"{self.name} has no seconds on {', '.join(kinds)}", f"job number {job}")
+            what = f"{self.profile.name} has no seconds of {self._model[job]!r} on {', '.join(kinds)}"
+            expected = "hare, which knows where tasks run, or a cluster without devices of that type"
+            raise BadInput(what, f"job {self._job[job]}", expected)
         if gang.batch:
             speed = gang.share * sum(1 / each for each in seconds if each < math.inf)
             return Rate(speed, restarting=readying)

@@ -80,6 +80,10 @@ class FaabricElastic(Faabric):
     rigid: ClassVar[bool] = False
     grows: ClassVar[bool] = True
 
+    def insists_on(self, demand: Demand) -> Demand:
+        """One granule, with its part of the processors and memory."""
+        return demand.of(1) if demand.gpus else demand
+
 
 @dataclass
 class _Round:
@@ -157,7 +161,7 @@ class _Planner:
         if self.policy.grows:
             granules = min(granules, sum(host.free for host in hosts))
         spread = fill(hosts, new, granules, one_host=self._is_process(demand, now)) if granules else None
-        return gang_on(job, spread, _part(demand, granules), now.pool) if spread else None
+        return gang_on(job, spread, demand.of(granules), now.pool) if spread else None
 
     def _grow(self, now: _Round) -> None:
         """SCALE: more granules for running apps that have too few, in the order of submission."""
@@ -173,7 +177,7 @@ class _Planner:
             added = fill(hosts, scale, more) if more else None
             if added:
                 spread = {node: own.get(node, 0) + added.get(node, 0) for node in {**own, **added}}
-                part = _part(demand, gang.size + more)
+                part = demand.of(gang.size + more)
                 now.give(gang_on(job, spread, part, now.without(job), gang.devices))
 
     def _check(self, now: _Round, *, changed: bool) -> None:
@@ -198,11 +202,11 @@ class _Planner:
         order: Order = scale if self.policy.first == OWN_HOSTS else freest
         if self.policy.variant == COMPACT:
             order = fullest
-        hosts = hosts_for(pool, _part(demand, gang.size), own, self._closed(job, now))
+        hosts = hosts_for(pool, demand.of(gang.size), own, self._closed(job, now))
         spread = fill(hosts, order, gang.size, one_host=self._is_process(demand, now))
         if spread is None or not self._is_better(spread, own, pool):
             return False
-        now.give(gang_on(job, spread, _part(demand, gang.size), pool, gang.devices))
+        now.give(gang_on(job, spread, demand.of(gang.size), pool, gang.devices))
         return True
 
     def _could_be_better(self, own: Spread, pool: Pool) -> bool:
@@ -227,10 +231,10 @@ class _Planner:
             demand, pool = now.view.jobs.demand(job), now.without(job)
             spread = None
             if _moves(demand):
-                hosts = hosts_for(pool, _part(demand, gang.size), own, leaving)
+                hosts = hosts_for(pool, demand.of(gang.size), own, leaving)
                 spread = fill(hosts, scale, gang.size, one_host=self._is_process(demand, now))
             if spread:
-                now.give(gang_on(job, spread, _part(demand, gang.size), pool, gang.devices))
+                now.give(gang_on(job, spread, demand.of(gang.size), pool, gang.devices))
             else:
                 now.pool.give_back(now.gangs.pop(job))
                 now.frozen.append(job)
@@ -253,9 +257,3 @@ class _Planner:
 def _moves(demand: Demand) -> bool:
     """Whether a job is granules of whole GPUs."""
     return demand.share == 1 and demand.gpus > 0
-
-
-def _part(demand: Demand, granules: int) -> Demand:
-    """What so many granules of a job ask for."""
-    part = granules / demand.gpus
-    return demand._replace(gpus=granules, cpus=demand.cpus * part, memory=demand.memory * part)

@@ -13,10 +13,11 @@ tried as well.
 from __future__ import annotations
 
 import math
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import NamedTuple
 
 
@@ -105,8 +106,9 @@ class DeviceLine:
 
     def earliest(self, job: int, release: float, seconds: float, setup: float) -> float:
         """When a task could begin at the soonest, in a gap or at the end."""
-        before: PlannedTask | None = None
-        for task in self.tasks:
+        first = bisect_left(self.tasks, (release + seconds,))  # no gap before it reaches so far
+        before = self.tasks[first - 1] if first else None
+        for task in islice(self.tasks, first, None):
             start = max(release, self.ready_after(before, job, setup))
             after = 0.0 if task.job == job else task.setup + self.switch
             if start + seconds + after <= task.start:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from experiments.cluster.interface import Allocation, ClusterPolicy, ClusterView, Decider, Gang, Pool
+from experiments.cluster.interface import Allocation, ClusterPolicy, ClusterView, Decider, Demand, Gang, Pool
 from experiments.cluster.policies.themis.auction import Bid, hold
 from experiments.core.knobs import knob
 from experiments.core.policy import SECONDS
@@ -47,6 +47,10 @@ class Themis(ClusterPolicy):
         low=0.0,
         high=1.0,
     )
+
+    def insists_on(self, demand: Demand) -> Demand:
+        """One device, with its part of the processors and memory."""
+        return demand.of(1) if demand.gpus else demand
 
     def begin(self) -> Decider:
         return _Arbiter(self)
@@ -155,10 +159,7 @@ class _Arbiter:
         for job, size in won.items():
             if job in kept:
                 continue
-            demand = view.jobs.demand(job)
-            part = size / demand.gpus
-            wanted = demand._replace(gpus=size, cpus=demand.cpus * part, memory=demand.memory * part)
-            gang = pool.place(job, wanted, self.policy.placement)
+            gang = pool.place(job, view.jobs.demand(job).of(size), self.policy.placement)
             if gang is not None:
                 pool.take(gang)
                 started.append(gang)

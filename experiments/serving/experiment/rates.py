@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress
-from experiments.core.rate_search import MOST_TRIALS, USUAL_DELAY, RateGoal, find_highest
+from experiments.core.rate_search import MOST_TRIALS, PRECISION, USUAL_DELAY, RateGoal, RateSearch, find_highest
 from experiments.core.spec import Series
 from experiments.serving.interface import ServingPolicy
 from experiments.serving.interface.paged import PagedPolicy
@@ -19,6 +19,8 @@ from experiments.workloads.requests import RequestTrace
 TracePolicy = ServingPolicy | PagedPolicy | PhasePolicy
 Figures = Mapping[str, float]
 WHERE = "knobs.wanted_attainment"
+#: By how much of itself a bracket of rates may be wider than one of loads: each is a product of its own.
+ROUNDING = 1e-9
 #: What rates that were tried are drawn by, with its unit.
 TRIED: Mapping[str, str] = {"slo_attainment": "fraction", "tbt_p99": "s", "scheduling_delay_p50": "s"}
 
@@ -87,12 +89,20 @@ def highest_of(rate: float, tried: Sequence[tuple[float, Figures]], goal: RateGo
 
 
 def doubts_of_search(tried: Sequence[tuple[float, Figures]], goal: RateGoal) -> tuple[str, ...]:
-    """What to know of a search whose every rate kept the goal: few requests are served even all at once."""
-    if not all(goal.is_met(found) for _, found in tried):
+    """What to know of a search that ran out of simulations: where the highest rate may be."""
+    search = RateSearch(precision=PRECISION * (1 + ROUNDING))
+    for rate, found in tried:
+        search.tell(rate, goal.is_met(found))
+    low, high = search.low, search.high
+    if not search.is_bounded:  # few requests are served even all at once
+        said = f"every rate tried keeps what is asked, up to {low:.4g} requests/s: no highest one is known"
+        return (f"{said}; take more requests, or tighter objectives",)
+    if not low:
+        return (f"no rate tried keeps what is asked, down to {high:.4g} requests/s: no highest one is known",)
+    if search.is_narrow:
         return ()
-    highest = max(rate for rate, _ in tried)
-    said = f"every rate tried keeps what is asked, up to {highest:.4g} requests/s: no highest one is known"
-    return (f"{said}; take more requests, or tighter objectives",)
+    said = f"the highest rate is known no better than from {low:.4g} to {high:.4g} requests/s"
+    return (f"{said}; begin nearer to it: set the workload's rate",)
 
 
 def tried_series(tried: Sequence[tuple[float, Figures]]) -> dict[str, Series]:

@@ -138,6 +138,35 @@ def test_requests_that_are_in_time_even_all_at_once_have_no_highest_rate_and_it_
     assert "no highest one is known" in said[3.0][0]
 
 
+def warnings_of(gap: float, limit: float) -> tuple[float, tuple[str, ...]]:
+    """The rate found where 200 requests of one token come every ``gap`` ms, one at a time."""
+    trace = requests(*[(gap * place, 1, 1) for place in range(200)])
+    policy = registry.create("serving", "orca", {"slo_ttft": limit, "wanted_attainment": 0.99})
+    assert isinstance(policy, ServingPolicy)
+
+    def figures_of(trace: RequestTrace) -> dict[str, float]:
+        return figures(serve(trace, "orca", max_batch=1), trace, LatencyObjective(limit))
+
+    found = max_rate(trace, policy, figures_of, silent)
+    return found.metrics["max_rate"], found.warnings
+
+
+def test_a_search_that_began_too_far_away_says_between_which_rates_it_ended() -> None:
+    """Passes of 11 ms are in time up to 90.9/s: from 0.05/s eleven doublings reach 51.2/s and 102.4/s."""
+    found, (said,) = warnings_of(20_000.0, 0.0111)
+    assert found == pytest.approx(51.2)
+    assert "from 51.2 to 102.4 requests/s" in said
+    for near in (20.0, 1.0):
+        assert warnings_of(near, 0.0111) == (pytest.approx(1 / 0.011, rel=0.03), ())
+
+
+def test_a_search_that_found_no_rate_says_down_to_which() -> None:
+    """No pass ends within 10 ms, however seldom one is asked for: from 50/s eleven halvings are tried."""
+    found, (said,) = warnings_of(20.0, 0.010)
+    assert found == 0
+    assert f"down to {50 / 2**11:.4g} requests/s" in said
+
+
 #: Prompts of 40 tokens at equal gaps, with answers of five.
 STALLING = requests(*[(100.0 * place, 40, 5) for place in range(100)])
 

@@ -47,6 +47,7 @@ def serve_trace(spec: RunSpec, policy: ServingPolicy, progress: Progress) -> Res
     fitted = fit_to_context(whole, context, policy.truncate)
     trace = fitted.trace
     deployment = deploy(spec, trace, policy.split_cost)
+    refuse_short_reservations(policy, deployment.engine.max_output)
     plan = simulate(trace, deployment.engine, policy, part(progress, 0.05, 0.5))
     if faults := violations(plan, trace, deployment.engine.kv_slots):
         return Result.from_violations(faults, plan_json(plan, trace), loaded.sha256)
@@ -139,6 +140,14 @@ def longest_answer(trace: RequestTrace, slots: int, context: int) -> int:
     """Tokens of the longest answer of the service, without requests that it refuses as they arrive."""
     fitting = trace.output[(trace.prompt + trace.output <= slots) & (trace.prompt <= context)]
     return int((fitting if len(fitting) else trace.output).max())
+
+
+def refuse_short_reservations(policy: ServingPolicy, longest: int) -> None:
+    """``BadInput`` where an answer of the service would outgrow the memory that a knob reserves for it."""
+    reserved = policy.longest_reserved
+    if reserved is not None and reserved < longest:
+        what = f"{reserved:,} tokens are reserved for an answer"
+        raise BadInput(what, "knobs.max_output", f"at least the {longest:,} of the longest answer, or empty")
 
 
 def model_of(options: WorkloadOptions) -> ServedModel:

@@ -13,7 +13,7 @@ import numpy as np
 from experiments.core.progress import Progress
 from experiments.hardware import Hardware
 from experiments.models.served import ServedModel
-from experiments.serving.experiment.batching import kv_slots, longest_answer
+from experiments.serving.experiment.batching import kv_slots, longest_answer, refuse_short_reservations
 from experiments.serving.experiment.paged import list_settled
 from experiments.serving.interface import Engine, ServingPlan, ServingPolicy
 from experiments.serving.interface.executor import StepExecutor
@@ -99,6 +99,7 @@ class LiveBatches:
         most = len(trace) * int(trace.prompt.max() + trace.output.max())
         self.slots, context = min(host.slots, most), host.served.context
         longest = longest_answer(trace, self.slots, context)
+        refuse_short_reservations(policy, longest)
         self.engine = Engine(StepCost(host.price), self.slots, longest, context=context)
         self.told = {"kv_slots": self.slots, "max_output": self.engine.max_output, "stages": 1}
 

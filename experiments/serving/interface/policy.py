@@ -123,6 +123,11 @@ class ServingPolicy(Policy):
         """An answer goes out with its last token, even where the request is held longer."""
         return not self.holds_answers
 
+    @property
+    def longest_reserved(self) -> int | None:
+        """Tokens that a knob reserves for each answer; ``None``: as many as the service's longest has."""
+        return None
+
     def batches_in_flight(self, engine: Engine) -> int:
         """How many batches may be inside the pipeline at once."""
         return 1

@@ -59,6 +59,10 @@ class RequestLevelBatching(ServingPolicy):
     def early_answers(self) -> bool:
         return self.early_return
 
+    @property
+    def longest_reserved(self) -> int | None:
+        return self.max_output
+
     def begin(self, engine: Engine) -> Scheduler:
         return _RequestLevel(self, engine.kv_slots, self.max_output or engine.max_output)
 

@@ -47,6 +47,10 @@ class Orca(ServingPolicy):
         slots = engine.kv_slots if self.slots is None else min(self.slots, engine.kv_slots)
         return _IterationLevel(self.max_batch, slots, self.max_output or engine.max_output)
 
+    @property
+    def longest_reserved(self) -> int | None:
+        return self.max_output
+
     def batches_in_flight(self, engine: Engine) -> int:
         return engine.stages
 

@@ -78,6 +78,17 @@ def test_an_answer_that_no_memory_holds_is_refused_and_reserved_for_by_nobody(
     assert found.metrics["latency_mean"]["value"] < 1
 
 
+@pytest.mark.parametrize("policy", ["orca", "static_batching", "dynamic_batching"])
+def test_a_reservation_that_answers_outgrow_is_bad_input(policy: str, tmp_path: Path) -> None:
+    """A knob that reserves 9 tokens where an answer has 10; an answer that is refused counts for nothing."""
+    file = tmp_path / "ten.csv"
+    file.write_text("arrival,prompt,output\n0,100,10\n0,100,1000000\n1,100,2\n")
+    spec = {"family": "serving", "policy": policy, "workload": {"source": str(file)}, "hardware": "t4"}
+    with pytest.raises(BadInput, match=r"9 tokens are reserved .*at least the 10 of the longest answer"):
+        run(load_spec({**spec, "knobs": {"max_output": 9}}))
+    assert run(load_spec({**spec, "knobs": {"max_output": 10}})).status == "ok"
+
+
 def test_zoo_models_and_unknown_names(three: Path) -> None:
     assert outcome(three, model="zoo:gpt2").provenance["served"]["model"]["layers"] == 12
     with pytest.raises(BadInput, match="'llama9' is not a model to serve"):

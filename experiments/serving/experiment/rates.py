@@ -8,7 +8,14 @@ from typing import NamedTuple
 
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress
-from experiments.core.rate_search import MOST_TRIALS, PRECISION, USUAL_DELAY, RateGoal, RateSearch, find_highest
+from experiments.core.rate_search import (
+    MOST_TRIALS,
+    PRECISION,
+    USUAL_DELAY,
+    RateGoal,
+    RateSearch,
+    find_highest,
+)
 from experiments.core.spec import Series
 from experiments.serving.interface import ServingPolicy
 from experiments.serving.interface.paged import PagedPolicy

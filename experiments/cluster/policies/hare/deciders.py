@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 
 from experiments.cluster.interface import Allocation, ClusterView, Gang, Machines
@@ -33,6 +34,10 @@ def latest(now: float) -> float:
     return now + SLACK * max(1.0, abs(now))
 
 
+def _start(task: PlannedTask) -> float:
+    return task.start
+
+
 class WholeJobs:
     """The shortest job first; each keeps the GPUs that it was given."""
 
@@ -56,9 +61,9 @@ class WholeJobs:
 class TaskByTask:
     """Follows a plan of tasks.
 
-    ``begun`` counts each job's tasks that have begun, ``round_end`` is when those of its last round end.
-    ``last`` is the job of each device's last task; ``visited`` are the nodes of each job's rounds before its
-    last one, ``entered`` those of that one.
+    ``plan`` is in order of time. ``begun`` counts each job's tasks that have begun, ``round_end`` is when
+    those of its last round end. ``last`` is the job of each device's last task; ``visited`` are the nodes of
+    each job's rounds before its last one, ``entered`` those of that one.
     """
 
     def __init__(self, costs_on: Callable[[Machines], SwitchCosts]) -> None:
@@ -131,7 +136,8 @@ class TaskByTask:
     def _begin_tasks(self, now: float, view: ClusterView) -> None:
         """Begin the tasks whose time has come, on devices that are free."""
         busy = self._busy(view)
-        for task in [task for task in self.plan if task.start <= now and task.device not in busy]:
+        due = self.plan[: bisect_right(self.plan, now, key=_start)]
+        for task in [task for task in due if task.device not in busy]:
             self.plan.remove(task)
             self.running.append(task)
             self._count(task, view)
@@ -174,8 +180,9 @@ class TaskByTask:
             for job in sorted(devices.keys() | readying.keys())
         ]
         held = {gang.job for gang in gangs}.union(self._lingering(view))
-        times = [task.end for task in self.running] + [task.start for task in self.plan]
-        times += [task.ready for task in self._next_tasks().values()]
+        times = [task.end for task in self.running] + [task.ready for task in self._next_tasks().values()]
+        following = bisect_right(self.plan, now, key=_start)
+        times += [task.start for task in self.plan[following : following + 1]]
         return Allocation(
             start=tuple(gang for gang in gangs if view.running.get(gang.job) != gang),
             preempt=tuple(job for job in view.running if job not in held),

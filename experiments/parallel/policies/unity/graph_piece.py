@@ -7,6 +7,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from experiments.core.budget import Budget
 from experiments.parallel.policies.unity.algebra import Rewriting
@@ -45,20 +46,14 @@ class GraphPiece:
         self._forms = forms or PieceForms(space, begin, end)
         self._known = {} if known is None else known
         self._known[tuple(self.inside)] = self
-        self.branches = self._branches()
-        self._nodes = {number: self._forms.node(number) for number in self.inside}
         self._into = {j: [i for i in space.into[j] if i in self._live] for j in (*self.inside, end)}
-        self._edges: dict[tuple[int, int], list[list[float]]] = {}
-        for j, sources in self._into.items():
-            self._edges |= {(i, j): self._forms.edge(i, j) for i in sources}
+        self._readers: dict[int, list[int]] = {number: [] for number in (begin, *self.inside)}
+        for reader, sources in self._into.items():
+            for source in sources:
+                self._readers[source].append(reader)
         budget.report()
-        self._readers: dict[int, list[int]] = {number: [] for number in self.inside}
-        for i, j in self._edges:
-            if i != begin:
-                self._readers[i].append(j)
+        self.branches = self._branches()
         self._branch_of = {n: number for number, branch in enumerate(self.branches) for n in branch}
-        self._far = {pair: self._forms.far(*pair) for pair in self._edges}
-        self._parts = {number: self._forms.parts(number) for number in self.inside}
 
     def _branches(self) -> list[list[int]]:
         """Operators that are joined without the cuts."""
@@ -70,8 +65,8 @@ class GraphPiece:
             return number
 
         for number in self.inside:
-            for source in self.space.into[number]:
-                if source in above:
+            for source in self._into[number]:
+                if source != self.begin:
                     above[root(source)] = root(number)
         found: dict[int, list[int]] = {}
         for number in sorted(self.inside):
@@ -98,10 +93,8 @@ class GraphPiece:
             most = max(2, limits.budget // len(runs))
             form, best = piece._best_first(run, chosen, shares, limits, most, result)
             chosen |= best
-            if form is piece:
-                shares |= {number: piece.share(number, chosen) for number in piece.touched_by(run)}
-            else:
-                piece, shares = form, form.shares(chosen)
+            touched = piece.touched_by(run) | form.touched_by(list(best))
+            piece, shares = form, form.shares(chosen, {n: shares[n] for n in shares.keys() - touched})
         return piece._result(chosen, shares)
 
     def _seed(self, run: Sequence[int]) -> dict[int, int]:
@@ -119,8 +112,8 @@ class GraphPiece:
         """The piece with these choices, its branches placed."""
         placement = self._place(self._branches_of(chosen, shares))
         seconds = placement.seconds
-        if (self.begin, self.end) in self._edges:
-            seconds += self._edges[self.begin, self.end][chosen[self.begin]][chosen[self.end]]
+        if self.begin in self._into[self.end]:
+            seconds += self._forms.edge(self.begin, self.end)[chosen[self.begin]][chosen[self.end]]
         choices = [chosen[number] for number in self.inside]
         firsts = [placement.firsts[self._branch_of[number]] for number in self.inside]
         return PlacedGraph(seconds, list(self.inside), choices, firsts)
@@ -140,7 +133,8 @@ class GraphPiece:
         queue, seen = [best], {(best.run, graph)}
         seed = {**fixed, **self._seed(run)}
         if seed != fixed:
-            branches, graph = self._branches_of(seed, self.shares(seed)), tuple(seed[n] for n in run)
+            kept = {n: shares[n] for n in shares.keys() - self.touched_by(run)}
+            branches, graph = self._branches_of(seed, self.shares(seed, kept)), tuple(seed[n] for n in run)
             queue.append(PieceState(self._place(branches).seconds, graph, best.run, best.inside, branches))
             seen.add((best.run, graph))
             heapq.heapify(queue)
@@ -234,7 +228,7 @@ class GraphPiece:
                 moved = OperatorBranch(
                     branch.near + now - near,
                     branch.far + now + more - near - extra,
-                    max(self._parts[number][choice], others),
+                    max(self._forms.parts(number)[choice], others),
                 )
                 yield following, [*branches[:which], moved, *branches[which + 1 :]]
 
@@ -243,7 +237,7 @@ class GraphPiece:
         if len(self.branches) == 1:
             return 1
         branch = self.branches[self._branch_of[number]]
-        return max((self._parts[n][chosen[n]] for n in branch if n != number), default=1)
+        return max((self._forms.parts(n)[chosen[n]] for n in branch if n != number), default=1)
 
     def _place(self, branches: Sequence[OperatorBranch]) -> PlacedBranches:
         return place_branches(branches, self.space.devices)
@@ -261,18 +255,22 @@ class GraphPiece:
         for number in branch:
             alone, twice, more = shares[number]
             near, extra = near + alone - twice, extra + more
-        parts = max(self._parts[number][chosen[number]] for number in branch)
+        parts = max(self._forms.parts(number)[chosen[number]] for number in branch)
         return OperatorBranch(near, near + extra, parts)
 
-    def shares(self, chosen: Mapping[int, int]) -> dict[int, OperatorShare]:
-        """Return what every operator adds to its branch."""
-        return {number: self.share(number, chosen) for number in self.inside}
+    def shares(
+        self, chosen: Mapping[int, int], kept: Mapping[int, OperatorShare] = MappingProxyType({})
+    ) -> dict[int, OperatorShare]:
+        """Return what every operator adds to its branch; ``kept`` are known from before."""
+        return {
+            number: kept[number] if number in kept else self.share(number, chosen) for number in self.inside
+        }
 
     def share(self, number: int, chosen: Mapping[int, int]) -> OperatorShare:
         """Return what operator ``number`` adds to its branch."""
         alone, more = self._around(number, chosen[number], chosen)
         twice = sum(
-            self._edges[number, reader][chosen[number]][chosen[reader]]
+            self._forms.edge(number, reader)[chosen[number]][chosen[reader]]
             for reader in self._readers[number]
             if reader != self.end
         )
@@ -285,15 +283,15 @@ class GraphPiece:
 
     def _around(self, number: int, choice: int, chosen: Mapping[int, int]) -> tuple[float, float]:
         """An operator with all transfers to and from it, and what those with the cuts cost more from afar."""
-        near, extra = self._nodes[number][choice], 0.0
+        near, extra = self._forms.node(number)[choice], 0.0
         for source in self._into[number]:
-            moved = self._edges[source, number][chosen[source]][choice]
+            moved = self._forms.edge(source, number)[chosen[source]][choice]
             near += moved
             if source == self.begin:
-                extra += max(0.0, self._far[source, number][choice] - moved)
+                extra += max(0.0, self._forms.far(source, number)[choice] - moved)
         for reader in self._readers[number]:
-            moved = self._edges[number, reader][choice][chosen[reader]]
+            moved = self._forms.edge(number, reader)[choice][chosen[reader]]
             near += moved
             if reader == self.end:
-                extra += max(0.0, self._far[number, reader][chosen[reader]] - moved)
+                extra += max(0.0, self._forms.far(number, reader)[chosen[reader]] - moved)
         return near, extra

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.experiments.contracts.statements import statements
 
 PRODUCT = ("experiments", "webapp", "workers", "labtools")
 #: The base of all families, which a chain of policies may stand on.
@@ -24,25 +25,26 @@ def module_of(file: Path) -> str:
 
 
 @functools.cache
-def trees() -> dict[str, ast.Module]:
+def trees() -> dict[str, list[ast.AST]]:
+    """The statements of every module."""
     files = (file for top in PRODUCT for file in (ROOT / top).rglob("*.py"))
-    return {module_of(file): ast.parse(file.read_text()) for file in files}
+    return {module_of(file): statements(ast.parse(file.read_text())) for file in files}
 
 
 @functools.cache
 def imports(module: str) -> dict[str, Name]:
     """Where each name that the module imports comes from."""
-    statements = [node for node in ast.walk(trees()[module]) if isinstance(node, ast.ImportFrom)]
     return {
         alias.asname or alias.name: (node.module or "", alias.name)
-        for node in statements
+        for node in trees()[module]
+        if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
 
 
 @functools.cache
 def classes(module: str) -> dict[str, ast.ClassDef]:
-    return {node.name: node for node in ast.walk(trees()[module]) if isinstance(node, ast.ClassDef)}
+    return {node.name: node for node in trees()[module] if isinstance(node, ast.ClassDef)}
 
 
 def definition(module: str, name: str) -> Name | None:

@@ -10,6 +10,7 @@ import ast
 import pytest
 
 from tests.conftest import ROOT
+from tests.experiments.contracts.statements import statements
 
 WIDTH = 110
 
@@ -18,7 +19,7 @@ def first_lines_that_go_on(source: str) -> list[str]:
     """Public names whose docstring's first line is no whole sentence or is wider than the page."""
     return [
         node.name
-        for node in ast.walk(ast.parse(source))
+        for node in statements(ast.parse(source))
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         and not node.name.startswith("_")
         and not stands_alone(ast.get_docstring(node))

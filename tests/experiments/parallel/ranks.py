@@ -21,11 +21,13 @@ def carry_out(module: str, folder: Path, count: int) -> None:
 
 def fork(rank: Callable[[int], None], count: int) -> int:
     """Run ``rank`` with each number below ``count`` in a process of its own; 0 when all end well."""
-    import torch._dynamo  # noqa: F401  (the first optimizer of each rank would load it)
+    import torch._dynamo
 
     from experiments.core.processes import die_with_parent
 
     die_with_parent()
+    # What the first optimizer and the first export of each rank would load.
+    torch.export.export(torch.nn.Identity(), (torch.ones(1),))
     forked = multiprocessing.get_context("fork")
     ranks = [forked.Process(target=rank, args=(number,)) for number in range(count)]
     for process in ranks:

@@ -167,15 +167,20 @@ def _picture_of(place: Locator) -> bytes:
 OF_COLORS = ["color-contrast", "link-in-text-block"]
 
 
+#: What passed is not described, which takes most of the time, and of a fault its rule is enough.
+FAULTS = """async options => {
+    const { violations } = await axe.run({ resultTypes: ["violations"], ...options });
+    return violations.filter(({ impact }) => ["serious", "critical"].includes(impact)).map(({ id }) => id);
+}"""
+
+
 def serious(page: Page) -> list[tuple[str, str]]:
     """Serious faults for assistive technology of the page that is open, by theme and rule."""
+    page.evaluate(Axe().axe_script)
     found = []
-    for theme, rules in (("light", None), ("dark", OF_COLORS)):
+    for theme, options in (("light", {}), ("dark", {"runOnly": OF_COLORS})):
         page.emulate_media(color_scheme=theme)
-        # The rules are all tried; what passed is not described, which takes most of the time.
-        options = {"resultTypes": ["violations"], **({"runOnly": rules} if rules else {})}
-        faults = Axe().run(page, options=options).response["violations"]
-        found += [(theme, fault["id"]) for fault in faults if fault["impact"] in ("serious", "critical")]
+        found += [(theme, rule) for rule in page.evaluate(FAULTS, options)]
     return found
 
 

@@ -178,9 +178,9 @@ def test_a_finished_run_says_what_training_keeps_for_a_parameter(cast: Cast) -> 
         mode="simulated", spec=spec,
     )  # fmt: skip
     slot = Supervisor(register(1, [CPU]), [CPU], sandbox.best_tier(), 2**32, threads=1)
-    assert slot.carry_out_one()  # its step, whose law nobody waits for
-    assert slot.carry_out_one()
-    run.refresh_from_db()
+    while run.state not in Run.FINAL:  # the law of its step is another test's
+        assert slot.carry_out_one()
+        run.refresh_from_db()
     assert (run.state, run.outcome_status) == ("succeeded", "ok")
     assert run.model_states == ("4 weights + 4 gradients + 8 optimizer state = 16 bytes a parameter (fp32)")
 

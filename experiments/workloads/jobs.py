@@ -103,10 +103,11 @@ class JobTrace:
         return any(column)
 
     def told(self) -> dict[str, Any]:
-        """What schedulers may find in it: columns, jobs of several GPUs, and which speeds are told."""
+        """What schedulers may find in it: columns, jobs of several GPUs and of none, and which speeds."""
         names = [name for name in ("deadline", "model", "tenant", *TRAITS) if self.has(name)]
-        several = int((self.gpus > 1).sum())
-        return {"columns": names, "several_gpus": several, "speeds": getattr(self.profiles, "speeds", False)}
+        several, none = int((self.gpus > 1).sum()), int((self.gpus == 0).sum())
+        counts = {"several_gpus": several, "without_gpus": none}
+        return {"columns": names, **counts, "speeds": getattr(self.profiles, "speeds", False)}
 
     def column(self, name: str) -> Any:
         """A column by name, of ``traits`` too."""

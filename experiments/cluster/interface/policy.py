@@ -42,7 +42,7 @@ class ClusterPolicy(Policy):
       cannot decide at all, ``models`` the performance models with one of which it can (empty: any).
     - A ``rigid`` policy gives each job the GPUs that it asked for, no others.
     - ``rejects``: whether it may refuse jobs.
-    - ``single_gpu``: whether it has no answer for jobs of several GPUs.
+    - ``single_gpu``: whether it has no answer for jobs of several GPUs; ``gpus_only``: for jobs of none.
     - ``caps_shares``: whether a gang's share is a limit that live jobs are held to, and not a part that it
       hopes for; jobs then use no more of a slot than the trace's ``utilization``.
     - ``round_seconds`` is the round length in s, ``None`` for a policy that decides at events only.
@@ -56,6 +56,7 @@ class ClusterPolicy(Policy):
     rigid: ClassVar[bool] = True
     rejects: ClassVar[bool] = False
     single_gpu: ClassVar[bool] = False
+    gpus_only: ClassVar[bool] = False
     caps_shares: ClassVar[bool] = False
 
     rules: str = rules_of()
@@ -110,6 +111,8 @@ class ClusterPolicy(Policy):
             return f"needs {' and '.join(columns)} of each job, which the trace does not tell"
         if cls.single_gpu and told["several_gpus"]:
             return "knows jobs of one GPU alone"
+        if cls.gpus_only and told.get("without_gpus"):  # not told by summaries of older revisions
+            return "knows no jobs without GPUs"
         speeds = told["speeds"]  # summaries of older revisions say no more than whether there are any
         if cls.models and not (speeds is True or speeds in cls.models):
             return f"needs a side file that tells how fast jobs run ({' or '.join(cls.models)})"

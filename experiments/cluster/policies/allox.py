@@ -46,6 +46,7 @@ class Allox(ClusterPolicy):
 
     name: ClassVar[str] = "allox"
     mechanism: ClassVar[str] = "know how long jobs run"
+    gpus_only: ClassVar[bool] = True
     sees: ClassVar[frozenset[str]] = frozenset({"throughput"})
     single_gpu: ClassVar[bool] = True
 

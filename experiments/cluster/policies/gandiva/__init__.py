@@ -35,6 +35,7 @@ class Gandiva(ClusterPolicy):
 
     name: ClassVar[str] = "gandiva"
     mechanism: ClassVar[str] = "share devices"
+    gpus_only: ClassVar[bool] = True
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     effort: ClassVar[str] = SECONDS
     sees: ClassVar[frozenset[str]] = frozenset({"utilization", "group", "losses", "throughput"})

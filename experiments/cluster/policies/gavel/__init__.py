@@ -38,6 +38,7 @@ class Gavel(ClusterPolicy):
 
     name: ClassVar[str] = "gavel"
     mechanism: ClassVar[str] = "fair division"
+    gpus_only: ClassVar[bool] = True
     effort: ClassVar[str] = SECONDS
     sees: ClassVar[frozenset[str]] = frozenset({"throughput", "weight", "deadline", "tenant"})
     quick: ClassVar[Mapping[str, Any]] = {"round_length": 7.0, "reset_interval": 20.0}

@@ -40,6 +40,7 @@ class HiveD(ClusterPolicy):
 
     name: ClassVar[str] = "hived"
     mechanism: ClassVar[str] = "guarantees"
+    gpus_only: ClassVar[bool] = True
     sees: ClassVar[frozenset[str]] = frozenset({"tenant", "class", "priority", "suggested_nodes"})
     rejects: ClassVar[bool] = True
 

@@ -35,6 +35,7 @@ class Themis(ClusterPolicy):
 
     name: ClassVar[str] = "themis"
     mechanism: ClassVar[str] = "fair division"
+    gpus_only: ClassVar[bool] = True
     effort: ClassVar[str] = SECONDS
     sees: ClassVar[frozenset[str]] = frozenset({"throughput"})
     rigid: ClassVar[bool] = False

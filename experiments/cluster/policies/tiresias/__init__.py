@@ -59,6 +59,7 @@ class Tiresias(ClusterPolicy):
 
     name: ClassVar[str] = "tiresias"
     mechanism: ClassVar[str] = "least service first"
+    gpus_only: ClassVar[bool] = True
     modes: ClassVar[tuple[str, ...]] = ("simulated", "measured")
     sees: ClassVar[frozenset[str]] = frozenset({"model"})
     late_demotion: ClassVar[bool] = False

@@ -38,6 +38,8 @@ DUE, FAILURE, REPAIR, NOTICE, ARRIVAL, DECISION = range(6)
 #: After so many decisions some work must have been done: a policy that preempts faster than its restart cost
 #: never ends.
 DECISIONS_TO_PROGRESS = 10_000
+#: After so many times as many some job must have come further than ever before, where preemptions lose work.
+LOOKS_TO_COME_FURTHER = 3
 
 
 class ClusterEvent(NamedTuple):
@@ -98,6 +100,8 @@ class ClusterSimulation:
         self.unfinished = len(self.counted)
         self.decisions = 0
         self.done_before = (-1.0, -1)
+        self.furthest_before: list[float] = []
+        self.looks = 0
 
     def run(self) -> ClusterPlan:
         for job, submit in enumerate(self.view.jobs.submit):
@@ -229,6 +233,23 @@ class ClusterSimulation:
             what += f"{self.policy.restart_cost:g} s, and jobs are preempted before that"
             raise Infeasible(what, f"policy {self.policy.name} at t={view.now:g}")
         self.done_before = made
+        self._refuse_losing()
+
+    def _refuse_losing(self) -> None:
+        """``Infeasible`` when at several looks in a row no job has come further than ever before."""
+        if self.executions.keeps_all:
+            return
+        furthest, before = self.executions.furthest_now(), self.furthest_before
+        further = any(now > then * (1 + 1e-9) for now, then in zip(furthest, before, strict=False))
+        self.looks = 0 if further or not before else self.looks + 1
+        self.furthest_before = furthest
+        if self.looks == LOOKS_TO_COME_FURTHER:
+            decisions = LOOKS_TO_COME_FURTHER * DECISIONS_TO_PROGRESS
+            what = f"no job came further in {decisions} decisions: jobs lose what they did since their last "
+            what += (
+                "checkpoint before they reach the next, by preemption_loses, checkpoint_every or node_mtbf"
+            )
+            raise Infeasible(what, f"policy {self.policy.name} at t={self.view.now:g}")
 
     def _on_round(self, length: float) -> bool:
         rounds = (self.view.now - self.view.jobs.submit[0]) / length

@@ -74,6 +74,7 @@ class Executions:
         self.sharers: dict[int, dict[int, None]] = {}
         self.keeps_all = policy.preemption_loses == NOTHING_LOST and policy.node_mtbf is None
         self.checkpoints: dict[int, Checkpoint] = {}
+        self.furthest = [0.0] * len(view.works)
         self.stamps = 0
 
     def start(self, gang: Gang, *, moves: bool = False) -> None:
@@ -103,6 +104,7 @@ class Executions:
         gang, now = execution.gang, view.now
         self._settle(execution)
         lost = 0.0
+        self.furthest[job] = max(self.furthest[job], attained.done[job])
         if ended == COMPLETED:
             attained.done[job] = view.works[job]
         elif not self.keeps_all:
@@ -140,6 +142,13 @@ class Executions:
             if any(device in devices for device in gang.devices)
             or any(host.node == node for host in gang.hosts)
         ]
+
+    def furthest_now(self) -> list[float]:
+        """The most work that each job has ever had done, whatever it lost since."""
+        found = self.furthest.copy()
+        for job in self.running:
+            found[job] = max(found[job], self.view.done(job))
+        return found
 
     def progress_made(self) -> float:
         """Seconds of progress of all that runs."""

@@ -243,3 +243,17 @@ def test_preempting_before_the_restart_is_paid_is_told_instead_of_going_on_for_e
     thrashing = policy("tiresias", limit_1=20.0, limit_2=50.0, restart_cost=2.5, placement="count")
     with pytest.raises(Infeasible, match=r"policy tiresias at t=.*each restart costs 2\.5 s"):
         simulate(jobs(*rows), MACHINES, thrashing)
+
+
+@pytest.mark.parametrize(("every", "ends"), [(20.0, False), (5.0, True)])
+def test_losing_more_than_is_done_between_checkpoints_is_told(every: float, ends: bool) -> None:
+    """Two jobs of 100 s take turns of 10 s on one GPU; a checkpoint after 20 s is never reached."""
+    knobs = {"preemption_loses": "since checkpoint", "checkpoint_every": every, "round_length": 10.0}
+    trace, machines = jobs((0, 1, 100), (0, 1, 100)), Machines.of_sizes([1])
+    if ends:
+        assert simulate(trace, machines, policy("las", **knobs)).unfinished == ()
+        return
+    with pytest.raises(
+        Infeasible, match=r"no job came further in 30000 decisions.*policy las|policy las.*30000"
+    ):
+        simulate(trace, machines, policy("las", **knobs))

@@ -3,9 +3,10 @@
     python -m benchmarks.dashboard [--runs 10000] [--times 20] [--folder KEPT] [--only home]
 
 The lab of ``benchmarks.seeding`` in a database of its own, asked in this process through all of Django: the
-middle and the 95th of a hundred, the processor time of Django and of Postgres, queries and bytes, and of
-which large tables a query looks at many rows (by EXPLAIN). With
-``--folder`` the seeded lab is kept there and found again.
+middle and the 95th of a hundred, the processor time of Django and of Postgres, queries and bytes, and the
+most rows of the tables that grow with the history that one query looks at (by EXPLAIN). It ends with an error
+where a list looks at more than its page needs, which no clock decides. With ``--folder`` the seeded lab is
+kept there and found again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +27,7 @@ from uuid import UUID, uuid4
 import orjson
 import psutil
 
+from benchmarks.plans_of_queries import rows_looked_at
 from benchmarks.seeding import NAMES, WIDE, Seeded, seed
 from labtools.testing import scratch_folder
 from workers.services import temporary_servers
@@ -32,10 +35,6 @@ from workers.services import temporary_servers
 #: Histories of at least so many runs are held to the goals of a million.
 MANY = 100_000
 DESCRIPTION, COMPARED, FULL_RUNS = "seeded.json", 200, 1_000
-#: Tables that grow with the history.
-LARGE = ("runs_run", "runs_runmetric", "runs_rundocument", "runs_experiment", "logged_series")
-#: Rows that a query looks at to be told of.
-MANY_ROWS = 20_000
 #: A few in ten thousand.
 RARE = "step_time < 0.0005 and param.k03 > 10"
 #: Points of a request, and of a figure that is read.
@@ -46,19 +45,37 @@ BATCH, SERIES = 1_000, 12_000
 class Case:
     """What is asked (the answer's bytes), and how many milliseconds it may take with 10,000 runs and with a
     million.
+
+    ``rows``: of the large tables, which one query may look at, however long the history; ``None`` where the
+    answer is about all of them.
     """
 
     ask: Callable[[], int]
     goal: float
     goal_of_million: float
+    rows: int | None
     times: int | None = None
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Rows that a query of a page needs: of a ``list``, what it counts and the figures of a page; of a
+    ``search`` that every second run answers, two runs with two figures each for one that is counted;
+    the ``figures`` of a full answer, and of a ``file``; the runs and leading figures of ``boards``.
+    """
+
+    list: int
+    search: int
+    figures: int
+    file: int
+    boards: int
 
 
 @dataclass(frozen=True)
 class Taken:
     """Milliseconds: middle and 95th of a hundred; processor time of Django and of Postgres together.
 
-    ``scans``: so many rows of large tables that a query looks at.
+    ``rows``: of the large tables, by table, which the query looks at that looks at the most.
     """
 
     p50: float
@@ -66,7 +83,7 @@ class Taken:
     cpu: float
     queries: int
     kib: float
-    scans: tuple[str, ...]
+    rows: Counter[str]
 
 
 class Browser:
@@ -135,29 +152,48 @@ def cases(browser: Browser, seeded: Seeded) -> dict[str, Case]:
     program = Program(browser)
     condition = "(step_time < 0.5 or peak_memory < 1 GB) and param.k03 > 50"
     searched = {"q": f"{condition} group by policy: min(step_time), count"}
+    needs = _needed_rows()
     return {
-        "home": Case(lambda: browser.size(""), 60, 100),
-        "list of experiments": Case(lambda: browser.size("experiments/"), 60, 100),
-        "live experiment": Case(lambda: browser.size(f"experiments/{seeded.live}/"), 60, 100),
-        "1,000 full runs, API": Case(lambda: browser.full_runs(state="succeeded"), 150, 150),
-        "1,000 runs by a metric": Case(lambda: browser.full_runs(query="step_time < 0.5"), 150, 150),
+        "home": Case(lambda: browser.size(""), 60, 100, needs.list),
+        "list of experiments": Case(lambda: browser.size("experiments/"), 60, 100, needs.list),
+        "live experiment": Case(lambda: browser.size(f"experiments/{seeded.live}/"), 60, 100, needs.list),
+        "1,000 full runs, API": Case(lambda: browser.full_runs(state="succeeded"), 150, 150, needs.figures),
+        "1,000 runs by a metric": Case(
+            lambda: browser.full_runs(query="step_time < 0.5"), 150, 150, needs.figures
+        ),
         f"CSV of {WIDE:,} runs": Case(
-            lambda: browser.csv(f"experiments/{seeded.wide}/", WIDE), 5_000, 5_000, times=3
+            lambda: browser.csv(f"experiments/{seeded.wide}/", WIDE), 5_000, 5_000, needs.file, times=3
         ),
-        "all runs": Case(lambda: browser.size("all-runs/"), 60, 100),
+        "all runs": Case(lambda: browser.size("all-runs/"), 60, 100, needs.list),
         "runs in a metric's order": Case(
-            lambda: browser.size("all-runs/", {"q": "order by step_time"}), 100, 100
+            lambda: browser.size("all-runs/", {"q": "order by step_time"}), 100, 100, needs.list
         ),
-        "a rare search": Case(lambda: browser.size("all-runs/", {"q": RARE}), 300, 300, times=5),
-        "search and group": Case(lambda: browser.size("all-runs/", searched), 300, 300, times=5),
+        "a rare search": Case(lambda: browser.size("all-runs/", {"q": RARE}), 300, 300, needs.list, times=5),
+        "search and group": Case(
+            lambda: browser.size("all-runs/", searched), 300, 300, needs.search, times=5
+        ),
         "its groups": Case(
-            lambda: browser.size("all-runs/", {**searched, "groups": "now"}), 300, 300, times=5
+            lambda: browser.size("all-runs/", {**searched, "groups": "now"}), 300, 300, None, times=5
         ),
-        "a logged point": Case(lambda: program.log(1), 5, 5),
-        f"{BATCH:,} logged points": Case(lambda: program.log(BATCH), 25, 25),
-        f"series of {SERIES:,} points": Case(program.series, 50, 50),
-        f"compare {COMPARED} runs": Case(lambda: browser.size("compare/", compared), 500, 500, times=5),
+        "leaderboards": Case(lambda: browser.size("all-runs/leaderboards"), 1_000, 1_000, needs.boards, 5),
+        "a logged point": Case(lambda: program.log(1), 5, 5, needs.list),
+        f"{BATCH:,} logged points": Case(lambda: program.log(BATCH), 25, 25, needs.list),
+        f"series of {SERIES:,} points": Case(program.series, 50, 50, needs.list),
+        f"compare {COMPARED} runs": Case(
+            lambda: browser.size("compare/", compared), 500, 500, needs.list, times=5
+        ),
     }
+
+
+def _needed_rows() -> Needs:
+    from webapp.history.boards import MOST_RUNS
+    from webapp.history.table import MOST_COUNTED, PER_PAGE
+
+    counted = MOST_COUNTED + 1
+    figures = len(NAMES)
+    return Needs(
+        counted + PER_PAGE * figures, 6 * counted, FULL_RUNS * (2 + figures), WIDE * figures, 2 * MOST_RUNS
+    )
 
 
 def main() -> None:
@@ -170,8 +206,12 @@ def main() -> None:
     with lab(arguments.folder, arguments.runs) as seeded:
         found = cases(Browser(seeded), seeded)
         chosen = {name: case for name, case in found.items() if arguments.only in name}
-        missed = [name for name, case in chosen.items() if not report(name, case, arguments)]
-    print(f"{len(chosen) - len(missed)} of {len(chosen)} within their goals;", "missed:", *(missed or "-"))
+        told = [report(name, case, arguments) for name, case in chosen.items()]
+    late = [name for name, (is_in_time, _) in zip(chosen, told, strict=True) if not is_in_time]
+    astray = [name for name, (_, is_narrow) in zip(chosen, told, strict=True) if not is_narrow]
+    print(f"{len(chosen) - len(late)} of {len(chosen)} within their goals; missed:", *(late or "-"))
+    if astray:
+        raise SystemExit(f"looks at more rows than the page needs: {', '.join(astray)}")
 
 
 @contextmanager
@@ -208,20 +248,22 @@ def _seeded(folder: Path, runs: int) -> Seeded:
     return seeded
 
 
-def report(name: str, case: Case, arguments: argparse.Namespace) -> bool:
-    """Print what it takes; return whether that is within its goal."""
+def report(name: str, case: Case, arguments: argparse.Namespace) -> tuple[bool, bool]:
+    """Print what it takes; return whether that is within its goal, and no more rows than it needs."""
     goal = case.goal_of_million if arguments.runs >= MANY else case.goal
     taken = measure(case, case.times or arguments.times)
-    is_within = taken.p50 <= goal
+    is_in_time, looked = taken.p50 <= goal, taken.rows.total()
+    is_narrow = case.rows is None or looked <= case.rows
     print(
-        f"{name:22} p50 {taken.p50:7.0f} ms  p95 {taken.p95:7.0f} ms  CPU {taken.cpu:7.0f} ms"
+        f"{name:24} p50 {taken.p50:7.0f} ms  p95 {taken.p95:7.0f} ms  CPU {taken.cpu:7.0f} ms"
         f"  {taken.queries:4} queries  {taken.kib:7.0f} KiB  goal {goal:5.0f} ms"
-        f"  {'ok' if is_within else 'MISSED'}",
+        f"  {'ok' if is_in_time else 'MISSED'}  {looked:9,} rows in a query"
+        f" {'' if case.rows is None else f'of {case.rows:,}'} {'' if is_narrow else 'TOO MANY'}",
         flush=True,
     )
-    for scan in taken.scans:
-        print(f"{'':22} looks at {scan}")
-    return is_within
+    if not is_narrow:
+        print(f"{'':24} looks at", *(f"{count:,} of {table}" for table, count in taken.rows.most_common()))
+    return is_in_time, is_narrow
 
 
 def measure(case: Case, times: int) -> Taken:
@@ -231,7 +273,7 @@ def measure(case: Case, times: int) -> Taken:
     with CaptureQueriesContext(connection) as queries:
         size = case.ask()
     asked, found = len(queries), []
-    scans = large_scans([query["sql"] for query in queries])
+    rows = rows_looked_at([query["sql"] for query in queries])
     database = _backend(connection)
     before = time.process_time() + _cpu(database)
     for _ in range(times):
@@ -240,30 +282,7 @@ def measure(case: Case, times: int) -> Taken:
         found.append(1e3 * (time.perf_counter() - began))
     cpu = 1e3 * (time.process_time() + _cpu(database) - before) / times
     late = sorted(found)[min(times - 1, int(0.95 * times))]
-    return Taken(statistics.median(found), late, cpu, asked, size / 1024, scans)
-
-
-def large_scans(queries: Iterable[str]) -> tuple[str, ...]:
-    """Where any of the queries looks at many rows of the tables of ``LARGE``."""
-    from django.db import connection
-
-    found: dict[str, None] = {}
-    with connection.cursor() as cursor:
-        for query in queries:
-            if query.startswith("SELECT"):
-                cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {query.replace('%', '%%')}", [])
-                (told,) = cursor.fetchone()
-                plan = told if isinstance(told, list) else json.loads(told)
-                found |= dict.fromkeys(_scans(plan[0]["Plan"]))
-    return tuple(found)
-
-
-def _scans(plan: Mapping[str, Any]) -> Iterator[str]:
-    looked_at = (plan.get("Actual Rows", 0) + plan.get("Rows Removed by Filter", 0)) * plan["Actual Loops"]
-    if "Scan" in plan["Node Type"] and plan.get("Relation Name") in LARGE and looked_at >= MANY_ROWS:
-        yield f"{looked_at:,.0f} of {plan['Relation Name']}"
-    for below in plan.get("Plans", ()):
-        yield from _scans(below)
+    return Taken(statistics.median(found), late, cpu, asked, size / 1024, rows)
 
 
 def _backend(connection: Any) -> psutil.Process:

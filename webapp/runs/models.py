@@ -283,6 +283,11 @@ class Run(models.Model):
             models.Index(fields=["experiment", "queued_at"], name="run_of_experiment"),
             models.Index(fields=["project", "-queued_at", "-id"], name="run_history"),
             models.Index(fields=["-queued_at", "-id"], name="run_newest"),
+            models.Index(
+                fields=["project", "family", "-queued_at"],
+                name="run_answers",
+                condition=models.Q(state="succeeded"),
+            ),
             models.Index(fields=["trash"], name="run_trash", condition=models.Q(trash__isnull=False)),
         ]
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
+from benchmarks.plans_of_queries import rows_looked_at
 from tests.variants import variants
 from tests.webapp import cast
 from tests.webapp.browser import browser_page, enter, ink, serious, serving
@@ -144,3 +148,18 @@ def test_the_ranking_and_the_records_are_drawn(
                 page.emulate_media(color_scheme="dark" if width < 1000 else "light")
                 page.wait_for_timeout(300)
                 page.screenshot(path=f"{folder}/{name}-{width}.png", full_page=True)
+
+
+def test_questions_are_looked_for_among_the_answers_of_a_family_alone(ada: Place) -> None:
+    """Of 2,000 answers in one family and 10 in another, a query finds its family's and reads them."""
+    run = cast.run(cast.experiment(ada.project), "baseline", {"step_time": 1.0})
+    (row,) = Run.objects.filter(pk=run.pk).values()
+    families = ["memory"] * 1999 + ["cluster"] * 10
+    copies = [Run(**{**row, "id": uuid4(), "spec_id": "", "family": family}) for family in families]
+    Run.objects.bulk_create(copies)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE runs_run")
+    with CaptureQueriesContext(connection) as seen:
+        boards_of(ada.project)
+    looked_at = [rows_looked_at([query["sql"]])["runs_run"] for query in seen]
+    assert looked_at[0] >= 2000 and max(looked_at[1:]) <= 20, looked_at  # memory is asked for first

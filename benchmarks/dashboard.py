@@ -28,7 +28,7 @@ import orjson
 import psutil
 
 from benchmarks.plans_of_queries import rows_looked_at
-from benchmarks.seeding import NAMES, WIDE, Seeded, seed
+from benchmarks.seeding import NAMES, PER_EXPERIMENT, WIDE, Seeded, seed
 from labtools.testing import scratch_folder
 from workers.services import temporary_servers
 
@@ -39,6 +39,8 @@ DESCRIPTION, COMPARED, FULL_RUNS = "seeded.json", 200, 1_000
 RARE = "step_time < 0.0005 and param.k03 > 10"
 #: Points of a request, and of a figure that is read.
 BATCH, SERIES = 1_000, 12_000
+#: Rows of a run of one's own and of its few series.
+OF_ONE_RUN = 10
 
 
 @dataclass(frozen=True)
@@ -55,20 +57,6 @@ class Case:
     goal_of_million: float
     rows: int | None
     times: int | None = None
-
-
-@dataclass(frozen=True)
-class Needs:
-    """Rows that a query of a page needs: of a ``list``, what it counts and the figures of a page; of a
-    ``search`` that every second run answers, two runs with two figures each for one that is counted;
-    the ``figures`` of a full answer, and of a ``file``; the runs and leading figures of ``boards``.
-    """
-
-    list: int
-    search: int
-    figures: int
-    file: int
-    boards: int
 
 
 @dataclass(frozen=True)
@@ -148,52 +136,48 @@ class Program:
 
 
 def cases(browser: Browser, seeded: Seeded) -> dict[str, Case]:
+    from webapp.history.boards import MOST_RUNS
+    from webapp.history.table import MOST_COUNTED, PER_PAGE
+
     compared = {"run": [str(run) for run in seeded.some[:COMPARED]]}
     program = Program(browser)
     condition = "(step_time < 0.5 or peak_memory < 1 GB) and param.k03 > 50"
     searched = {"q": f"{condition} group by policy: min(step_time), count"}
-    needs = _needed_rows()
+    # Rows that a page needs: what it counts and the figures that it shows. Of runs of which every second one
+    # is found, two; and two figures of each, where either may hold. Of boards, the newest answers as they are
+    # found and as they are read, with a figure each.
+    figures, counted = len(NAMES), MOST_COUNTED + 1
+    listed, found, full = counted + PER_PAGE * figures, 6 * counted, FULL_RUNS * (2 + figures)
     return {
-        "home": Case(lambda: browser.size(""), 60, 100, needs.list),
-        "list of experiments": Case(lambda: browser.size("experiments/"), 60, 100, needs.list),
-        "live experiment": Case(lambda: browser.size(f"experiments/{seeded.live}/"), 60, 100, needs.list),
-        "1,000 full runs, API": Case(lambda: browser.full_runs(state="succeeded"), 150, 150, needs.figures),
-        "1,000 runs by a metric": Case(
-            lambda: browser.full_runs(query="step_time < 0.5"), 150, 150, needs.figures
+        "home": Case(lambda: browser.size(""), 60, 100, listed),
+        "list of experiments": Case(lambda: browser.size("experiments/"), 60, 100, listed),
+        "live experiment": Case(
+            lambda: browser.size(f"experiments/{seeded.live}/"), 60, 100, PER_EXPERIMENT * figures
         ),
+        "1,000 full runs, API": Case(lambda: browser.full_runs(state="succeeded"), 150, 150, full),
+        "1,000 runs by a metric": Case(lambda: browser.full_runs(query="step_time < 0.5"), 150, 150, full),
         f"CSV of {WIDE:,} runs": Case(
-            lambda: browser.csv(f"experiments/{seeded.wide}/", WIDE), 5_000, 5_000, needs.file, times=3
+            lambda: browser.csv(f"experiments/{seeded.wide}/", WIDE), 5_000, 5_000, WIDE * figures, times=3
         ),
-        "all runs": Case(lambda: browser.size("all-runs/"), 60, 100, needs.list),
+        "all runs": Case(lambda: browser.size("all-runs/"), 60, 100, listed),
         "runs in a metric's order": Case(
-            lambda: browser.size("all-runs/", {"q": "order by step_time"}), 100, 100, needs.list
+            lambda: browser.size("all-runs/", {"q": "order by step_time"}), 100, 100, listed
         ),
-        "a rare search": Case(lambda: browser.size("all-runs/", {"q": RARE}), 300, 300, needs.list, times=5),
-        "search and group": Case(
-            lambda: browser.size("all-runs/", searched), 300, 300, needs.search, times=5
-        ),
+        "a rare search": Case(lambda: browser.size("all-runs/", {"q": RARE}), 300, 300, listed, times=5),
+        "search and group": Case(lambda: browser.size("all-runs/", searched), 300, 300, found, times=5),
         "its groups": Case(
             lambda: browser.size("all-runs/", {**searched, "groups": "now"}), 300, 300, None, times=5
         ),
-        "leaderboards": Case(lambda: browser.size("all-runs/leaderboards"), 1_000, 1_000, needs.boards, 5),
-        "a logged point": Case(lambda: program.log(1), 5, 5, needs.list),
-        f"{BATCH:,} logged points": Case(lambda: program.log(BATCH), 25, 25, needs.list),
-        f"series of {SERIES:,} points": Case(program.series, 50, 50, needs.list),
+        "leaderboards": Case(
+            lambda: browser.size("all-runs/leaderboards"), 1_000, 1_000, 3 * MOST_RUNS, times=5
+        ),
+        "a logged point": Case(lambda: program.log(1), 5, 5, OF_ONE_RUN),
+        f"{BATCH:,} logged points": Case(lambda: program.log(BATCH), 25, 25, OF_ONE_RUN),
+        f"series of {SERIES:,} points": Case(program.series, 50, 50, OF_ONE_RUN),
         f"compare {COMPARED} runs": Case(
-            lambda: browser.size("compare/", compared), 500, 500, needs.list, times=5
+            lambda: browser.size("compare/", compared), 500, 500, COMPARED * figures, times=5
         ),
     }
-
-
-def _needed_rows() -> Needs:
-    from webapp.history.boards import MOST_RUNS
-    from webapp.history.table import MOST_COUNTED, PER_PAGE
-
-    counted = MOST_COUNTED + 1
-    figures = len(NAMES)
-    return Needs(
-        counted + PER_PAGE * figures, 6 * counted, FULL_RUNS * (2 + figures), WIDE * figures, 2 * MOST_RUNS
-    )
 
 
 def main() -> None:

@@ -65,7 +65,7 @@ class LivePaged:
     """A policy over KV blocks; all requests together need ``blocks`` at most."""
 
     def __init__(self, host: LiveHost, trace: RequestTrace, policy: PagedPolicy) -> None:
-        self.host, self.trace, self.price = host, trace, host.price
+        self.host, self.trace = host, trace
         self.policy = policy.settle(host.price, trace.prompt.tolist())
         size = policy.block_size
         wanted = int(np.sum(-(-(trace.prompt + trace.output) // size)))
@@ -73,9 +73,9 @@ class LivePaged:
         self.slots = self.blocks * size
         self.told = {"blocks": self.blocks, "block_size": size, **list_settled(policy, self.policy)}
 
-    def predict(self, seed: int) -> ServingPlan:
-        blocks, price, context = self.blocks, self.price, self.host.served.context
-        return simulate_paged(self.trace, self.policy, blocks, price, context, seed=seed)
+    def simulate(self, trace: RequestTrace, price: ProfilePrice, seed: int) -> ServingPlan:
+        context = self.host.served.context
+        return simulate_paged(trace, self.policy, self.blocks, price, context, seed=seed)
 
     def time_steps(self, trace: RequestTrace, prompts: Sequence[Sequence[int]]) -> Any:
         """Serve another trace from blocks enough for all of it: its steps."""
@@ -95,7 +95,7 @@ class LiveBatches:
     """
 
     def __init__(self, host: LiveHost, trace: RequestTrace, policy: ServingPolicy) -> None:
-        self.host, self.trace, self.policy, self.price = host, trace, policy, host.price
+        self.host, self.trace, self.policy = host, trace, policy
         most = len(trace) * int(trace.prompt.max() + trace.output.max())
         self.slots, context = min(host.slots, most), host.served.context
         longest = longest_answer(trace, self.slots, context)
@@ -103,14 +103,13 @@ class LiveBatches:
         self.engine = Engine(StepCost(host.price), self.slots, longest, context=context)
         self.told = {"kv_slots": self.slots, "max_output": self.engine.max_output, "stages": 1}
 
-    def predict(self, seed: int) -> ServingPlan:
-        priced = dataclasses.replace(self.engine, cost=StepCost(self.price))
-        return simulate(self.trace, priced, self.policy)
+    def simulate(self, trace: RequestTrace, price: ProfilePrice, seed: int) -> ServingPlan:
+        return simulate(trace, dataclasses.replace(self.engine, cost=StepCost(price)), self.policy)
 
     def time_steps(self, trace: RequestTrace, prompts: Sequence[Sequence[int]]) -> Any:
-        """Serve another trace: its passes."""
+        """Serve another trace from slots enough for all of it, padded: its passes."""
         live = importlib.import_module("experiments.serving.live")
-        slots = int((trace.prompt + trace.output).sum())
+        slots = len(trace) * int(trace.prompt.max() + trace.output.max())
         executor = live.TorchBatches(trace, self.host.model, slots, prompts)
         engine = dataclasses.replace(self.engine, kv_slots=slots, max_output=int(trace.output.max()))
         simulate(trace, engine, self.policy, executor=executor)
@@ -156,14 +155,13 @@ def run_steps(trace: RequestTrace, policy: PagedPolicy, blocks: int, executor: S
     return PagedEngine(trace, policy, blocks, executor).run()
 
 
-def price_of_engine(engine: LivePaged | LiveBatches, seed: int) -> ProfilePrice:
-    """Return the prices of steps that an engine makes under its policy, seen on other prompts as long."""
+def prices_of_engine(engine: LivePaged | LiveBatches, seed: int) -> list[ProfilePrice]:
+    """Return what steps cost under the policy of ``engine`` by each of some short runs on other prompts."""
     live, host = importlib.import_module("experiments.serving.live"), engine.host
     bare = _with_besides(host.times, Curve((1.0,), (0.0,)))
-    prompt = max(1, round(float(engine.trace.prompt.mean())))
-    price = layer_price(bare, host.served)
-    besides = live.measure_bookkeeping(host.model, engine.time_steps, price, prompt, seed + 1)
-    return ProfilePrice(_with_besides(host.times, besides), host.served)
+    price, prompts = layer_price(bare, host.served), engine.trace.prompt.tolist()
+    runs = live.measure_bookkeeping(host.model, engine.time_steps, price, prompts, seed + 1)
+    return [ProfilePrice(_with_besides(host.times, besides), host.served) for besides in runs]
 
 
 def _with_besides(times: LayerTimes, besides: Curve) -> LayerTimes:

@@ -15,7 +15,6 @@ from typing import Any
 from experiments.core.errors import BadInput
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
-from experiments.core.units import human
 from experiments.hardware import resolve
 from experiments.models.served import served_model
 from experiments.serving.experiment.batching import plan_json
@@ -26,9 +25,10 @@ from experiments.serving.experiment.live_engines import (
     LiveHost,
     LivePaged,
     layer_price,
-    price_of_engine,
+    prices_of_engine,
     time_steps_of,
 )
+from experiments.serving.experiment.prediction import predict
 from experiments.serving.experiment.rates import WHERE, goal_of, objective_of
 from experiments.serving.interface import ServingPlan, ServingPolicy, violations
 from experiments.serving.interface.paged import PagedPolicy
@@ -38,8 +38,6 @@ from experiments.workloads.requests import RequestTrace
 
 #: The model of a measured run where none is named.
 SMALL = "zoo:gpt2-mini"
-#: The longest run in seconds.
-MOST_SECONDS = 1800.0
 COMPARED = ("ttft", "tpot", "latency")
 
 
@@ -94,16 +92,9 @@ def serve_on(
     """Simulate the run by what ``host`` was measured to be, then let it happen."""
     live = importlib.import_module("experiments.serving.live")
     trace = dataclasses.replace(trace, measured=None, profiles=None)
-    way = (
-        LivePaged(host, trace, policy)
-        if isinstance(policy, PagedPolicy)
-        else LiveBatches(host, trace, policy)
-    )
+    way = engine_of(host, trace, policy)
     with live.one_thread(), live.freeze_heap():
-        way.price = price_of_engine(way, spec.seed)
-        predicted = way.predict(spec.seed)
-        expected = figures(predicted, trace)
-        _refuse_long(predicted)
+        expected = predict(way, prices_of_engine(way, spec.seed), spec.seed)
         prompts = live.prompts_of(trace, host.model.vocabulary, spec.seed)
         plan = way.carry_out(prompts, progress)
     document = plan_json(plan, trace)
@@ -112,7 +103,7 @@ def serve_on(
     seen = figures(plan, trace, objective_of(policy))
     swapped = {"swapped_bytes": _swapped(plan, host)} if plan.memory else {}
     return Result(
-        metrics=seen | _errors(expected, seen) | swapped,
+        metrics=seen | _errors(expected.middle, seen) | swapped,
         series=curves(plan, trace),
         plan=document,
         workload_sha256=loaded.sha256,
@@ -126,7 +117,8 @@ def serve_on(
                 **way.told,
                 "cost": "measured; the prediction by a layer profile of this host",
             },
-            "predicted": {name: expected[name] for name in seen if name in expected},
+            "predicted": {name: expected.middle[name] for name in seen if name in expected.middle},
+            "predicted_range": expected.ranges(),
             "trace": {
                 "format": loaded.format,
                 "requests": len(trace),
@@ -137,15 +129,17 @@ def serve_on(
     )
 
 
-def _refuse_long(predicted: ServingPlan) -> None:
-    seconds = max((row.end for row in predicted.iterations), default=0.0)
-    if seconds > MOST_SECONDS:
-        what = f"the trace would take {human(seconds, 's')} here"
-        raise BadInput(what, "spec.workload", f"at most {MOST_SECONDS:g} s: a limit, or a smaller model")
+def engine_of(
+    host: LiveHost, trace: RequestTrace, policy: PagedPolicy | ServingPolicy
+) -> LivePaged | LiveBatches:
+    """Return the engine of this host under ``policy``."""
+    if isinstance(policy, PagedPolicy):
+        return LivePaged(host, trace, policy)
+    return LiveBatches(host, trace, policy)
 
 
 def _errors(expected: Mapping[str, float], seen: Mapping[str, float]) -> dict[str, float]:
-    """The simulator's means over the measured ones, less 1."""
+    """The predicted means over the measured ones, less 1."""
     names = [name for name in COMPARED if f"{name}_mean" in expected and seen.get(f"{name}_mean")]
     return {f"{name}_error": expected[f"{name}_mean"] / seen[f"{name}_mean"] - 1 for name in names}
 

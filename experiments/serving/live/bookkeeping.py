@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from experiments.serving.interface.step_load import StepLoad
 from experiments.serving.live.model import PagedGpt
@@ -24,38 +25,64 @@ Timed = Sequence[tuple[StepLoad, float]]
 Serve = Callable[[RequestTrace, Sequence[Sequence[int]]], Timed]
 #: Seconds of a step by the layers alone.
 Price = Callable[[StepLoad], float]
-#: Requests at once, the most tokens of their prompts, and those of their answers.
+#: Requests at once, tokens of a prompt in the mean at most, and those of an answer.
 SEQUENCES, PROMPT, ANSWER = (1, 2, 4, 8, 16, 32), 128, 24
 #: Runs of each, since a shared host is slow at times.
-RUNS = 3
+RUNS = 5
+#: A step of so many times the usual one was held up by others.
+HELD_UP = 2.0
 
 
-def measure_bookkeeping(model: PagedGpt, serve: Serve, price: Price, prompt: int, seed: int = 0) -> Curve:
-    """Return the seconds of a step besides its ``price``, by requests in it: medians of short runs.
+def measure_bookkeeping(
+    model: PagedGpt, serve: Serve, price: Price, prompts: Sequence[int], seed: int = 0
+) -> list[Curve]:
+    """Return the seconds of a step besides its ``price``, by requests in it, of each of some short runs.
 
-    Prompts of ``prompt`` tokens, or ``PROMPT``, are drawn from ``seed``. Where a policy never serves so many
-    at once, the curve ends before.
+    Prompts are as unequal as ``prompts`` and no longer in the mean than ``PROMPT``, of tokens drawn from
+    ``seed``. Where a policy never serves so many at once, the curves end before.
     """
-    tokens = min(prompt, PROMPT, model.positions - ANSWER)
-    besides = [_measure_once(model, serve, price, tokens, seed) for _ in range(RUNS)]
-    points = min(besides, key=len)
-    found = [statistics.median(run[requests] for run in besides) for requests in points]
-    return Curve(tuple(map(float, points)), tuple(max(0.0, seconds) for seconds in found))
+    found = [_measure_once(model, serve, price, prompts, seed) for _ in range(RUNS)]
+    points = min(found, key=len)
+    axis = tuple(map(float, points))
+    return [Curve(axis, tuple(max(0.0, run[requests]) for requests in points)) for run in found]
 
 
-def _measure_once(model: PagedGpt, serve: Serve, price: Price, prompt: int, seed: int) -> dict[int, float]:
+def middle_of(runs: Sequence[Curve]) -> Curve:
+    """Return the median of the curves at each point."""
+    return Curve(runs[0].points, tuple(np.median([run.seconds for run in runs], axis=0).tolist()))
+
+
+def _measure_once(
+    model: PagedGpt, serve: Serve, price: Price, prompts: Sequence[int], seed: int
+) -> dict[int, float]:
     """Seconds besides the price, by requests at once."""
     found: dict[int, float] = {}
     for requests in SEQUENCES:
+        lengths = _choose_lengths(prompts, requests, model.positions - ANSWER)
         ones, names = np.ones(requests, np.int64), ("",) * requests
-        trace = RequestTrace("calibration", np.zeros(requests), prompt * ones, ANSWER * ones, names)
+        trace = RequestTrace("calibration", np.zeros(requests), lengths, ANSWER * ones, names)
         timed = serve(trace, prompts_of(trace, model.vocabulary, seed))
-        besides = [
-            end - before - price(load)
+        steps = [
+            (end - before, price(load))
             for (_, before), (load, end) in pairwise(timed)
             if load.sequences == requests
         ]
-        if not besides:
+        if not steps:
             break
-        found[requests] = statistics.median(besides)
+        found[requests] = _mean_besides(steps)
     return found
+
+
+def _choose_lengths(prompts: Sequence[int], count: int, most: int) -> npt.NDArray[np.int64]:
+    """Lengths from the shortest to the longest of ``prompts``, which are shortened alike."""
+    shares = (np.arange(count) + 0.5) / count
+    scale = min(1.0, PROMPT / float(np.mean(prompts)))
+    found = np.quantile(np.asarray(prompts), shares, method="nearest") * scale
+    lengths: npt.NDArray[np.int64] = np.clip(np.rint(found), 1, most).astype(np.int64)
+    return lengths
+
+
+def _mean_besides(steps: Sequence[tuple[float, float]]) -> float:
+    """A mean, as a run is a sum of its steps: some of them find the caches empty, behind a prompt for one."""
+    longest = HELD_UP * statistics.median(seconds for seconds, _ in steps)
+    return statistics.fmean(seconds - priced for seconds, priced in steps if seconds <= longest)

@@ -2,52 +2,108 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
 
 import pytest
 
+from experiments.core import registry
+from experiments.core.progress import silent
+from experiments.serving.experiment.live_engines import prices_of_engine
+from experiments.serving.experiment.measured import engine_of, prepare
 from experiments.serving.interface.step_load import Entry, StepLoad
+from experiments.workloads.profiles.layer_times import Curve
 from experiments.workloads.requests import RequestTrace
+from tests.experiments.serving.traces import requests
 
 pytest.importorskip("torch")
 from experiments.serving import live
-from experiments.serving.live.bookkeeping import Timed
+from experiments.serving.live.bookkeeping import Timed, middle_of
 
 LAYERS, BESIDES, EACH = 0.010, 0.001, 0.0002
 
 
 class MadeUp:
-    """An engine that never serves more than ``most`` at once, and was held up in one of its runs."""
+    """An engine that never serves more than ``most`` at once.
 
-    def __init__(self, most: int, held_up: int) -> None:
+    One of its runs was ``held_up`` as a whole. Of eight steps two in a row take ``slow`` s more, and one much
+    longer where others had the processor.
+    """
+
+    def __init__(self, most: int, held_up: int, slow: float = 0.0, is_interrupted: bool = False) -> None:
         self.most, self.held_up, self.runs = most, held_up, 0
-        self.prompts: set[int] = set()
+        self.slow, self.interrupted = slow, 0.5 if is_interrupted else 0.0
+        self.prompts: list[list[int]] = []
 
     def serve(self, trace: RequestTrace, prompts: Sequence[Sequence[int]]) -> Timed:
         self.runs += 1
-        self.prompts.update(map(len, prompts))
+        self.prompts.append([len(ids) for ids in prompts])
         count = min(self.most, len(trace))
         load = StepLoad.of([Entry(request, 1, 4) for request in range(count)])
-        seconds = LAYERS + BESIDES + EACH * count + (5.0 if self.runs == self.held_up else 0.0)
-        return [(load, step * seconds) for step in range(8)]
+        usual = LAYERS + BESIDES + EACH * count + (5.0 if self.runs == self.held_up else 0.0)
+        more = [0.0, self.slow, self.slow, 0.0, self.interrupted, 0.0, 0.0, 0.0, 0.0]
+        return [(load, end) for end in accumulate(usual + extra for extra in more)]
+
+
+@functools.cache
+def model() -> Any:
+    return live.build("zoo:gpt2-mini", "float32", 0)
+
+
+@functools.cache
+def host() -> Any:
+    return prepare("zoo:gpt2-tiny", "float32", 0, 16, silent)
+
+
+def measure(engine: MadeUp, prompts: Sequence[int], layers: float = LAYERS) -> list[Curve]:
+    return live.measure_bookkeeping(model(), engine.serve, lambda load: layers, prompts)
 
 
 @pytest.mark.parametrize("held_up", [0, 2])
-def test_it_is_the_median_beyond_the_layers_for_each_number_of_requests(held_up: int) -> None:
-    model, engine = live.build("zoo:gpt2-tiny", "float32", 0), MadeUp(64, held_up)
-    curve = live.measure_bookkeeping(model, engine.serve, lambda load: LAYERS, 20)
-    assert curve.points == (1, 2, 4, 8, 16, 32)
-    assert curve.seconds == pytest.approx([BESIDES + EACH * count for count in curve.points])
-    assert engine.prompts == {20}
+def test_it_is_what_a_step_takes_beyond_the_layers_for_each_number_of_requests(held_up: int) -> None:
+    """A curve of each run; a run that was held up is not the middle one."""
+    engine = MadeUp(64, held_up)
+    curves = measure(engine, [20, 20])
+    assert [curve.points for curve in curves] == [(1, 2, 4, 8, 16, 32)] * 5
+    assert middle_of(curves).seconds == pytest.approx(
+        [BESIDES + EACH * count for count in (1, 2, 4, 8, 16, 32)]
+    )
+    assert {length for run in engine.prompts for length in run} == {20}
 
 
 def test_it_ends_where_a_policy_serves_no_more_at_once() -> None:
-    model = live.build("zoo:gpt2-tiny", "float32", 0)
-    curve = live.measure_bookkeeping(model, MadeUp(4, 0).serve, lambda load: LAYERS, 10**6)
-    assert curve.points == (1, 2, 4)
+    assert {curve.points for curve in measure(MadeUp(4, 0), [10**6])} == {(1, 2, 4)}
 
 
 def test_layers_that_take_longer_than_the_step_leave_nothing() -> None:
-    model = live.build("zoo:gpt2-tiny", "float32", 0)
-    curve = live.measure_bookkeeping(model, MadeUp(1, 0).serve, lambda load: 1.0, 20)
-    assert curve.seconds == (0.0,)
+    assert measure(MadeUp(1, 0), [5], layers=1.0)[0].seconds == (0.0,)
+
+
+def test_slow_steps_count_and_those_in_which_others_had_the_processor_do_not() -> None:
+    """Two of eight steps take 4 ms more: 1 ms in the mean, 8 / 7 without the one that is left out."""
+    (curve, *_) = measure(MadeUp(1, 0, slow=0.004), [5])
+    assert curve.seconds[0] == pytest.approx(BESIDES + EACH + 0.001)
+    (curve, *_) = measure(MadeUp(1, 0, slow=0.004, is_interrupted=True), [5])
+    assert curve.seconds[0] == pytest.approx(BESIDES + EACH + 0.008 / 7)
+
+
+def test_prompts_are_as_unequal_as_those_of_the_trace() -> None:
+    """Of 8 and 24 tokens; of 200 and 600 they are shortened to a mean of 128, whose ratio stays."""
+    short, long = MadeUp(64, 0), MadeUp(64, 0)
+    measure(short, [24, 8, 24, 8])
+    measure(long, [600, 200])
+    assert short.prompts[2] == [8, 8, 24, 24] and short.prompts[1] == [8, 24]
+    assert long.prompts[1] == [64, 192]
+
+
+@pytest.mark.parametrize("name", ["vllm_v1", "orca", "static_batching"])
+def test_a_real_engine_serves_so_many_at_once_whatever_it_pads(name: str) -> None:
+    """One prompt of 100 among 11 of 3 tokens: each of up to eight requests has its place."""
+    trace = requests(*[(0, 3 if row else 100, 2) for row in range(12)])
+    knobs = {"max_batch": 8} | ({"block_size": 4} if name == "vllm_v1" else {})
+    made = registry.create("serving", name, knobs)
+    with live.one_thread():
+        prices = prices_of_engine(engine_of(host(), trace, made), 0)
+    assert {price.times.by_sequences["bookkeeping"].points for price in prices} == {(1, 2, 4, 8)}

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
+from experiments.core.completion import complete
+from experiments.core.progress import silent
+from experiments.core.spec import load_spec
 from experiments.serving import live
+from experiments.serving.experiment.measured import prepare, serve_on
+from experiments.serving.interface.paged import PagedPolicy
+from experiments.sources import Loaded
+from tests.experiments.serving.traces import requests
 
 
 class Loop:
@@ -41,4 +49,24 @@ def test_garbage_from_before_is_freed_first_and_new_garbage_still_is() -> None:
 def test_the_heap_comes_back_from_a_run_that_failed() -> None:
     with pytest.raises(RuntimeError, match="stop"), live.freeze_heap():
         raise RuntimeError("stop")
+    assert gc.get_freeze_count() == 0
+
+
+def test_it_is_frozen_while_requests_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while the steps are measured by which the run is foretold."""
+    memory, frozen = live.PagedGpt.memory, []
+
+    def noted(self: Any, blocks: int, size: int) -> Any:
+        frozen.append(gc.get_freeze_count() > 0)
+        return memory(self, blocks, size)
+
+    trace = requests((0, 8, 4), (0, 8, 4))
+    workload = {"source": "zoo:gpt2-tiny"}
+    row = {"family": "serving", "policy": "vllm_v1", "mode": "measured", "hardware": "local"}
+    spec, policy = complete(load_spec({**row, "workload": workload}))
+    assert isinstance(policy, PagedPolicy)
+    host = prepare("zoo:gpt2-tiny", "float32", 0, 12, silent)
+    monkeypatch.setattr(live.PagedGpt, "memory", noted)
+    result = serve_on(host, trace, Loaded(trace, "requests", "by hand", ""), spec, policy, silent)
+    assert result.status == "ok" and all(frozen) and len(frozen) > 1
     assert gc.get_freeze_count() == 0

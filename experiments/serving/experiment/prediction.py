@@ -1,0 +1,58 @@
+"""What the simulator says of a live run beforehand, by nothing but what was measured of this host.
+
+Near saturation a schedule is not continuous in its times: who comes a moment after a batch has begun waits
+for all of it. So the run is simulated by several hosts that this one might be, and each figure is the middle
+one of them.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from experiments.core.errors import BadInput
+from experiments.core.units import human
+from experiments.serving.experiment.live_engines import LiveBatches, LivePaged
+from experiments.serving.simulator import figures
+from experiments.serving.simulator.step_prices import ProfilePrice
+
+#: The longest run in seconds.
+MOST_SECONDS = 1800.0
+
+
+@dataclass(frozen=True)
+class ServingPrediction:
+    """Of each figure the median over the simulations, the least and the largest."""
+
+    middle: Mapping[str, float]
+    low: Mapping[str, float]
+    high: Mapping[str, float]
+
+    def ranges(self) -> dict[str, list[float]]:
+        """Return the least and the largest of each figure."""
+        return {name: [self.low[name], self.high[name]] for name in self.middle}
+
+
+def predict(engine: LivePaged | LiveBatches, prices: Sequence[ProfilePrice], seed: int) -> ServingPrediction:
+    """Simulate the trace of ``engine`` by each of ``prices``, with drafts drawn anew for each.
+
+    ``BadInput`` where it would take longer than ``MOST_SECONDS``.
+    """
+    found = []
+    for turn, price in enumerate(prices):
+        plan = engine.simulate(engine.trace, price, seed + turn)
+        _refuse_long(max((row.end for row in plan.iterations), default=0.0))
+        found.append(figures(plan, engine.trace))
+    seen = {name: [one[name] for one in found if name in one] for name in found[0]}
+    return ServingPrediction(
+        {name: statistics.median_low(values) for name, values in seen.items()},
+        {name: min(values) for name, values in seen.items()},
+        {name: max(values) for name, values in seen.items()},
+    )
+
+
+def _refuse_long(seconds: float) -> None:
+    if seconds > MOST_SECONDS:
+        what = f"the trace would take {human(seconds, 's')} here"
+        raise BadInput(what, "spec.workload", f"at most {MOST_SECONDS:g} s: a limit, or a smaller model")

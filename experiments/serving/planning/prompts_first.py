@@ -41,25 +41,38 @@ class PromptsFirst:
     def _bring_back(self, view: PagedView, reserve: int) -> None:
         while view.swapped and len(view.running) < self.max_batch:
             request = view.swapped[0]
-            if view.on_host[request] + view.sequences + reserve > view.pool.free or not view.swap_in(request):
+            # Blocks are kept free for others: alone it needs no more than its own.
+            kept = view.sequences + reserve if view.running else 0
+            if view.on_host[request] + kept > view.pool.free or not view.swap_in(request):
                 return
-            view.extend(request, 1)
+            if not view.extend(request, 1):
+                view.preempt(request)
+                return
 
 
 def admit_prompts(view: PagedView, tokens: int, max_batch: int, reserve: int) -> None:
     """Admit whole prompts of ``tokens`` together; the first may be longer. Such as never fit are rejected."""
     left = tokens
     while view.waiting and len(view.running) < max_batch and left > 0:
+        if reject_too_large(view, reserve):
+            continue
         request = view.waiting[0]
         known = view.known[request]
-        if view.pool.blocks_for(known) + reserve > view.pool.total:
-            view.reject(request, f"its {known} tokens and the watermark are more than all KV blocks")
-            continue
         if known > left and left < tokens:
             return
         if not view.admit(request, known, reserve=reserve):
             return
         left -= known
+
+
+def reject_too_large(view: PagedView, reserve: int) -> bool:
+    """Reject the head of the queue where no blocks ever hold it with ``reserve`` more left over."""
+    request = view.waiting[0]
+    known = view.known[request]
+    if view.pool.blocks_for(known) + reserve <= view.pool.total:
+        return False
+    view.reject(request, f"its {known} tokens and the watermark are more than all KV blocks")
+    return True
 
 
 def decode_all(view: PagedView, *, swaps: bool = False, most: int | None = None) -> None:
@@ -71,7 +84,8 @@ def decode_all(view: PagedView, *, swaps: bool = False, most: int | None = None)
             continue
         while not view.extend(request, 1):
             victim = max(one for one in view.running if not view.is_in_step(one))
-            if not (swaps and view.swap_out(victim)):
+            is_alone = len(view.running) == 1 and not view.entries
+            if is_alone or not (swaps and view.swap_out(victim)):
                 view.preempt(victim)
             if victim == request:
                 break

@@ -24,6 +24,7 @@ from experiments.core.knobs import knob
 from experiments.core.units import human
 from experiments.serving.interface.paged import PagedPolicy, PagedView, StepFiller
 from experiments.serving.interface.step_load import Entry, StepLoad, StepPrice
+from experiments.serving.planning.prompts_first import reject_too_large
 
 MOST_TOKENS = 10**6
 #: Rows of a matrix product that a device computes together (section 4.3).
@@ -121,6 +122,8 @@ class _StallFree:
     def _begin(self, view: PagedView, left: int) -> int:
         reserve = int(self.watermark * view.pool.total)
         while view.waiting and left > 0 and len(view.running) < self.max_batch:
+            if reject_too_large(view, reserve):
+                continue
             request = view.waiting[0]
             taken = view.admit(request, left, reserve=reserve)
             if not taken:

@@ -156,6 +156,45 @@ def test_every_request_is_answered_or_refused_and_all_blocks_come_back(
     assert found["requests"] == len(rows) and found["unfinished_requests"] == 0
 
 
+def test_a_prompt_that_the_watermark_never_admits_is_refused_and_nobody_waits_behind_it() -> None:
+    """Six blocks of ten, five of which are to be left over; the next prompt takes 14 ms, its token 11."""
+    plan = serve_paged(requests((0, 24, 2), (0, 4, 2)), "sarathi_chunked", blocks=10, watermark=0.5)
+    assert plan.served[0].rejected and "watermark" in plan.served[0].reason
+    assert plan.served[1].answered == pytest.approx(0.025)
+
+
+def test_alone_a_swapped_request_comes_back_whatever_the_watermark_leaves_free() -> None:
+    """Prompts of 8 take 26 ms, eight decodes of both 12 ms each, and 16 tokens of each fill 8 blocks of 4.
+
+    The second leaves; the first ends after four steps of 11 ms. The second has eleven to go: its four blocks,
+    one more and the watermark's four are nine, but nobody else is there.
+    """
+    knobs = {"watermark": 0.5, "preemption": "swap", "host_blocks": 8}
+    plan = serve_paged(requests((0, 8, 13), (0, 8, 20)), "vllm_paged", blocks=8, **knobs)
+    assert answered(plan) == [26 + 8 * 12 + 4 * 11, 26 + 8 * 12 + 4 * 11 + 11 * 11]
+
+
+@settings(max_examples=200)
+@given(
+    rows=rows,
+    blocks=st.integers(4, 40),
+    watermark=st.sampled_from([0.0, 0.01, 0.3, 0.5]),
+    host=st.integers(0, 40),
+    preemption=st.sampled_from(["auto", "recompute", "swap"]),
+    sequences=st.integers(1, 3),
+    decoding=st.sampled_from(["sampling", "beam"]),
+)
+def test_none_is_left_waiting_on_the_host_or_behind_the_watermark(
+    rows: list[tuple[int, int, int]], blocks: int, watermark: float, host: int, **knobs: object
+) -> None:
+    trace, told = requests(*rows), {"watermark": watermark, "host_blocks": host, **knobs}
+    for name, given in (("vllm_paged", told), ("sarathi_chunked", {"watermark": watermark})):
+        plan = serve_paged(trace, name, blocks=blocks, **given)
+        for served in plan.served:
+            assert served.rejected != (not math.isnan(served.answered))
+        assert plan.memory is not None and plan.memory.held_at_end == 0
+
+
 @plain_policies
 @settings(max_examples=80)
 @given(rows=rows, blocks=st.integers(4, 60), known=st.integers(0, 3))

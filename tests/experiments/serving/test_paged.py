@@ -188,8 +188,8 @@ def test_none_is_left_waiting_on_the_host_or_behind_the_watermark(
     rows: list[tuple[int, int, int]], blocks: int, watermark: float, host: int, **knobs: object
 ) -> None:
     trace, told = requests(*rows), {"watermark": watermark, "host_blocks": host, **knobs}
-    for name, given in (("vllm_paged", told), ("sarathi_chunked", {"watermark": watermark})):
-        plan = serve_paged(trace, name, blocks=blocks, **given)
+    for name, values in (("vllm_paged", told), ("sarathi_chunked", {"watermark": watermark})):
+        plan = serve_paged(trace, name, blocks=blocks, **values)
         for served in plan.served:
             assert served.rejected != (not math.isnan(served.answered))
         assert plan.memory is not None and plan.memory.held_at_end == 0

@@ -20,7 +20,7 @@ from experiments.serving.interface.phases import PhasePolicy
 from experiments.workloads.requests import Measured
 from tests.experiments.serving.traces import policies_of, requests
 
-TWO_NODES = {"cluster": {"nodes": 2, "devices_per_node": 4, "device": "a100-80g"}}
+TWO_DEVICES = {"cluster": {"nodes": 1, "devices_per_node": 2, "device": "a100-80g"}}
 #: Llama-2 has a context of 4,096 tokens.
 LONG = "arrival,prompt,output\n0,5000,8\n0.1,4090,20\n0.2,100,8\n"
 OF_ONE_ENGINE = sorted(policies_of(ServingPolicy) + policies_of(PagedPolicy))
@@ -33,7 +33,7 @@ def outcome(source: Path, policy: str, **knobs: Any) -> Outcome:
         "policy": policy,
         "knobs": knobs,
         "workload": {"source": str(source), "options": {"model": "llama2-7b"}},
-        "hardware": TWO_NODES if apart else "a100-80g",
+        "hardware": TWO_DEVICES if apart else "a100-80g",
     }
     return run(load_spec(told))
 

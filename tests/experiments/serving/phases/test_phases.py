@@ -210,7 +210,7 @@ def test_a_search_over_long_answers_ends_and_says_how_few_requests_it_drew(tmp_p
         "family": "serving",
         "policy": "distserve",
         "workload": {"source": str(file), "options": {"model": "llama31-8b"}},
-        "hardware": {"cluster": {"nodes": 1, "devices_per_node": 4, "device": "a100-80g"}},
+        "hardware": {"cluster": {"nodes": 1, "devices_per_node": 2, "device": "a100-80g"}},
     }
     said = {}
     for output in (7812, 125_000):

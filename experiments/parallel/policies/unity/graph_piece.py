@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from experiments.core.budget import Budget
 from experiments.parallel.policies.unity.algebra import Rewriting
-from experiments.parallel.policies.unity.piece_forms import OperatorShare, PieceForms, PieceState
+from experiments.parallel.policies.unity.piece_forms import OperatorShare, PieceForms, PieceState, Shares
 from experiments.parallel.policies.unity.placement import OperatorBranch, PlacedBranches, place_branches
 from experiments.parallel.policies.unity.search_space import (
     WHOLE_PIECE,
@@ -46,14 +46,19 @@ class GraphPiece:
         self._forms = forms or PieceForms(space, begin, end)
         self._known = {} if known is None else known
         self._known[tuple(self.inside)] = self
-        self._into = {j: [i for i in space.into[j] if i in self._live] for j in (*self.inside, end)}
-        self._readers: dict[int, list[int]] = {number: [] for number in (begin, *self.inside)}
-        for reader, sources in self._into.items():
-            for source in sources:
-                self._readers[source].append(reader)
+        self._into = {j: self._sources_of(j) for j in (*self.inside, end)}
+        self._readers = {number: self._readers_of(number) for number in self.inside}
         budget.report()
         self.branches = self._branches()
         self._branch_of = {n: number for number, branch in enumerate(self.branches) for n in branch}
+
+    def _sources_of(self, number: int) -> tuple[int, ...]:
+        return self._forms.same(i for i in self.space.into[number] if i in self._live)
+
+    def _readers_of(self, number: int) -> tuple[int, ...]:
+        """In order, the cut last."""
+        found = [j for j in self.space.out[number] if j in self._live]
+        return self._forms.same([*sorted(found), *([self.end] if self.end in self.space.out[number] else [])])
 
     def _branches(self) -> list[list[int]]:
         """Operators that are joined without the cuts."""
@@ -108,7 +113,7 @@ class GraphPiece:
             self.space, self.begin, self.end, self._budget, inside, self._forms, self._known
         )
 
-    def _result(self, chosen: Mapping[int, int], shares: Mapping[int, OperatorShare]) -> PlacedGraph:
+    def _result(self, chosen: Mapping[int, int], shares: Shares) -> PlacedGraph:
         """The piece with these choices, its branches placed."""
         placement = self._place(self._branches_of(chosen, shares))
         seconds = placement.seconds
@@ -122,7 +127,7 @@ class GraphPiece:
         self,
         run: Sequence[int],
         fixed: Mapping[int, int],
-        shares: Mapping[int, OperatorShare],
+        shares: Shares,
         limits: JointSearchLimits,
         budget: int,
         result: JointSearchResult,
@@ -242,14 +247,10 @@ class GraphPiece:
     def _place(self, branches: Sequence[OperatorBranch]) -> PlacedBranches:
         return place_branches(branches, self.space.devices)
 
-    def _branches_of(
-        self, chosen: Mapping[int, int], shares: Mapping[int, OperatorShare]
-    ) -> list[OperatorBranch]:
+    def _branches_of(self, chosen: Mapping[int, int], shares: Shares) -> list[OperatorBranch]:
         return [self._branch(branch, chosen, shares) for branch in self.branches]
 
-    def _branch(
-        self, branch: Sequence[int], chosen: Mapping[int, int], shares: Mapping[int, OperatorShare]
-    ) -> OperatorBranch:
+    def _branch(self, branch: Sequence[int], chosen: Mapping[int, int], shares: Shares) -> OperatorBranch:
         """Operators, transfers among them and from and to the cuts; from afar these two cost more."""
         near = extra = 0.0
         for number in branch:
@@ -259,7 +260,7 @@ class GraphPiece:
         return OperatorBranch(near, near + extra, parts)
 
     def shares(
-        self, chosen: Mapping[int, int], kept: Mapping[int, OperatorShare] = MappingProxyType({})
+        self, chosen: Mapping[int, int], kept: Shares = MappingProxyType({})
     ) -> dict[int, OperatorShare]:
         """Return what every operator adds to its branch; ``kept`` are known from before."""
         return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from experiments.parallel.policies.unity.placement import OperatorBranch
@@ -22,6 +22,9 @@ class OperatorShare(NamedTuple):
     alone: float
     twice: float
     more: float
+
+
+Shares = Mapping[int, OperatorShare]
 
 
 class PieceState(NamedTuple):
@@ -51,6 +54,12 @@ class PieceForms:
         self.parts = functools.cache(lambda number: [math.prod(c) for c in space.tables.choices[number]])
         self.edge = functools.cache(lambda i, j: space.tables.edges[i, j].tolist())
         self.far = functools.cache(lambda i, j: space.far[i, j].tolist())
+        self._tuples: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def same(self, numbers: Iterable[int]) -> tuple[int, ...]:
+        """Return the one tuple of these numbers that all forms have: of large pieces there are thousands."""
+        found = tuple(numbers)
+        return self._tuples.setdefault(found, found)
 
     def seconds(
         self, numbers: Collection[int], live: Collection[int], chosen: Mapping[int, int]

@@ -32,9 +32,13 @@ QUICK = {"RUN_LEASE_SECONDS": "5", "RUN_BEAT_SECONDS": "0.3", "RUN_IDLE_SECONDS"
 
 @dataclass
 class Lab:
-    """The web app on the test's database and broker, and hosts that reach them by networks of their own."""
+    """The web app on the test's database and broker, and hosts that reach them by networks of their own.
+
+    ``idle_seconds``: for how long hosts leave what nobody waits for, the other forms of a captured step.
+    """
 
     folder: Path
+    idle_seconds: float = 0.0
     networks: dict[str, list[Proxy]] = field(default_factory=dict)
     hosts: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
@@ -83,8 +87,8 @@ class Lab:
 
     def start_host(self, name: str, slots: int = 2, **own: str) -> None:
         environment = {"DJANGO_SETTINGS_MODULE": "webapp.settings.host", "LAB_VAR": str(self.folder / name)}
-        # A capture takes seconds for each of many models, and what nobody waits for is waited for here.
-        environment |= {"CAPTURE_AT_ONCE": "0", "IDLE_SECONDS": "0"}
+        # A capture takes seconds for each of many models.
+        environment |= {"CAPTURE_AT_ONCE": "0", "IDLE_SECONDS": str(self.idle_seconds)}
         command = ["-m", "workers.joined", "--concurrency", str(slots)]
         self.hosts[name] = self._spawn(name, command, {**environment, **QUICK, **own})
 

@@ -28,6 +28,11 @@ class Demand(NamedTuple):
     memory: float = 0.0
     types: tuple[str, ...] = ()
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it takes any devices, and nothing next to them."""
+        return not (self.types or self.cpus or self.memory)
+
     def of(self, gpus: int) -> Demand:
         """Return what so many of its devices ask for: processors and memory in proportion."""
         part = gpus / self.gpus

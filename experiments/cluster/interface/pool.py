@@ -159,9 +159,8 @@ class Pool:
             return self._place_on_host(job, demand)
         if demand.gpus > self.total:
             return None
-        plain = not (demand.types or demand.cpus or demand.memory)
-        room = self.free if plain else [self.room(node, demand) for node in range(len(self.free))]
-        order = PLACEMENTS[rule](self, demand.gpus, room)
+        room = self.free if demand.is_plain else [self.room(node, demand) for node in range(len(self.free))]
+        order = PLACEMENTS[rule](self, demand, room)
         devices = None if order is None else self._fill(order, demand.gpus, room)
         return None if devices is None else Gang(job, devices, hosts=self.hosts_of(devices, demand))
 
@@ -177,13 +176,20 @@ class Pool:
 
     def room(self, node: int, demand: Demand) -> int:
         """How many devices of ``node`` ``demand`` may take."""
-        free = self.free[node]
+        return self._room(node, demand, self.free[node], self.cpus[node], self.memory[node])
+
+    def room_of_empty(self, node: int, demand: Demand) -> int:
+        """How many devices of ``node`` ``demand`` could take if nobody else had any."""
+        machine = self.machines[node]
+        return self._room(node, demand, self.capacity[node], machine.cpus, machine.memory)
+
+    def _room(self, node: int, demand: Demand, free: int, cpus: float, memory: float) -> int:
         if not free or (demand.types and self.machines[node].device not in demand.types):
             return 0
         if demand.cpus:
-            free = min(free, _times(self.cpus[node], demand.cpus / demand.gpus))
+            free = min(free, _times(cpus, demand.cpus / demand.gpus))
         if demand.memory:
-            free = min(free, _times(self.memory[node], demand.memory / demand.gpus))
+            free = min(free, _times(memory, demand.memory / demand.gpus))
         return free
 
     def _fill(self, order: Sequence[int], gpus: int, room: Sequence[int]) -> Devices | None:

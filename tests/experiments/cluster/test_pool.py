@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.cluster.interface import Demand, Gang, Machine, Machines, OnHost, Pool
+from experiments.cluster.interface import PLACEMENTS, Demand, Gang, Machine, Machines, OnHost, Pool
 
 MACHINES = Machines(
     [
@@ -118,3 +118,36 @@ def test_what_nobody_told_is_enough() -> None:
     node = Machines.of_sizes([1])[0]
     assert math.isinf(node.cpus) and math.isinf(node.memory)
     assert Pool(Machines([node])).place(0, Demand(1, cpus=1e6, memory=1e18), "pack") is not None
+
+
+class TestConsolidate:
+    """Waits for the fewest nodes that could hold a job: of its type, and with its processors."""
+
+    def test_larger_nodes_of_another_type_do_not_count(self) -> None:
+        pool = Pool(Machines([Machine("a", 2, "v100"), Machine("b", 2, "v100"), Machine("c", 4, "t4")]))
+        gang = pool.place(0, Demand(4, types=("v100",)), "consolidate")
+        assert gang is not None and gang.devices == (0, 1, 2, 3)
+
+    def test_a_node_counts_for_the_devices_that_its_processors_are_enough_for(self) -> None:
+        """Six processors a device: a node of twelve gives two of its four."""
+        pool = Pool(Machines([Machine(name, 4, "v100", cpus=12) for name in "ab"]))
+        gang = pool.place(0, Demand(4, cpus=24.0), "consolidate")
+        assert gang is not None and gang.devices == (0, 1, 4, 5)
+        pool.take(gang)
+        assert pool.place(1, Demand(2, cpus=12.0), "consolidate") is None
+
+    @given(
+        sizes=st.lists(st.tuples(st.integers(1, 4), st.sampled_from("ab"), st.integers(1, 9)), min_size=1),
+        gpus=st.integers(1, 8),
+        cpus=st.integers(0, 20),
+        types=st.sampled_from([(), ("a",), ("b",)]),
+    )
+    def test_what_an_empty_cluster_holds_finds_a_place_by_every_rule(
+        self, sizes: list[tuple[int, str, int]], gpus: int, cpus: int, types: tuple[str, ...]
+    ) -> None:
+        pool = Pool(Machines([Machine(str(place), *row[:2], cpus=row[2]) for place, row in enumerate(sizes)]))
+        demand = Demand(gpus, cpus=float(cpus), types=types)
+        suited = [(size, own) for size, kind, own in sizes if not types or kind in types]
+        holds = sum(min(size, own * gpus // cpus if cpus else size) for size, own in suited)
+        for rule in PLACEMENTS:
+            assert (pool.place(0, demand, rule) is not None) == (holds >= gpus), rule

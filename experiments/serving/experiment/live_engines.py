@@ -18,10 +18,10 @@ from experiments.serving.experiment.paged import list_settled
 from experiments.serving.interface import Engine, ServingPlan, ServingPolicy
 from experiments.serving.interface.executor import StepExecutor
 from experiments.serving.interface.paged import PagedPolicy, PagedView, StepFiller
-from experiments.serving.interface.step_load import StepLoad
+from experiments.serving.interface.step_load import StepLoad, StepPrice
 from experiments.serving.simulator import simulate
 from experiments.serving.simulator.paged import PagedEngine, simulate_paged
-from experiments.serving.simulator.step_prices import ProfilePrice, StepCost
+from experiments.serving.simulator.step_prices import EnginePrice, ProfilePrice, StepCost
 from experiments.workloads.profiles.layer_times import Curve, LayerTimes
 from experiments.workloads.requests import RequestTrace
 
@@ -73,7 +73,7 @@ class LivePaged:
         self.slots = self.blocks * size
         self.told = {"blocks": self.blocks, "block_size": size, **list_settled(policy, self.policy)}
 
-    def simulate(self, trace: RequestTrace, price: ProfilePrice, seed: int) -> ServingPlan:
+    def simulate(self, trace: RequestTrace, price: StepPrice, seed: int) -> ServingPlan:
         context = self.host.served.context
         return simulate_paged(trace, self.policy, self.blocks, price, context, seed=seed)
 
@@ -103,7 +103,7 @@ class LiveBatches:
         self.engine = Engine(StepCost(host.price), self.slots, longest, context=context)
         self.told = {"kv_slots": self.slots, "max_output": self.engine.max_output, "stages": 1}
 
-    def simulate(self, trace: RequestTrace, price: ProfilePrice, seed: int) -> ServingPlan:
+    def simulate(self, trace: RequestTrace, price: StepPrice, seed: int) -> ServingPlan:
         return simulate(trace, dataclasses.replace(self.engine, cost=StepCost(price)), self.policy)
 
     def time_steps(self, trace: RequestTrace, prompts: Sequence[Sequence[int]]) -> Any:
@@ -155,13 +155,21 @@ def run_steps(trace: RequestTrace, policy: PagedPolicy, blocks: int, executor: S
     return PagedEngine(trace, policy, blocks, executor).run()
 
 
-def prices_of_engine(engine: LivePaged | LiveBatches, seed: int) -> list[ProfilePrice]:
+def prices_of_engine(engine: LivePaged | LiveBatches, seed: int) -> list[EnginePrice]:
     """Return what steps cost under the policy of ``engine`` by each of some short runs on other prompts."""
     live, host = importlib.import_module("experiments.serving.live"), engine.host
     bare = _with_besides(host.times, Curve((1.0,), (0.0,)))
-    price, prompts = layer_price(bare, host.served), engine.trace.prompt.tolist()
-    runs = live.measure_bookkeeping(host.model, engine.time_steps, price, prompts, seed + 1)
-    return [ProfilePrice(_with_besides(host.times, besides), host.served) for besides in runs]
+    seen = (engine.time_steps, layer_price(bare, host.served), engine.trace.prompt.tolist())
+    runs = live.measure_bookkeeping(host.model, *seen, seed + 1)
+    return [_price_prompts(engine, _with_besides(host.times, besides), seed + 1) for besides in runs]
+
+
+def _price_prompts(engine: LivePaged | LiveBatches, times: LayerTimes, seed: int) -> EnginePrice:
+    """Prompts by another short run."""
+    live, host = importlib.import_module("experiments.serving.live"), engine.host
+    price, prompts = layer_price(times, host.served), engine.trace.prompt.tolist()
+    share = live.measure_prompts(host.model, engine.time_steps, price, prompts, seed)
+    return EnginePrice(ProfilePrice(times, host.served), share)
 
 
 def _with_besides(times: LayerTimes, besides: Curve) -> LayerTimes:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from experiments.core.errors import BadInput
 from experiments.core.units import human
 from experiments.serving.experiment.live_engines import LiveBatches, LivePaged
+from experiments.serving.interface.step_load import StepPrice
 from experiments.serving.simulator import figures
-from experiments.serving.simulator.step_prices import ProfilePrice
 
 #: The longest run in seconds.
 MOST_SECONDS = 1800.0
@@ -34,7 +34,7 @@ class ServingPrediction:
         return {name: [self.low[name], self.high[name]] for name in self.middle}
 
 
-def predict(engine: LivePaged | LiveBatches, prices: Sequence[ProfilePrice], seed: int) -> ServingPrediction:
+def predict(engine: LivePaged | LiveBatches, prices: Sequence[StepPrice], seed: int) -> ServingPrediction:
     """Simulate the trace of ``engine`` by each of ``prices``, with drafts drawn anew for each.
 
     ``BadInput`` where it would take longer than ``MOST_SECONDS``.

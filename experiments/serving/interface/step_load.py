@@ -62,6 +62,11 @@ class StepLoad(NamedTuple):
         return self.prefill + self.decodes
 
     @property
+    def is_of_prompts(self) -> bool:
+        """Whether parts of prompts are in it, and none of its tokens is a draft that is verified."""
+        return self.prefill > 0 and not self.drafts
+
+    @property
     def outputs(self) -> int:
         """Tokens whose next one is computed."""
         return self.sequences + self.drafts

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from experiments.serving.interface.step_load import StepLoad
+from experiments.serving.interface.step_load import Entry, StepLoad
 from experiments.serving.live.model import PagedGpt
 from experiments.serving.live.prompts import prompts_of
 from experiments.workloads.profiles.layer_times import Curve
@@ -27,6 +27,8 @@ Serve = Callable[[RequestTrace, Sequence[Sequence[int]]], Timed]
 Price = Callable[[StepLoad], float]
 #: Requests at once, tokens of a prompt in the mean at most, and those of an answer.
 SEQUENCES, PROMPT, ANSWER = (1, 2, 4, 8, 16, 32), 128, 24
+#: Requests that come one after another for as long as their prompts are timed.
+COMING = 16
 #: Runs of each, since a shared host is slow at times.
 RUNS = 5
 #: A step of so many times the usual one was held up by others.
@@ -50,6 +52,26 @@ def measure_bookkeeping(
 def middle_of(runs: Sequence[Curve]) -> Curve:
     """Return the median of the curves at each point."""
     return Curve(runs[0].points, tuple(np.median([run.seconds for run in runs], axis=0).tolist()))
+
+
+def measure_prompts(
+    model: PagedGpt, serve: Serve, price: Price, prompts: Sequence[int], seed: int = 0
+) -> float:
+    """Return how many times its ``price`` a step with prompts takes between those of others.
+
+    Requests come faster than they are answered. 1 where a policy makes no such step after the first.
+    """
+    lengths = _choose_lengths(prompts, COMING, model.positions - ANSWER)
+    lengths = np.random.default_rng(seed).permutation(lengths)
+    loads = [StepLoad.of([Entry(0, int(lengths.mean()), 0)]), StepLoad.of([Entry(0, 1, int(lengths.mean()))])]
+    arrival = np.arange(COMING) * sum(map(price, loads))
+    trace = RequestTrace("calibration", arrival, lengths, np.full(COMING, ANSWER), ("",) * COMING)
+    timed = serve(trace, prompts_of(trace, model.vocabulary, seed))
+    steps = [
+        (end - before, price(load)) for (_, before), (load, end) in pairwise(timed) if load.is_of_prompts
+    ]
+    kept = [(seconds, priced) for seconds, priced in steps if seconds <= HELD_UP * priced]
+    return sum(seconds for seconds, _ in kept) / sum(priced for _, priced in kept) if kept else 1.0
 
 
 def _measure_once(

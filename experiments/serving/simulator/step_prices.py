@@ -170,6 +170,24 @@ class ProfilePrice:
 
 
 @dataclass(frozen=True)
+class EnginePrice:
+    """Steps with prompts take ``prompts`` times what ``layers`` say, which were timed again and again."""
+
+    layers: ProfilePrice
+    prompts: float
+
+    def seconds(self, load: StepLoad, steps: int = 1) -> Floats:
+        found = self.layers.seconds(load, steps)
+        return found * self.prompts if load.is_of_prompts else found
+
+    def steps_beyond(self, load: StepLoad, steps: int = 1) -> int:
+        return self.layers.steps_beyond(load, steps)
+
+    def wake_seconds(self, idle: float) -> float:
+        return self.layers.wake_seconds(idle)
+
+
+@dataclass(frozen=True)
 class SheetPrice:
     """A closed form of the device's sheet, which holds everywhere."""
 

@@ -14,6 +14,7 @@ from experiments.core.progress import silent
 from experiments.serving.experiment.live_engines import prices_of_engine
 from experiments.serving.experiment.measured import engine_of, prepare
 from experiments.serving.interface.step_load import Entry, StepLoad
+from experiments.serving.simulator.step_prices import EnginePrice
 from experiments.workloads.profiles.layer_times import Curve
 from experiments.workloads.requests import RequestTrace
 from tests.experiments.serving.traces import requests
@@ -98,6 +99,41 @@ def test_prompts_are_as_unequal_as_those_of_the_trace() -> None:
     assert long.prompts[1] == [64, 192]
 
 
+class Coming:
+    """An engine whose steps take ``seconds`` by their tokens; the third of six with a prompt was held up."""
+
+    def __init__(self, seconds: dict[int, float]) -> None:
+        self.seconds = seconds
+        self.arrival: list[float] = []
+
+    def serve(self, trace: RequestTrace, prompts: Sequence[Sequence[int]]) -> Timed:
+        self.arrival = trace.arrival.tolist()
+        tokens = [8, 1, 8, 1, 8, 16, 1, 8]
+        ends = list(accumulate(self.seconds[count] for count in tokens))
+        ends[4:] = [end + 9.0 for end in ends[4:]]
+        return [(StepLoad.of([Entry(0, count, 0)]), end) for count, end in zip(tokens, ends, strict=True)]
+
+
+def test_prompts_take_so_many_times_their_price_where_nobody_held_them_up() -> None:
+    """Priced at 0.1 s a token, 8 took 0.9 s twice and 16 took 1.72 s: 3.52 of 3.2 s."""
+    engine = Coming({1: 0.1, 8: 0.9, 16: 1.72})
+    share = live.measure_prompts(model(), engine.serve, lambda load: 0.1 * load.tokens, [8, 8])
+    assert share == pytest.approx(1.1)
+    assert engine.arrival == pytest.approx([0.9 * request for request in range(16)])
+
+
+def test_without_a_step_of_prompts_their_price_stands() -> None:
+    assert live.measure_prompts(model(), MadeUp(4, 0).serve, lambda load: 0.1, [8]) == 1.0
+
+
+def test_only_steps_of_prompts_take_longer_and_not_verified_drafts() -> None:
+    layers = host().price
+    price, prompt = EnginePrice(layers, 1.5), StepLoad.of([Entry(0, 6, 0), Entry(1, 1, 6)])
+    assert price.seconds(prompt)[0] == pytest.approx(1.5 * layers.seconds(prompt)[0])
+    for other in (StepLoad.of([Entry(0, 1, 6)]), StepLoad.of([Entry(0, 3, 6)], 2)):
+        assert price.seconds(other)[0] == layers.seconds(other)[0]
+
+
 @pytest.mark.parametrize("name", ["vllm_v1", "orca", "static_batching"])
 def test_a_real_engine_serves_so_many_at_once_whatever_it_pads(name: str) -> None:
     """One prompt of 100 among 11 of 3 tokens: each of up to eight requests has its place."""
@@ -106,4 +142,4 @@ def test_a_real_engine_serves_so_many_at_once_whatever_it_pads(name: str) -> Non
     made = registry.create("serving", name, knobs)
     with live.one_thread():
         prices = prices_of_engine(engine_of(host(), trace, made), 0)
-    assert {price.times.by_sequences["bookkeeping"].points for price in prices} == {(1, 2, 4, 8)}
+    assert {price.layers.times.by_sequences["bookkeeping"].points for price in prices} == {(1, 2, 4, 8)}

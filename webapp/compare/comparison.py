@@ -32,6 +32,8 @@ RANKED_BY = ("step_time", "latency", "avg_jct", "ttft_mean")
 BESIDE_THE_NAME = ("policy", "mode")
 #: How the key of a knob begins.
 KNOB = "knob."
+#: Of more parameters than these the figures would be out of sight: they come first.
+MOST_BEFORE_FIGURES = 6
 #: So many policies have knobs of one name by chance.
 MANY = 3
 #: Parameters, by the first part of their key, that say what was asked; the others say how it is answered.
@@ -179,6 +181,11 @@ class Comparison:
     @property
     def metrics(self) -> tuple[Column, ...]:
         return tuple(column for column in self.shown_columns if column.metric)
+
+    @property
+    def figures_first(self) -> bool:
+        """Whether the columns of figures stand before those of parameters."""
+        return len(self.parameters) > MOST_BEFORE_FIGURES
 
     @property
     def metric_names(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from webapp.accounts.access import ProjectRequest, in_project
+from webapp.accounts.models import Project
 from webapp.compare import services
 from webapp.compare.answer import Answer, answer_of
 from webapp.compare.choice import choice_of
@@ -44,7 +45,10 @@ def experiment(request: ProjectRequest, experiment: UUID) -> HttpResponse:
     if found.is_logged:
         return redirect(f"{project_url(request.project, 'logged:comparison')}?experiment={found.pk}")
     page = {"experiment": found, "heading": found.name, "rates": panel_of(found)}
-    return _page(request, runs, page, str(found.pinned_id or ""))
+    page["as_groups"] = groups_url(
+        request.project, f"experiment = {_quote(found.name)} group by policy: count"
+    )
+    return comparison_page(request, runs, page, str(found.pinned_id or ""))
 
 
 @require_safe
@@ -63,12 +67,26 @@ def runs(request: ProjectRequest) -> HttpResponse:
         )
     chosen = comparable(request.project).filter(pk__in=named)
     asked = urlencode({"run": named, f"{PREFIX}-q": ""}, doseq=True)
-    return _page(request, chosen, {"heading": "Comparison", "other_runs": f"?{asked}"}, "")
+    return comparison_page(request, chosen, {"heading": "Comparison", "other_runs": f"?{asked}"}, "")
 
 
-def _page(request: ProjectRequest, runs: QuerySet[Run], page: dict[str, Any], pinned: str) -> HttpResponse:
+def groups_url(project: Project, search: str) -> str:
+    """The page of all runs with a search in groups, which may be of as many runs as there are."""
+    return f"{project_url(project, 'history:index')}?{urlencode({'q': search})}"
+
+
+def _quote(name: str) -> str:
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def comparison_page(
+    request: ProjectRequest, runs: QuerySet[Run], page: dict[str, Any], pinned: str
+) -> HttpResponse:
+    """The first of the runs, compared; ``page`` says what they are, ``as_groups`` where all of them are."""
     chosen, choice = RunFilter(request.GET, runs), choice_of(request.GET)
-    comparison = compare(list(chosen.qs[:MOST_RUNS]), choice, pinned)
+    compared = list(chosen.qs[:MOST_RUNS])
+    comparison = compare(compared, choice, pinned)
     errors = simulator_errors(request)
     if "export" in request.GET:
         return download(export_table(comparison, page["heading"], errors), request.GET["export"])
@@ -83,7 +101,9 @@ def _page(request: ProjectRequest, runs: QuerySet[Run], page: dict[str, Any], pi
         "origins": differing_origins(comparison),
         "fallen": fallen_of(answer, page.get("experiment")) if answer else None,
         "figure": draw_chosen(comparison, asked, choice, request.project, errors),
-        "any_runs": runs.exists(),
+        "any_runs": bool(compared) or runs.exists(),
+        "most": MOST_RUNS,
+        "of": chosen.qs.order_by().count() if len(compared) == MOST_RUNS else len(compared),
         "moving": runs.exclude(state__in=Run.FINAL).exists(),
     }
     return render(request, "compare/comparison.html", page)

@@ -51,7 +51,9 @@ class Record:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """``unanswered`` are policies without such a figure, with how their runs ended."""
+    """Of the newest ``runs`` of ``of``. ``unanswered`` are policies without such a figure, with how their
+    runs ended.
+    """
 
     question: str
     metric: str
@@ -60,11 +62,14 @@ class Leaderboard:
     unanswered: tuple[tuple[str, str], ...]
     records: tuple[Record, ...]
     runs: int
+    of: int
 
 
 def leaderboard_of(run: Run, asked: str) -> Leaderboard:
     """The leaderboard of a run's question by the metric ``asked``, where any of its runs has it."""
-    runs = list(_same_question(run).order_by("-queued_at", "-id")[:MOST_RUNS])
+    every = _same_question(run)
+    runs = list(every.order_by("-queued_at", "-id")[:MOST_RUNS])
+    of = every.order_by().count() if len(runs) == MOST_RUNS else len(runs)
     comparison = compare(runs, choice_of(QueryDict()), "")
     names = tuple(n for n in comparison.metric_names if METRICS[n].lower_is_better is not None)
     usual = ABOUT.get(run.family, "")
@@ -79,7 +84,14 @@ def leaderboard_of(run: Run, asked: str) -> Leaderboard:
     unanswered = tuple(sorted((name, how) for name, how in missing.items() if name not in best))
     records = tuple(_records(runs, metric, sign)) if metric else ()
     return Leaderboard(
-        question_of(run), metric, names, tuple(_places(best, metric)), unanswered, records, len(runs)
+        question_of(run, with_seed=False),
+        metric,
+        names,
+        tuple(_places(best, metric)),
+        unanswered,
+        records,
+        len(runs),
+        of,
     )
 
 

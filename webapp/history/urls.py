@@ -7,6 +7,7 @@ from webapp.history import views
 app_name = "history"
 urlpatterns = [
     path("", views.index, name="index"),
+    path("comparison", views.comparison, name="comparison"),
     path("leaderboards", views.leaderboards, name="leaderboards"),
     path("leaderboards/<uuid:run>", views.leaderboard, name="leaderboard"),
     path("completion", views.completion, name="completion"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -12,26 +13,28 @@ from django.http import HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.http import urlencode
 from django.views.decorators.http import require_POST, require_safe
 
 from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare.export import download
-from webapp.compare.filters import named_runs
-from webapp.history import archive, discussion, services, table
+from webapp.compare.filters import comparable, named_runs
+from webapp.compare.views import comparison_page, groups_url
+from webapp.history import archive, boards, discussion, services, table
 from webapp.history.archive import ARCHIVED
-from webapp.history.boards import boards_of
 from webapp.history.forms import CommentForm, NoteForm, TagForm, ViewForm
 from webapp.history.leaderboard import leaderboard_of, ranking_plot, record_plot, table_of
 from webapp.history.models import SavedView
 from webapp.history.search import Query, SearchError, parse
 from webapp.history.search.completion import complete
-from webapp.history.search.words import say
+from webapp.history.search.tree import Aggregate, Field
+from webapp.history.search.words import say, write
 from webapp.navigation import project_url
 from webapp.runs.models import Run, TrashedRuns
 from webapp.runs.trashing import put_into_trash
 
-#: Rows of the list of leaderboards.
-BOARDS = 50
+#: Rows of the list of leaderboards, and logged runs that are compared at once.
+BOARDS, MOST_COMPARED = 50, 50
 
 
 def views_of(request: ProjectRequest) -> QuerySet[SavedView]:
@@ -57,6 +60,7 @@ def index(request: ProjectRequest) -> HttpResponse:
     may_wait = request.GET.get("groups") != "now"
     box = request.GET.get("box", "")
     found = table.find(request.project, query, chosen, after, baseline, may_wait, box)
+    views = list(views_of(request))
     page: dict[str, Any] = {
         "text": text,
         "error": error,
@@ -66,7 +70,8 @@ def index(request: ProjectRequest) -> HttpResponse:
         "group": [str(field) for field in query.group],
         "box": box or (found.boxes.metric if found.boxes else ""),
         "box_metrics": _box_metrics(query, found, box),
-        "views": views_of(request),
+        "views": views,
+        "own_views": [view for view in views if view.owner_id == request.user.pk],
         "columns": " ".join(chosen),
         "caret": " " * (error.column - 1) + "^" if error else "",
     }
@@ -86,11 +91,42 @@ def _find_named(request: ProjectRequest, name: str) -> Run | None:
 
 
 @require_safe
+@in_project(exports=True)
+def comparison(request: ProjectRequest) -> HttpResponse:
+    """What ``search`` finds, compared; a search that cannot be read goes back to where it says why."""
+    text = request.GET.get("search", "").strip()
+    back = services.search_url(request.project, text)
+    try:
+        query = parse(text)
+    except SearchError:
+        return redirect(back)
+    found = table.search_listed(request.project, query)
+    logged = found.filter(kind=Run.Kind.LOGGED).order_by("-queued_at").values_list("pk", flat=True)
+    policies = comparable(request.project).filter(pk__in=found.order_by().values("pk"))
+    if not policies.exists() and (runs := list(logged[:MOST_COMPARED])):
+        asked = urlencode({"run": [str(run) for run in runs]}, doseq=True)
+        return redirect(f"{project_url(request.project, 'logged:comparison')}?{asked}")
+    page = {
+        "heading": "Comparison",
+        "other_runs": back,
+        "as_groups": groups_url(request.project, _in_groups(query)),
+    }
+    return comparison_page(request, policies, page, "")
+
+
+def _in_groups(query: Query) -> str:
+    """The search in the groups that it has, else by policy."""
+    if not query.group:
+        query = replace(query, group=(Field("column", "policy"),), aggregates=(Aggregate("count"),))
+    return write(replace(query, order=None))
+
+
+@require_safe
 @in_project()
 def leaderboards(request: ProjectRequest) -> HttpResponse:
     """Every question that several policies answered, with who leads."""
-    found = Paginator(boards_of(request.project), BOARDS).get_page(request.GET.get("page"))
-    return render(request, "history/leaderboards.html", {"boards": found})
+    found = Paginator(boards.boards_of(request.project), BOARDS).get_page(request.GET.get("page"))
+    return render(request, "history/leaderboards.html", {"boards": found, "most": boards.MOST_RUNS})
 
 
 @require_safe
@@ -229,5 +265,7 @@ def keep_view(request: ProjectRequest) -> HttpResponse:
 @require_POST
 @in_project()
 def remove_view(request: ProjectRequest, view: int) -> HttpResponse:
-    get_object_or_404(SavedView, pk=view, project=request.project, owner=request.user).delete()
+    found = get_object_or_404(SavedView, pk=view, project=request.project, owner=request.user)
+    found.delete()
+    messages.success(request, f"The view {found} is removed.")
     return _back(request)

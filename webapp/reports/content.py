@@ -111,7 +111,7 @@ def _lanes(table: Table, block: Block) -> dict[str, Any]:
     at = labels.index(name)
     told = [(_lane(row[:fields]), row[at]) for row in table.rows if row[at] is not None]
     line = {"name": name, "x": [value for _, value in told], "y": [lane for lane, _ in told]}
-    axes = {"x_label": name, "x_unit": table.columns[at].unit, "y_label": "", "y_unit": ""}
+    axes = {"x_label": _words(name), "x_unit": table.columns[at].unit, "y_label": "", "y_unit": ""}
     return {**_empty(block), **axes, "series": [line], "lanes": [lane for lane, _ in told]}
 
 

@@ -20,7 +20,7 @@ USUAL: Mapping[str, Any] = asdict(WorkloadOptions())
 PASSES = {False: "a forward pass", "gradients": "a forward and backward pass", "serving": "a pass"}
 
 
-def question_of(run: Run) -> str:
+def question_of(run: Run, with_seed: bool = True) -> str:
     """``A training step of 8 samples of 1,024 tokens in bfloat16 (bf16-mixed) with adamw, on a100-40g``.
 
     Empty where the run is of no policy. Options beyond the usual ones follow by name.
@@ -33,7 +33,7 @@ def question_of(run: Run) -> str:
     }
     others = [f"{name.replace('_', ' ')} {pretty(value)}" for name, value in further.items()]
     what = step_in_words(options) or "The workload as it was read"
-    seed = [f"seed {run.seed}"] if run.seed else []
+    seed = [f"seed {run.seed}"] if run.seed and with_seed else []
     return ", ".join([what, *others, f"on {_where(run)}", *seed])
 
 

@@ -10,7 +10,7 @@ from webapp.compare.answer import answer_of
 from webapp.compare.answers.case import Case
 from webapp.compare.choice import Choice
 from webapp.compare.comparison import compare
-from webapp.compare.figures import servers
+from webapp.compare.figures import chosen, servers
 from webapp.compare.figures.chosen import draw_chosen
 from webapp.compare.figures.curves import distribution, duration_ticks
 from webapp.compare.figures.front import front
@@ -303,3 +303,30 @@ def test_where_no_value_has_several_runs_no_boxes_are_offered(memory: Experiment
     comparison = compare(runs, Choice())
     drawn = draw_chosen(comparison, None, Choice(figure="boxes"), memory.project, simulator_errors())
     assert drawn is not None and drawn.boxes is None and "boxes" not in dict(drawn.choices)
+
+
+def test_of_very_many_lines_boxes_come_first(ada: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = cast.experiment(ada.project)
+    for batch in range(1, 5):
+        cast.run(made, "dtr" if batch % 2 else "vdnn", {"step_time": 1.0 * batch}, options={"batch": batch})
+    runs = list(comparable(ada.project).filter(experiment=made))
+    comparison = compare(runs, Choice())
+
+    def draw() -> str:
+        drawn = draw_chosen(comparison, None, Choice(), ada.project, simulator_errors())
+        assert drawn is not None
+        return drawn.key
+
+    assert draw() == "bars"  # a scatter needs two figures
+    monkeypatch.setattr(chosen, "MANY_LINES", 3)
+    assert draw() == "boxes"
+
+
+def test_of_many_parameters_the_figures_stand_before_them(ada: Place) -> None:
+    made = cast.experiment(ada.project)
+    for value in (1, 2):
+        knobs = {f"knob_{place}": value for place in range(7)}
+        cast.run(made, "dtr", {"step_time": 1.0 * value}, knobs=knobs)
+    runs = list(comparable(ada.project).filter(experiment=made))
+    assert compare(runs, Choice()).figures_first
+    assert not compare(runs, Choice(columns=("knob.knob_1", "metric.step_time"))).figures_first

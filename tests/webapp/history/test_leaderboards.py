@@ -17,6 +17,7 @@ from tests.variants import variants
 from tests.webapp import cast
 from tests.webapp.browser import browser_page, enter, ink, serious, serving
 from tests.webapp.cast import Place
+from webapp.history import leaderboard
 from webapp.history.boards import boards_of
 from webapp.history.leaderboard import leaderboard_of, ranking_plot, record_plot, table_of
 from webapp.runs.models import Run
@@ -163,3 +164,14 @@ def test_questions_are_looked_for_among_the_answers_of_a_family_alone(ada: Place
         boards_of(ada.project)
     looked_at = [rows_looked_at([query["sql"]])["runs_run"] for query in seen]
     assert looked_at[0] >= 2000 and max(looked_at[1:]) <= 20, looked_at  # memory is asked for first
+
+
+def test_of_more_runs_than_are_looked_at_the_page_says_so(
+    ada: Place, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = answers(ada)
+    client.force_login(ada.user, backend="django.contrib.auth.backends.ModelBackend")
+    address = ada.url(f"all-runs/leaderboards/{runs['later'].pk}")
+    assert "8 runs" in client.get(address).content.decode()
+    monkeypatch.setattr(leaderboard, "MOST_RUNS", 3)
+    assert "the newest 3 of 8 runs" in client.get(address).content.decode()

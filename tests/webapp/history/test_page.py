@@ -15,9 +15,11 @@ from tests.variants import variants
 from tests.webapp import cast
 from tests.webapp.browser import browser_page, enter, serious, serving
 from tests.webapp.cast import Place
+from tests.webapp.logged.logs import log
 from webapp.accounts.models import Membership, Role
 from webapp.api import services as api
 from webapp.api.models import ApiToken
+from webapp.compare import views as compared
 from webapp.history import table
 from webapp.history.models import RunTag, SavedView
 from webapp.history.search import parse
@@ -189,6 +191,9 @@ def test_views_are_ones_own_until_they_are_shared(ada: Place, client: Client) ->
     client.post(ada.url("all-runs/views"), {**told, "shared": "on"})
     assert ">fast" in bob.get(url).content.decode()
     kept = SavedView.objects.get()
+    remove, query = f"all-runs/views/{kept.pk}/remove", "?q=step_time+%3C+1+s&column=peak_memory"
+    assert remove in client.get(url).content.decode() and remove not in bob.get(url).content.decode()
+    assert re.search(r'aria-current="true">fast', bob.get(url + query).content.decode())
     assert bob.post(ada.url(f"all-runs/views/{kept.pk}/remove")).status_code == 403
     client.post(ada.url(f"all-runs/views/{kept.pk}/remove"))
     assert not SavedView.objects.exists()
@@ -287,3 +292,34 @@ def test_what_a_search_finds_is_archived_whole_without_what_already_is(ada: Plac
         client.post(tag, {"name": "archived", "whole": "1", "back": f"q=policy+%3D+{policy}"})
     assert RunTag.objects.filter(name="archived").count() == 3
     assert "No run is so" not in client.get(ada.url("all-runs/"), {"q": "tag = archived"}).content.decode()
+
+
+def test_all_that_a_search_finds_is_compared_and_what_does_not_fit_is_said(
+    ada: Place, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest is a click away, in groups, the order of the search left out."""
+    monkeypatch.setattr(table, "PER_PAGE", 2)
+    monkeypatch.setattr(compared, "MOST_RUNS", 2)
+    text = "step_time > 1 s order by step_time"
+    one = client.get(ada.url("all-runs/"), {"q": "order by step_time"}).content.decode()
+    assert (
+        "Compare all found" in shown(client.get(ada.url("all-runs/")))
+        and "comparison?search=order%20by" in one
+    )
+    whole = client.get(ada.url("all-runs/comparison"), {"search": "order by step_time"})
+    assert "The first 2 of 3 runs are compared. All of them are in groups" in shown(whole)
+    assert "?q=group+by+policy%3A+count" in whole.content.decode()
+    page = client.get(ada.url("all-runs/comparison"), {"search": text})
+    assert "are compared" not in shown(page) and "capuchin" in shown(page) and "2 lines" in shown(page)
+    assert client.get(ada.url("all-runs/comparison"), {"search": text, "export": "csv"}).status_code == 200
+
+
+def test_a_search_of_own_runs_is_compared_as_such_and_one_that_cannot_be_read_goes_back(
+    ada: Place, client: Client
+) -> None:
+    made = log(ada.project, ada.user, "net")
+    answer = client.get(ada.url("all-runs/comparison"), {"search": "family missing"})
+    assert answer.status_code == 302 and answer.url == f"{ada.url('own-runs/')}?run={made.run_id}"
+    wrong = client.get(ada.url("all-runs/comparison"), {"search": "step_tme < 4"})
+    assert wrong.status_code == 302 and wrong.url == f"{ada.url('all-runs/')}?q=step_tme+%3C+4"
+    assert "nothing to compare" in shown(client.get(ada.url("all-runs/comparison"), {"search": "policy = x"}))

@@ -335,3 +335,6 @@ def test_completion_offers_names_comparisons_and_values_that_are_there(history: 
     assert complete(history.project, "policy = c") == ["capuchin"]
     assert complete(history.project, "tag in (paper, o") == ["old"]
     assert "knob.max_batch" in complete(history.project, "max_ba")
+    assert complete(history.project, "group by policy: me") == ["mean(", "median("]
+    assert complete(history.project, "group by policy: mean(step_time), ")[0] == "count"
+    assert "step_time" in complete(history.project, "group by policy: mean(step")

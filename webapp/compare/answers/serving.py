@@ -12,7 +12,15 @@ from django.utils.safestring import SafeString
 from experiments.core.metrics import METRICS
 from experiments.core.units import significant
 from webapp.compare.answers.case import Case, value
-from webapp.compare.answers.words import amount, join_sentences, link, longer, say_none, strong
+from webapp.compare.answers.words import (
+    amount,
+    enumerate_words,
+    join_sentences,
+    link,
+    longer,
+    say_none,
+    strong,
+)
 from webapp.compare.comparison import Entry
 from webapp.presentation import figure
 
@@ -65,9 +73,9 @@ def _by_search(case: Case) -> SafeString:
     if not value(best, HIGHEST):
         return strong("No policy keeps its objective at any rate.")
     start = format_html(
-        "{} serves up to {} requests a second within its objective.",
+        "{} serves up to {} within its objective.",
         link(best, case.project),
-        strong(significant(value(best, HIGHEST))),
+        strong(_say_rate(value(best, HIGHEST))),
     )
     told = (format_html("{} up to {}", e.name, significant(value(e, HIGHEST))) for e in others)
     return join_sentences((start, format_html("{}.", join_sentences(told, ", "))))
@@ -78,13 +86,17 @@ def _by_rate(case: Case) -> SafeString:
     (best, rate), *others = kept
     what = f"{significant(100 * KEPT)} % of its requests within their objective"
     if not rate:
-        return strong(f"No policy keeps {what} at {significant(rates(case)[0])} requests a second.")
+        return strong(f"No policy keeps {what} at {_say_rate(rates(case)[0])}.")
     bound = "at least " if rate == rates(case)[-1] else ""
-    found = format_html(
-        "{} up to {}{} requests a second.", strong(f"{best} keeps {what}"), bound, strong(significant(rate))
-    )
-    told = (f"{name} up to {significant(r)}" if r else f"{name} at none of the rates" for name, r in others)
+    found = format_html("{} up to {}{}.", strong(f"{best} keeps {what}"), bound, strong(_say_rate(rate)))
+    told = [f"{name} up to {significant(r)}" for name, r in others if r]
+    if lost := [name for name, r in others if not r]:
+        told.append(f"{enumerate_words(lost)} at none of the rates")
     return join_sentences((found, format_html("{}.", join_sentences(told, ", ")) if others else ""))
+
+
+def _say_rate(rate: float) -> str:
+    return f"{significant(rate)} request{'' if rate == 1 else 's'} a second"
 
 
 def _runner_up(case: Case, ranked: list[Entry]) -> Iterator[SafeString]:

@@ -27,13 +27,20 @@ def link(entry: Entry, project: Project) -> SafeString:
 
 
 def links(entries: Sequence[Entry], project: Project, most: int = NAMED) -> SafeString:
-    """``a, b and 3 more``, each leading to its run."""
+    """``a, b and c``, or ``a, b and 3 more``, each leading to its run."""
     shown = entries if len(entries) <= most + 1 else entries[:most]
-    found = format_html_join(
-        ", ", '<a href="{}">{}</a>', ((project_url(project, "runs:run", run=e.run.pk), e.name) for e in shown)
-    )
+    found = [
+        format_html('<a href="{}">{}</a>', project_url(project, "runs:run", run=e.run.pk), e.name)
+        for e in shown
+    ]
     more = len(entries) - len(shown)
-    return format_html("{} and {} more", found, more) if more else found
+    return enumerate_words([*found, format_html("{} more", more)] if more else found)
+
+
+def enumerate_words(words: Sequence[Any]) -> SafeString:
+    """``a``, ``a and b``, ``a, b and c``."""
+    *first, last = words
+    return format_html("{} and {}", join_sentences(first, ", "), last) if first else format_html("{}", last)
 
 
 def amount(entry: Entry, metric: str) -> SafeString:

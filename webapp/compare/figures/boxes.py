@@ -49,6 +49,10 @@ class Box:
     points: Sequence[Point] = ()
 
     @property
+    def median(self) -> float:
+        return self.quantiles[len(self.quantiles) // 2]
+
+    @property
     def words(self) -> str:
         return f"{self.count:,} run{'s' * (self.count != 1)}"
 
@@ -86,7 +90,7 @@ def draw_boxes(metric: str, boxes: Sequence[Box]) -> Boxes | None:
     axes = ((known.label, known.unit), ("", ""))
     numbers = _numbers(shown)
     log = "x" if max(numbers) > LOGARITHMIC * min(numbers) > 0 else ""
-    ticks = {"x_ticks": duration_ticks(numbers)} if log and known.unit == "s" else {}
+    ticks: dict[str, Any] = {"x_ticks": duration_ticks(numbers)} if log and known.unit == "s" else {}
     title = f"{known.label[:1].upper()}{known.label[1:]} by group"
     plot = figure_json(
         title, "boxes", *axes, log=log, series=series, groups=[box.label for box in shown], **ticks
@@ -121,21 +125,23 @@ def _runs(boxes: Sequence[Box]) -> dict[str, Any]:
 
 
 def boxes_of(comparison: Comparison, choice: Choice, keys: Sequence[str], project: Project) -> Boxes | None:
-    """The runs of a comparison, unfolded, by one of the keys that ``group_keys`` found."""
+    """The runs of a comparison, unfolded, by one of the keys that ``group_keys`` found: numbers by size,
+    others by their medians, the best first.
+    """
     metric, by = box_metric(comparison, choice), choice.by if choice.by in keys else keys[0]
     groups: dict[str, list[tuple[float, Run]]] = {}
     for entry in sorted(comparison.entries, key=lambda entry: _rank(entry.parameters.get(by))):
         groups.setdefault(_label(entry, by), []).extend(_values(entry, metric))
     are_few = sum(map(len, groups.values())) <= MOST_POINTS
     found = [_box(label, values, project, are_few) for label, values in groups.items() if values]
+    if not all(isinstance(entry.parameters.get(by), int | float) for entry in comparison.entries):
+        found.sort(key=lambda box: box.median, reverse=known_or_plain(metric).lower_is_better is False)
     drawn = draw_boxes(metric, found)
     return replace(drawn, by=by, keys=[(key, label_of(key)) for key in keys]) if drawn else None
 
 
-def _rank(value: Any) -> tuple[bool, float, str]:
-    """Numbers by size, then words."""
-    is_number = isinstance(value, int | float)
-    return not is_number, float(value) if is_number else 0.0, str(value)
+def _rank(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def box_metric(comparison: Comparison, choice: Choice) -> str:
@@ -146,13 +152,11 @@ def box_metric(comparison: Comparison, choice: Choice) -> str:
 
 def group_keys(comparison: Comparison, metric: str) -> list[str]:
     """Parameters with several values, of which one has several runs with the metric; policy first."""
-    runs = sum(len(_values(entry, metric)) for entry in comparison.entries)
-    keys = [POLICY, *(column.key for column in comparison.columns if not column.metric)]
     having = [entry for entry in comparison.entries if metric in entry.estimates]
-    counts = {
-        key: len({_label(entry, key) for entry in having}) for key in dict.fromkeys(keys) if key != SEED
-    }
-    return [key for key, count in counts.items() if 1 < count < runs]
+    runs = sum(entry.estimates[metric].n for entry in having)
+    keys = [POLICY, *(column.key for column in comparison.columns if not column.metric)]
+    counts = {key: len({repr(entry.parameters.get(key)) for entry in having}) for key in dict.fromkeys(keys)}
+    return [key for key, count in counts.items() if key != SEED and 1 < count < runs]
 
 
 def _label(entry: Entry, key: str) -> str:

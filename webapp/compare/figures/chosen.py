@@ -47,8 +47,8 @@ OF_FAMILIES: dict[str, tuple[tuple[str, str, Build], ...]] = {
         ("tokens", "first and later tokens", servers.tokens),
     ),
 }
-#: Figures of every comparison.
-BOXES = ("boxes", "boxes")
+#: Figures of every comparison; of so many lines boxes come first.
+BOXES, MANY_LINES = ("boxes", "boxes"), 200
 OF_ALL = (("scatter", "scatter"), ("bars", "bars"), ("coordinates", "parallel coordinates"))
 
 
@@ -75,7 +75,9 @@ def draw_chosen(
     every = OF_FAMILIES[comparison.family] if answer else ()
     own = [row for row in every if answer and _applies(row[0], answer.case)]
     groups = group_keys(comparison, box_metric(comparison, choice))
-    choices = (*((key, label) for key, label, _ in own), *OF_ALL, *([BOXES] if groups else []))
+    boxes = [BOXES] if groups else []
+    common = (*boxes, *OF_ALL) if len(comparison.lines) > MANY_LINES else (*OF_ALL, *boxes)
+    choices = (*((key, label) for key, label, _ in own), *common)
     builders = {key: build for key, _, build in own}
 
     def draw(key: str) -> Drawn | None:
@@ -86,8 +88,8 @@ def draw_chosen(
             lines = coordinates(comparison, project)
             return Drawn(key, choices, coordinates=lines) if lines else None
         if key == "boxes":
-            boxes = boxes_of(comparison, choice, groups, project)
-            return Drawn(key, choices, plot=boxes.plot, boxes=boxes) if boxes else None
+            found = boxes_of(comparison, choice, groups, project)
+            return Drawn(key, choices, plot=found.plot, boxes=found) if found else None
         plot = plots.bars(comparison, choice, project) if key == "bars" else _built(builders[key], answer)
         return Drawn(key, choices, plot=plot) if plot else None
 

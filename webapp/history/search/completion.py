@@ -8,11 +8,15 @@ from experiments.core.metrics import METRICS
 from webapp.accounts.models import Project
 from webapp.history.models import RunTag
 from webapp.history.search.fields import COLUMNS, Unknown, all_names, field_of, type_of
+from webapp.history.search.parse import FUNCTIONS
 from webapp.runs.models import Run
 
 MOST = 12
 TYPED = re.compile(r'[^\s()<>=!,:"]*$')
 AFTER_OPERATOR = re.compile(r"([^\s()<>=!,:\"]+)\s*(?:=|!=|(?:not\s+)?in\s*\((?:[^()]*,)?)\s*$", re.I)
+#: Behind the colon of groups, outside of parentheses: an aggregate.
+IN_AGGREGATES = re.compile(r"\bgroup\s+by\b[^:]*:(?:[^()]|\([^()]*\))*$", re.I)
+AGGREGATES = ("count", *(f"{name}(" for name in FUNCTIONS[1:]))
 AFTER_NAME = re.compile(r"(?:^|[\s(])([^\s()<>=!,:\"]+)\s+$")
 
 
@@ -21,6 +25,8 @@ def complete(project: Project, text: str) -> list[str]:
     found = TYPED.search(text)
     typed = found[0] if found else ""
     before = text[: len(text) - len(typed)]
+    if IN_AGGREGATES.search(before):
+        return [word for word in AGGREGATES if word.startswith(typed.lower())]
     asked = AFTER_OPERATOR.search(before)
     if asked:
         values = _values(project, asked[1])

@@ -33,8 +33,9 @@ function show() {
 function take(word) {
   const end = box.selectionStart;
   const before = box.value.slice(0, end).replace(/[^\s()<>=!,:"]*$/, "");
-  box.value = `${before}${word} ${box.value.slice(end)}`;
-  const caret = before.length + word.length + 1;
+  const written = word.endsWith("(") ? word : `${word} `;
+  box.value = `${before}${written}${box.value.slice(end)}`;
+  const caret = before.length + written.length;
   box.setSelectionRange(caret, caret);
   hide();
 }
@@ -79,6 +80,14 @@ for (const button of document.querySelectorAll("[data-order]")) {
 
 document.querySelector("[data-choose-all]")?.addEventListener("change", (event) => {
   for (const one of document.querySelectorAll('#chosen [name="run"]')) one.checked = event.target.checked;
+});
+
+// All that the search finds is compared by its search, not by the runs of this page.
+document.getElementById("chosen")?.addEventListener("submit", (event) => {
+  const whole = document.querySelector("[data-compare-whole]");
+  if (!whole || !document.querySelector("[data-whole]")?.checked) return;
+  event.preventDefault();
+  window.location.assign(whole.href);
 });
 
 // The forms beside the table are about the chosen runs, or about all that the search finds.

@@ -196,14 +196,21 @@ function layout(plot, xScale, yScale, narrow) {
   };
 }
 
-const NARROW = 600, ENTRY_HEIGHT = 19;
+const NARROW = 600, ENTRY_HEIGHT = 19, LETTER_WIDTH = 6;
 
-// On a phone a legend has one entry a line: the plot grows by it, and what is not drawn has no entry.
+// About so many lines a legend takes where its entries, each as wide as the longest, stand next to one another.
+function linesOfLegend(named, width) {
+  const longest = Math.max(0, ...named.map((one) => one.name?.length || 0));
+  return Math.ceil((named.length * (longest * LETTER_WIDTH + 50)) / width);
+}
+
+// A plot grows by a legend of many lines. On a phone it has one entry a line, and what is not drawn has none.
 function roomForLegend(canvas, traces) {
   canvas.dataset.height ||= canvas.clientHeight;
   const narrow = canvas.clientWidth < NARROW;
   const shown = narrow ? traces.map((one) => (one.visible === "legendonly" ? { ...one, showlegend: false } : one)) : traces;
-  const lines = narrow ? shown.filter((one) => one.showlegend !== false).length : 0;
+  const named = shown.filter((one) => one.showlegend !== false);
+  const lines = narrow ? named.length : linesOfLegend(named, canvas.clientWidth);
   canvas.style.height = `${Number(canvas.dataset.height) + (lines > 2 ? ENTRY_HEIGHT * lines : 0)}px`;
   return shown;
 }

@@ -67,7 +67,8 @@ def _buddy(pool: Pool, demand: Demand, room: Sequence[int]) -> Sequence[int]:
             gpus -= free
     left = [0 if node in whole else free for node, free in enumerate(room)]
     rest = _fullest(gpus, left) if gpus else None
-    return (*whole, *([rest] if rest is not None else _spread(pool, demand, left)))
+    others = [rest] if rest is not None else [node for node in _spread(pool, demand, left) if left[node]]
+    return (*whole, *others)
 
 
 def _fullest(gpus: int, room: Sequence[int]) -> int | None:

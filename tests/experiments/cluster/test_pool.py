@@ -151,3 +151,9 @@ class TestConsolidate:
         holds = sum(min(size, own * gpus // cpus if cpus else size) for size, own in suited)
         for rule in PLACEMENTS:
             assert (pool.place(0, demand, rule) is not None) == (holds >= gpus), rule
+
+
+def test_buddies_of_which_there_are_too_few_are_not_taken_twice() -> None:
+    """Two free devices, one of the type that is asked for."""
+    pool = Pool(Machines([Machine("a", 1, "v100"), Machine("b", 1, "t4")]))
+    assert pool.place(0, Demand(2, types=("v100",)), "buddy") is None

@@ -55,6 +55,13 @@ KINDS: Mapping[str, tuple[str, ...]] = {
         "speeds by number of GPUs are those of v100, on every device",
     ),
 }
+#: What the jobs of every kind tell beside submission, GPUs and duration.
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "gavel": ("model", "iterations"),
+    "philly": ("model", "iterations"),
+    "annotated": ("deadline", "model", "tenant", "class", "utilization"),
+    "elastic": ("deadline", "model", "batch", "iterations"),
+}
 #: The rate (per second) and the number of jobs where nobody names them.
 USUAL_RATE, USUAL_JOBS = 1 / 9000, 1000
 

@@ -13,7 +13,7 @@ from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
 from experiments.core.spec import Workload
 from experiments.sources import jobs_of
-from experiments.workloads.generated_jobs import MODELS, generate
+from experiments.workloads.generated_jobs import COLUMNS, KINDS, MODELS, generate
 from experiments.workloads.jobs import JobTrace
 from experiments.workloads.profiles.device_speeds import DeviceSpeeds, SpeedsOfType
 
@@ -123,3 +123,9 @@ def test_elastic_jobs_have_their_speeds_by_number_of_gpus() -> None:
     assert trace.traits["batch"][trace.model.index("LM (batch size 5)")] == 5
     slack = (trace.deadline - trace.submit) / trace.service
     assert (slack.min(), slack.max(), slack.mean()) == pytest.approx((0.5, 1.5, 1.0), abs=0.01)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_what_the_jobs_of_a_kind_tell_is_named(kind: str) -> None:
+    """A scheduler that needs a column names the kinds that have it."""
+    assert sorted(COLUMNS[kind]) == sorted(generate(kind, 0, 1e-3, 40, SPEEDS).told()["columns"])

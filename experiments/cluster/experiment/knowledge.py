@@ -8,6 +8,7 @@ from experiments.cluster.interface import ClusterPolicy, Performance
 from experiments.cluster.interface.policy import OWN
 from experiments.core.errors import BadInput
 from experiments.readers.base import readers
+from experiments.workloads import generated_jobs
 from experiments.workloads.jobs import TRAITS, JobTrace
 
 #: Engines that place jobs without GPUs on processors and memory alone.
@@ -54,5 +55,6 @@ def _refuse_without_gpus(policy: ClusterPolicy, trace: JobTrace) -> None:
 
 
 def columns_of_formats() -> Mapping[str, tuple[str, ...]]:
-    """Return the formats of job traces, with the columns that theirs have."""
-    return {name: reader.columns for name, reader in readers().items() if reader.kind == "jobs"}
+    """Return the formats of job traces and the kinds that are drawn, with the columns that theirs have."""
+    drawn = {f"generated:{kind}": columns for kind, columns in generated_jobs.COLUMNS.items()}
+    return {name: reader.columns for name, reader in readers().items() if reader.kind == "jobs"} | drawn

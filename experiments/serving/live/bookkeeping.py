@@ -26,7 +26,7 @@ Serve = Callable[[RequestTrace, Sequence[Sequence[int]]], Timed]
 #: Seconds of a step by the layers alone.
 Price = Callable[[StepLoad], float]
 #: Requests at once, tokens of a prompt in the mean at most, and those of an answer.
-SEQUENCES, PROMPT, ANSWER = (1, 2, 4, 8, 16, 32), 128, 24
+SEQUENCES, PROMPT, ANSWER = (1, 2, 4, 8, 16, 32), 256, 24
 #: Requests that come one after another for as long as their prompts are timed.
 COMING = 16
 #: Runs of each, since a shared host is slow at times.

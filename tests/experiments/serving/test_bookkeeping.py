@@ -91,12 +91,12 @@ def test_slow_steps_count_and_those_in_which_others_had_the_processor_do_not() -
 
 
 def test_prompts_are_as_unequal_as_those_of_the_trace() -> None:
-    """Of 8 and 24 tokens; of 200 and 600 they are shortened to a mean of 128, whose ratio stays."""
+    """Of 8 and 24 tokens; of 200 and 600 they are shortened to a mean of 256, whose ratio stays."""
     short, long = MadeUp(64, 0), MadeUp(64, 0)
     measure(short, [24, 8, 24, 8])
     measure(long, [600, 200])
     assert short.prompts[2] == [8, 8, 24, 24] and short.prompts[1] == [8, 24]
-    assert long.prompts[1] == [64, 192]
+    assert long.prompts[1] == [128, 384]
 
 
 class Coming:

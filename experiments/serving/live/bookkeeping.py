@@ -64,7 +64,7 @@ def measure_prompts(
     lengths = _choose_lengths(prompts, COMING, model.positions - ANSWER)
     lengths = np.random.default_rng(seed).permutation(lengths)
     loads = [StepLoad.of([Entry(0, int(lengths.mean()), 0)]), StepLoad.of([Entry(0, 1, int(lengths.mean()))])]
-    arrival = np.arange(COMING) * sum(map(price, loads))
+    arrival = np.arange(COMING, dtype=np.float64) * sum(map(price, loads))
     trace = RequestTrace("calibration", arrival, lengths, np.full(COMING, ANSWER), ("",) * COMING)
     timed = serve(trace, prompts_of(trace, model.vocabulary, seed))
     steps = [

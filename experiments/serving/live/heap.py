@@ -12,7 +12,7 @@ def freeze_heap() -> Iterator[None]:
     """Within it the garbage collector passes over everything that is older.
 
     A full collection walks through all that torch and the lab consist of, which takes as long as hundreds of
-    steps of a small model, and happens when it happens: in one run of several, and in no simulation.
+    steps of a small model. Whether one falls into a run is chance, and into a simulation none does.
     """
     gc.collect()
     gc.freeze()

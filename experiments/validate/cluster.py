@@ -25,7 +25,7 @@ from experiments.cluster.experiment.prediction import chooses_batches
 from experiments.cluster.interface import ClusterPolicy
 from experiments.core.completion import complete
 from experiments.core.errors import LabError
-from experiments.core.progress import Progress, part, silent
+from experiments.core.progress import Progress, part, weighted_parts
 from experiments.sources import jobs_of
 from experiments.validate.cells import (
     EVERYTHING,
@@ -89,12 +89,13 @@ def _calibrate(plans: Sequence[Plan], folder: Path, progress: Progress) -> dict[
     """The host as policies know it that choose batches, and as the others do."""
     made = [_complete(plan) for plan in plans]
     hosts = {}
-    for chooses in {chooses_batches(policy) for _, policy in made}:
+    kinds = sorted({chooses_batches(policy) for _, policy in made})
+    for chooses, here in zip(kinds, weighted_parts(progress, [1.0] * len(kinds)), strict=True):
         alike = (one for one in made if chooses_batches(one[1]) == chooses)
         # One that may resize jobs has them timed on any number of slots.
         spec, policy = min(alike, key=lambda one: one[1].keeps_sizes)
         trace, _ = jobs_of(spec.workload)
-        hosts[chooses] = calibrate_host(trace, policy, 0, folder / str(chooses), progress)
+        hosts[chooses] = calibrate_host(trace, policy, 0, folder / str(chooses), here)
     return hosts
 
 
@@ -109,8 +110,8 @@ def _cell(host: LiveHost, plan: Plan, folder: Path, progress: Progress) -> Valid
     clock, (spec, policy) = time.perf_counter(), _complete(plan)
     trace, loaded = jobs_of(spec.workload)
     try:
-        host = with_pairs(host, trace, policy, 0, folder / "pairs", silent)
-        result = measure_on(host, trace, loaded, spec, policy, folder, progress)
+        host = with_pairs(host, trace, policy, 0, folder / "pairs", part(progress, 0.0, 0.2))
+        result = measure_on(host, trace, loaded, spec, policy, folder, part(progress, 0.2, 1.0))
     except LabError as error:
         took = time.perf_counter() - clock
         return ValidationCell(TRACE, "cluster", plan[0], "failed", str(error), {}, {}, took)

@@ -40,9 +40,9 @@ class LiveHost:
     slots: live.Slots
     calibration: live.Calibration
 
-    def step_seconds(self, model: str, gpus: int) -> float:
-        """Of a step on so many slots; on all where a job wants more, which then runs on fewer or never."""
-        return self.calibration.step_seconds[model, min(gpus, len(self.slots))]
+    def step_seconds(self, model: str, gpus: int, share: float = 1.0) -> float:
+        """Of a step on a share of so many slots; of all of them where a job wants more than there are."""
+        return self.calibration.paced_seconds(model, min(gpus, len(self.slots)), share)
 
 
 def measure(spec: RunSpec, policy: ClusterPolicy, progress: Progress) -> Result:

@@ -65,6 +65,7 @@ class MeasuredBatches:
 class Calibration:
     """``step_seconds`` by model and slots; ``start`` until the first step, ``save`` until one has stopped.
 
+    - ``computing``: processor seconds of a step in each process, where that is known; it waits for the rest.
     - ``batches``: by model, what was measured at other batches, where a scheduler chooses them.
     - ``step_spread`` and ``start_spread``: the standard deviation among gangs that did the same, relative.
     - ``crowding``: how many times as long a model computes a step where another has the rest of its slot, by
@@ -75,15 +76,25 @@ class Calibration:
     start: float
     save: float
     facts: Mapping[str, Any] = field(default_factory=dict)
+    computing: Mapping[tuple[str, int], float] = field(default_factory=dict)
     batches: Mapping[str, MeasuredBatches] = field(default_factory=dict)
     step_spread: float = 0.0
     start_spread: float = 0.0
     crowding: Mapping[tuple[str, str], float] = field(default_factory=dict)
     crowded_start: float = 1.0
 
+    def computing_seconds(self, model: str, size: int) -> float:
+        """Processor seconds of a step; all of it where nothing else is known."""
+        return self.computing.get((model, size), self.step_seconds[model, size])
+
+    def paced_seconds(self, model: str, size: int, share: float) -> float:
+        """Seconds of a step of processes that may compute for a ``share`` of the time."""
+        return max(self.step_seconds[model, size], self.computing_seconds(model, size) / share)
+
     def describe(self) -> Mapping[str, Any]:
         return {
             "step_seconds": {f"{model} on {k}": took for (model, k), took in self.step_seconds.items()},
+            "computing_seconds": {f"{model} on {k}": took for (model, k), took in self.computing.items()},
             "start_seconds": self.start,
             "checkpoint_seconds": self.save,
             "step_spread": self.step_spread,
@@ -104,6 +115,7 @@ class Calibration:
             self,
             step_seconds={pair: took * factors[pair] for pair, took in self.step_seconds.items()},
             start=self.start * math.exp(rng.normal(0.0, self.start_spread)),
+            computing={pair: took * factors[pair] for pair, took in self.computing.items()},
             batches={
                 model: one.scale({size: factors[model, size] for size in one.steps})
                 for model, one in self.batches.items()
@@ -125,11 +137,15 @@ class Placed:
 
 @dataclass(frozen=True)
 class Timed:
-    """One gang's seconds: until its first step, of a step, and from the word to stop until it had exited."""
+    """One gang's seconds: until its first step, of a step, and from the word to stop until it had exited.
+
+    ``computing``: processor seconds of a step in one process.
+    """
 
     start: float
     step: float
     stop: float
+    computing: float
 
 
 def calibrate(
@@ -137,18 +153,17 @@ def calibrate(
 ) -> Calibration:
     """Time each model on each number of slots in ``wanted``, with all slots at work."""
     pairs = sorted(set(wanted))
-    singles = [model for model, size in pairs if size == 1]
     timed: dict[tuple[str, int], list[Timed]] = {}
     for done, (model, size) in enumerate(pairs):
         progress(done / len(pairs), f"timing {model} on {size} {'slot' if size == 1 else 'slots'}")
-        beginning = singles.index(model) if size == 1 else 0
-        models = [*singles[beginning:], *singles[:beginning]] if size == 1 else [model]
+        models = models_together(model, size, pairs, slots)
         found = _time_together(models, size, slots, folder / f"{model}-{size}", seed)
         for name, one in found:
             timed.setdefault((name, size), []).append(one)
     progress(1.0, "timed")
     steps = {pair: statistics.fmean(one.step for one in found) for pair, found in timed.items()}
-    return summarize(steps, timed.values(), SECONDS)
+    computing = {pair: statistics.fmean(one.computing for one in found) for pair, found in timed.items()}
+    return replace(summarize(steps, timed.values(), SECONDS), computing=computing)
 
 
 def summarize(
@@ -179,16 +194,22 @@ def spread(groups: Sequence[Sequence[float]]) -> float:
     return math.sqrt(sum(off) / free) if free else 0.0
 
 
+def models_together(model: str, size: int, pairs: Sequence[tuple[str, int]], slots: Slots) -> list[str]:
+    """Return what gangs of ``size`` train at once: on one slot ``model`` and those after it, else copies."""
+    singles = [name for name, slots_of in pairs if slots_of == 1]
+    first = singles.index(model) if size == 1 else 0
+    models = [*singles[first:], *singles[:first]] if size == 1 else [model]
+    return [models[place % len(models)] for place in range(max(1, len(slots) // size))]
+
+
 def _time_together(
     models: Sequence[str], size: int, slots: Slots, folder: Path, seed: int
 ) -> list[tuple[str, Timed]]:
-    """As many gangs as there is room for, at once, of one model after another: each with its model."""
-    count = max(1, len(slots) // size)
-    named = [models[place % len(models)] for place in range(count)]
-    trainings = [{"model": model, "seed": seed} for model in named]
+    """A gang of each of ``models`` at once: each with its model."""
+    trainings = [{"model": model, "seed": seed} for model in models]
     with working_gangs(everywhere(trainings, size), slots, folder) as (gangs, starts):
         time.sleep(SECONDS)
-        return list(zip(named, stop_gangs(gangs, starts), strict=True))
+        return list(zip(models, stop_gangs(gangs, starts), strict=True))
 
 
 def everywhere(trainings: Sequence[Mapping[str, Any]], size: int) -> list[Placed]:
@@ -225,7 +246,8 @@ def stop_gangs(gangs: Sequence[GangProcess], starts: Sequence[float]) -> list[Ti
     found = []
     for gang, took in zip(gangs, starts, strict=True):
         at, said = _hear(gang, "stopped")
-        found.append(Timed(took, said["seconds"] / max(1, said["steps"]), at - asked))
+        steps = max(1, said["steps"])
+        found.append(Timed(took, said["seconds"] / steps, at - asked, said["computing"] / steps))
     return found
 
 

@@ -1,7 +1,7 @@
 """What two jobs on one slot cost each other beyond its division, measured before the run.
 
-Two models train on a slot at once, each pair of models once, with other pairs on the other slots. Half a slot
-would give half the steps; what is missing has gone to switches between the two and to caches that they share.
+Two models train on a slot at once, each pair of models once, with other pairs on the other slots. What a step
+then takes more of the processor's time than alone has gone to switches and to caches that they share.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def calibrate_pairs(
         here = [pairs[(first + place) % len(pairs)] for place in range(len(slots))]
         progress(first / len(pairs), f"timing {' and '.join(here[0])} on one slot")
         for (model, other), timed in _time_pairs(here, limit, slots, folder / str(first)):
-            steps.setdefault((model, other), []).append(timed.step * HALF / known.step_seconds[model, 1])
+            alone = known.computing_seconds(model, 1)
+            steps.setdefault((model, other), []).append(timed.computing / alone)
             starts.append(timed.start * HALF / known.start)
     progress(1.0, "timed")
     if not steps:

@@ -15,7 +15,7 @@ PACED = (
     "a job that uses part of a slot waits between its steps, for what would be input elsewhere",
     "caches that cores have in common are not divided",
     "memory is neither capped nor moved: of what a policy leaves on the host only its loss of speed is real",
-    "a start is held to the share as well, also where it waits for files instead of computing",
+    "what a start computes beyond the share is waited for after the first step",
 )
 
 
@@ -36,11 +36,14 @@ class MeasuredSpeed:
         if (model, gang.size) not in self.calibration.step_seconds:
             what = f"{model} was not timed on {gang.size} slots"
             raise BadInput(what, f"job {self.jobs.trace.job[job]}", "a size that a job of its model asks for")
-        whole = 1 / self.calibration.step_seconds[model, gang.size] / self._crowding(model, neighbors)
+        crowding = self._crowding(model, neighbors)
         if not self.paced:
-            return Rate(whole / (1 + len(neighbors)))
-        uses = self.jobs.uses[job]
-        return Rate(whole * min(uses, gang.share), busy=min(1.0, uses / gang.share))
+            alone = self.calibration.step_seconds[model, gang.size]
+            return Rate(1 / alone / crowding / (1 + len(neighbors)))
+        part = min(self.jobs.uses[job], gang.share)
+        seconds = self.calibration.paced_seconds(model, gang.size, part / crowding)
+        computing = self.calibration.computing_seconds(model, gang.size) * crowding
+        return Rate(1 / seconds, busy=min(1.0, computing / seconds / gang.share))
 
     def _crowding(self, model: str, neighbors: Sequence[Gang]) -> float:
         """How many times as long a step is computed next to ``neighbors``: as next to the worst of them."""

@@ -41,19 +41,19 @@ def models_of(trace: JobTrace) -> tuple[str, ...]:
 
 
 def training_jobs(
-    trace: JobTrace, step_seconds: Callable[[str, int], float], *, paced: bool = False
+    trace: JobTrace, step_seconds: Callable[[str, int, float], float], *, paced: bool = False
 ) -> TrainingJobs:
     """Return the jobs with steps: as told, or as many as fill their service.
 
-    ``step_seconds`` is what a step takes on whole slots, by model and GPUs. ``paced`` jobs use no more of
-    them than the trace says.
+    ``step_seconds`` is what a step takes alone, by model, GPUs, and the part of the time for which it
+    computes at most. ``paced`` jobs compute for no more of it than the trace says.
     """
     models = models_of(trace)
     told = trace.traits.get("iterations", np.full(len(trace), math.nan))
     uses = _used_parts(trace) if paced else (1.0,) * len(trace)
     steps, service = [], np.empty(len(trace))
     for job, model in enumerate(models):
-        each = step_seconds(model, int(trace.gpus[job])) / uses[job]
+        each = step_seconds(model, int(trace.gpus[job]), uses[job])
         count = max(1, round(trace.service[job] / each if math.isnan(told[job]) else float(told[job])))
         steps.append(count)
         service[job] = count * each

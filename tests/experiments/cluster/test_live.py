@@ -71,7 +71,7 @@ def cluster(
     made = registry.create("cluster", policy, knobs)
     assert isinstance(made, ClusterPolicy)
     calibration = Calibration({("cnn", 1): 0.02}, 3.0, 0.1)
-    jobs = training_jobs(trace, lambda model, gpus: 0.02)
+    jobs = training_jobs(trace, lambda model, gpus, share: 0.02 / share)
     speed = MeasuredSpeed(jobs, calibration)
     return LiveCluster(jobs, Slots([CORE]), made, speed, folder, progress=progress), speed
 

@@ -135,7 +135,7 @@ def jobs_and_speed(
     """One ``cnn`` whose steps of 4, 32 and 128 samples take 10, 20 and 50 ms, all but 2 of them computing."""
     rows = ((4, 0.010, 0.002), (32, 0.020, 0.002), (128, 0.050, 0.002))
     trace = replace(jobs((0, 1, seconds)), model=("cnn",))
-    made = training_jobs(trace, lambda model, gpus: 0.02)
+    made = training_jobs(trace, lambda model, gpus, share: 0.02 / share)
     batches = {"cnn": MeasuredBatches({1: rows, 2: rows}, noise)}
     calibration = Calibration({("cnn", 1): 0.02}, 3.0, 0.1, batches=batches)
     return made, goodput_of(made, calibration, Machines([Machine("here", 2, "core")]))

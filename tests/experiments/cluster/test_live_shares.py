@@ -84,7 +84,7 @@ def guest_and_owner(guest: float, guaranteed: float) -> JobTrace:
 
 
 def time_jobs(trace: JobTrace) -> tuple[TrainingJobs, MeasuredSpeed]:
-    made = training_jobs(trace, lambda model, gpus: STEP, paced=True)
+    made = training_jobs(trace, lambda model, gpus, share: STEP / share, paced=True)
     return made, MeasuredSpeed(made, Calibration({("cnn", 1): STEP}, 3.0, 0.1), paced=True)
 
 
@@ -101,7 +101,7 @@ def test_a_job_has_the_steps_and_the_speed_of_the_part_that_it_uses() -> None:
 @pytest.mark.parametrize("paced", [False, True])
 def test_a_step_takes_longer_next_to_another_job_as_the_pair_was_timed(paced: bool) -> None:
     """Half of a slot gives 50 steps of 10 ms, and 40 where the two cost each other a quarter."""
-    made = training_jobs(guest_and_owner(1, 1), lambda model, gpus: STEP)
+    made = training_jobs(guest_and_owner(1, 1), lambda model, gpus, share: STEP / share)
     calibration = Calibration({("cnn", 1): STEP}, 3.0, 0.1, crowding={("cnn", "cnn"): 1.25})
     speed = MeasuredSpeed(made, calibration, paced=paced)
     half, other = Gang(0, (0,), 0.5), Gang(1, (0,), 0.5)
@@ -110,10 +110,23 @@ def test_a_step_takes_longer_next_to_another_job_as_the_pair_was_timed(paced: bo
     assert speed.describe()["crowding"] == {"cnn with cnn": 1.25}
 
 
+def test_a_gang_that_waits_for_messages_is_slowed_only_by_a_share_below_what_it_computes() -> None:
+    """It computes for half of a step of 10 ms: 0.7 of its slots leave that as it is, 0.25 make it 20 ms."""
+    trace = replace(guest_and_owner(1, 1), gpus=np.array([2, 2]))
+    calibration = Calibration({("cnn", 2): STEP}, 3.0, 0.1, computing={("cnn", 2): STEP / 2})
+    made = training_jobs(trace, calibration.paced_seconds, paced=True)
+    assert made.steps == (100, 100), "0.6 is enough for it"
+    speed = MeasuredSpeed(made, calibration, paced=True)
+    ample = speed.rate(0, Gang(0, (0, 1), 0.7))
+    assert (ample.speed, ample.busy) == pytest.approx((100, 0.5 / 0.7))
+    scarce = speed.rate(0, Gang(0, (0, 1), 0.25))
+    assert (scarce.speed, scarce.busy) == pytest.approx((50, 1.0))
+
+
 @pytest.mark.torch
 @pytest.mark.slow
 def test_a_pair_is_timed_on_one_slot_both_held_to_half_of_it(tmp_path: Path) -> None:
-    """What is told is half a step's time there over a step's alone: nearly nothing, where that is 1,000 s."""
+    """What is told is a step's processor time there over that alone: nearly nothing where that is 1,000 s."""
     pytest.importorskip("torch")
     known = Calibration({("cnn", 1): 1000.0}, 3.0, 0.1)
     found = calibrate_pairs(known, ["cnn", "mlp"], Slots([CORE]), tmp_path, 0, capped=True, progress=silent)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable
 
@@ -36,13 +35,3 @@ class Pace:
         """Wait until nothing is owed, or until somebody calls; another share counts at once."""
         while (left := self.debt()) > 0 and not is_called():
             time.sleep(min(left, NAP))
-
-    def hold_start(self) -> None:
-        """Keep to the share between any two lines, until ``release``: loading libraries has no steps."""
-        signal.signal(signal.SIGPROF, lambda *_: self.wait())
-        signal.siginterrupt(signal.SIGPROF, False)
-        signal.setitimer(signal.ITIMER_PROF, NAP, NAP)
-
-    def release(self) -> None:
-        """Only ``wait`` waits from now on."""
-        signal.setitimer(signal.ITIMER_PROF, 0.0)

@@ -44,11 +44,7 @@ def main(arguments: str) -> None:
     commands: queue.SimpleQueue[str] = queue.SimpleQueue()
     pace = Pace(asked.get("share", 1.0))
     threading.Thread(target=listen, args=(commands, pace), daemon=True).start()
-    if "share" in asked:
-        pace.hold_start()
-    training = Training(asked, commands, pace)
-    pace.release()
-    training.run()
+    Training(asked, commands, pace).run()
 
 
 def listen(commands: queue.SimpleQueue[str], pace: Pace) -> None:

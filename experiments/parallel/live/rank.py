@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch._dynamo  # the first optimizer of each rank would load it
 import torch.distributed as dist
+import torch.export._trace  # a step that is cut into stages would load it
 from torch._C._distributed_c10d import FileStore
 from torch.profiler import ProfilerActivity, profile, record_function
 

@@ -22,7 +22,10 @@ class Iteration(NamedTuple):
 
 
 class BlockPass(NamedTuple):
-    """KV blocks and tokens of consecutive passes, next to the ``Iteration`` of the same place."""
+    """KV blocks and tokens of consecutive passes, next to the ``Iteration`` of the same place.
+
+    Drafts that are verified, and the token before them, are ``decode``.
+    """
 
     prefill: int
     decode: int

@@ -202,7 +202,9 @@ class PagedEngine:
         row = (self.now, end, load.sequences, load.tokens, steps, used * pool.size)
         self.iterations.append(Iteration(*row))
         beyond = self.executor.steps_beyond(load, steps)
-        self.passes.append(BlockPass(load.prefill, load.decodes, used, pool.cached, len(view.waiting)))
+        verified = load.drafts + len(view.drafted)  # priced as a prompt is, but no part of one
+        tokens = (load.prefill - verified, load.decodes + verified)
+        self.passes.append(BlockPass(*tokens, used, pool.cached, len(view.waiting)))
         self.totals["passes"] += steps
         if view.sequences > 1:
             self.shared[0] += (end - self.now) * used

@@ -43,6 +43,17 @@ def test_drafts_that_are_always_right_cost_a_pass_for_all_of_them() -> None:
     assert answered(plan) == [pytest.approx(14 + 2 * 30.5)]
 
 
+def test_verified_tokens_are_no_part_of_a_prompt() -> None:
+    """Of a prompt of 4 and two passes over a token and three drafts, while one of 6 comes in parts of 2."""
+    alone = serve_paged(requests((0, 4, 9)), "speculative", acceptance=1.0, draft_tokens=3)
+    assert alone.memory is not None
+    assert [(row.prefill, row.decode) for row in alone.memory.passes] == [(4, 0), (0, 4), (0, 4)]
+    knobs = {"acceptance": 1.0, "draft_tokens": 3, "token_budget": 6}
+    both = serve_paged(requests((0, 4, 9), (0, 6, 1)), "speculative", **knobs)
+    assert both.memory is not None
+    assert [(row.prefill, row.decode) for row in both.memory.passes] == [(6, 0), (2, 4), (2, 4)]
+
+
 def test_drafts_that_are_never_right_give_the_tokens_of_plain_decoding() -> None:
     plan = serve_paged(requests((0, 4, 4)), "speculative", acceptance=0.0, draft_tokens=2, draft_cost=0.0)
     assert answered(plan) == [14 + 3 * 13]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import statistics
 from typing import Any
@@ -11,16 +10,14 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tests.variants import variants
 from tests.webapp import cast
-from tests.webapp.browser import browser_page, enter, serious, serving
 from tests.webapp.cast import Place
 from webapp.compare.figures import boxes as figures
 from webapp.history import boxes
 from webapp.history.search import parse
 from webapp.history.table import find
 from webapp.navigation import project_url
-from webapp.runs.models import Run, RunMetric
+from webapp.runs.models import Run
 
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 #: Twenty-one values, so that every fraction falls on one: the second, 6th, 11th, 16th and 20th.
@@ -105,27 +102,3 @@ def test_the_page_has_the_figure_its_metric_and_the_same_as_a_table(ada: Place, 
 def test_no_metric_breaks_the_page(ada: Place, client: Client, box: str) -> None:
     answer = client.get(ada.url("all-runs/"), {"q": "group by policy: count", "box": box})
     assert answer.status_code == 200
-
-
-@pytest.mark.browser
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("width", variants(390, 1280))
-def test_boxes_are_drawn_and_another_metric_is_chosen(
-    settings: Any, monkeypatch: pytest.MonkeyPatch, ada: Place, width: int
-) -> None:
-    """As SVG, a box for each group and a point for each run, which all fit."""
-    settings.WHITENOISE_USE_FINDERS = settings.WHITENOISE_AUTOREFRESH = True
-    monkeypatch.setitem(os.environ, "DJANGO_ALLOW_ASYNC_UNSAFE", "true")
-    for run in Run.objects.filter(policy="vdnn"):
-        RunMetric.objects.create(run=run, name="peak_memory", value=1e9 * (1 + run.seed))
-    with serving() as address, browser_page(width=width) as page:
-        enter(page, address, ada.user)
-        page.goto(address + ada.url("all-runs/?q=group+by+policy:+median(step_time)"))
-        page.locator("#boxes .boxlayer path.box").first.wait_for()
-        assert page.locator("#boxes .boxlayer path.box").count() == 2
-        assert page.locator("#boxes canvas").count() == 0
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        page.get_by_label("Boxes of").select_option("peak_memory")
-        page.wait_for_url("**box=peak_memory**")
-        page.locator("#boxes .boxlayer path.box").first.wait_for()
-        assert serious(page) == []

@@ -159,7 +159,7 @@ def prices_of_engine(engine: LivePaged | LiveBatches, seed: int) -> list[EngineP
     """Return what steps cost under the policy of ``engine`` by each of some short runs on other prompts."""
     live, host = importlib.import_module("experiments.serving.live"), engine.host
     bare = _with_besides(host.times, Curve((1.0,), (0.0,)))
-    seen = (engine.time_steps, layer_price(bare, host.served), engine.trace.prompt.tolist())
+    seen = (engine.time_steps, layer_price(bare, host.served), live.Lengths.of(engine.trace))
     runs = live.measure_bookkeeping(host.model, *seen, seed + 1)
     return [_price_prompts(engine, _with_besides(host.times, besides), seed + 1) for besides in runs]
 
@@ -167,8 +167,8 @@ def prices_of_engine(engine: LivePaged | LiveBatches, seed: int) -> list[EngineP
 def _price_prompts(engine: LivePaged | LiveBatches, times: LayerTimes, seed: int) -> EnginePrice:
     """Prompts by another short run."""
     live, host = importlib.import_module("experiments.serving.live"), engine.host
-    price, prompts = layer_price(times, host.served), engine.trace.prompt.tolist()
-    share = live.measure_prompts(host.model, engine.time_steps, price, prompts, seed)
+    price, lengths = layer_price(times, host.served), live.Lengths.of(engine.trace)
+    share = live.measure_prompts(host.model, engine.time_steps, price, lengths, seed)
     return EnginePrice(ProfilePrice(times, host.served), share)
 
 

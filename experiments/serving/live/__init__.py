@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from experiments.profiling.timing import default_device, device_name
 from experiments.serving.live.batches import TorchBatches
-from experiments.serving.live.bookkeeping import measure_bookkeeping, measure_prompts
+from experiments.serving.live.bookkeeping import Lengths, measure_bookkeeping, measure_prompts
 from experiments.serving.live.heap import freeze_heap
 from experiments.serving.live.kv import KvMemory
 from experiments.serving.live.layer_profile import measure_layers, write_layers
@@ -21,6 +21,7 @@ from experiments.serving.live.wall_clock import WallClock
 
 __all__ = [
     "KvMemory",
+    "Lengths",
     "PagedGpt",
     "Row",
     "TorchBatches",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -19,14 +20,15 @@ from experiments.serving.live.prompts import prompts_of
 from experiments.workloads.profiles.layer_times import Curve
 from experiments.workloads.requests import RequestTrace
 
+Floats = npt.NDArray[np.float64]
 #: Steps of a run: the load of each, and when it ended.
 Timed = Sequence[tuple[StepLoad, float]]
 #: An engine under a policy: it answers the prompts of a trace.
 Serve = Callable[[RequestTrace, Sequence[Sequence[int]]], Timed]
 #: Seconds of a step by the layers alone.
 Price = Callable[[StepLoad], float]
-#: Requests at once, tokens of a prompt in the mean at most, and those of an answer.
-SEQUENCES, PROMPT, ANSWER = (1, 2, 4, 8, 16, 32), 256, 24
+#: Requests at once, and tokens of a prompt and of an answer in the mean at most.
+SEQUENCES, PROMPT, ANSWER = (1, 2, 4, 8, 16, 32), 256, 128
 #: Requests that come one after another for as long as their prompts are timed.
 COMING = 16
 #: Runs of each, since a shared host is slow at times.
@@ -35,15 +37,45 @@ RUNS = 5
 HELD_UP = 2.0
 
 
+@dataclass(frozen=True)
+class Lengths:
+    """Tokens of the prompts that short runs resemble, and of an answer, fewer where a model has no place."""
+
+    prompts: Sequence[int]
+    answer: int
+
+    @classmethod
+    def of(cls, trace: RequestTrace) -> Lengths:
+        """Those of a trace, no longer in the mean than ``PROMPT`` and ``ANSWER``."""
+        return cls(trace.prompt.tolist(), max(2, min(ANSWER, round(float(trace.output.mean())))))
+
+    def draw(
+        self, model: PagedGpt, arrival: npt.NDArray[np.float64], seed: int | None = None
+    ) -> RequestTrace:
+        """A trace with prompts from the shortest to the longest; in the order of a ``seed``, if one is given.
+
+        They are shortened alike.
+        """
+        count, answer = len(arrival), min(self.answer, model.positions // 2)
+        scale = min(1.0, PROMPT / float(np.mean(self.prompts)))
+        shares = (np.arange(count) + 0.5) / count
+        found = np.quantile(np.asarray(self.prompts), shares, method="nearest") * scale
+        prompt = np.clip(np.rint(found), 1, model.positions - answer).astype(np.int64)
+        if seed is not None:
+            prompt = np.random.default_rng(seed).permutation(prompt)
+        return RequestTrace("calibration", arrival, prompt, np.full(count, answer), ("",) * count)
+
+
 def measure_bookkeeping(
-    model: PagedGpt, serve: Serve, price: Price, prompts: Sequence[int], seed: int = 0
+    model: PagedGpt, serve: Serve, price: Price, lengths: Lengths, seed: int = 0
 ) -> list[Curve]:
     """Return the seconds of a step besides its ``price``, by requests in it, of each of some short runs.
 
-    Prompts are as unequal as ``prompts`` and no longer in the mean than ``PROMPT``, of tokens drawn from
-    ``seed``. Where a policy never serves so many at once, the curves end before.
+    Prompts have tokens drawn from ``seed``. Where a policy never serves so many at once, the curves end
+    before. The first steps of a process are much slower than any later ones, so one run comes before.
     """
-    found = [_measure_once(model, serve, price, prompts, seed) for _ in range(RUNS)]
+    _measure_once(model, serve, price, lengths, seed, SEQUENCES[:1])
+    found = [_measure_once(model, serve, price, lengths, seed) for _ in range(RUNS)]
     points = min(found, key=len)
     axis = tuple(map(float, points))
     return [Curve(axis, tuple(max(0.0, run[requests]) for requests in points)) for run in found]
@@ -54,18 +86,15 @@ def middle_of(runs: Sequence[Curve]) -> Curve:
     return Curve(runs[0].points, tuple(np.median([run.seconds for run in runs], axis=0).tolist()))
 
 
-def measure_prompts(
-    model: PagedGpt, serve: Serve, price: Price, prompts: Sequence[int], seed: int = 0
-) -> float:
+def measure_prompts(model: PagedGpt, serve: Serve, price: Price, lengths: Lengths, seed: int = 0) -> float:
     """Return how many times its ``price`` a step with prompts takes between those of others.
 
     Requests come faster than they are answered. 1 where a policy makes no such step after the first.
     """
-    lengths = _choose_lengths(prompts, COMING, model.positions - ANSWER)
-    lengths = np.random.default_rng(seed).permutation(lengths)
-    loads = [StepLoad.of([Entry(0, int(lengths.mean()), 0)]), StepLoad.of([Entry(0, 1, int(lengths.mean()))])]
-    arrival = np.arange(COMING, dtype=np.float64) * sum(map(price, loads))
-    trace = RequestTrace("calibration", arrival, lengths, np.full(COMING, ANSWER), ("",) * COMING)
+    trace = lengths.draw(model, np.arange(COMING, dtype=np.float64), seed)
+    usual = int(trace.prompt.mean())
+    loads = [StepLoad.of([Entry(0, usual, 0)]), StepLoad.of([Entry(0, 1, usual)])]
+    trace = replace(trace, arrival=trace.arrival * sum(map(price, loads)))
     timed = serve(trace, prompts_of(trace, model.vocabulary, seed))
     steps = [
         (end - before, price(load)) for (_, before), (load, end) in pairwise(timed) if load.is_of_prompts
@@ -75,14 +104,17 @@ def measure_prompts(
 
 
 def _measure_once(
-    model: PagedGpt, serve: Serve, price: Price, prompts: Sequence[int], seed: int
+    model: PagedGpt,
+    serve: Serve,
+    price: Price,
+    lengths: Lengths,
+    seed: int,
+    sequences: Sequence[int] = SEQUENCES,
 ) -> dict[int, float]:
     """Seconds besides the price, by requests at once."""
     found: dict[int, float] = {}
-    for requests in SEQUENCES:
-        lengths = _choose_lengths(prompts, requests, model.positions - ANSWER)
-        ones, names = np.ones(requests, np.int64), ("",) * requests
-        trace = RequestTrace("calibration", np.zeros(requests), lengths, ANSWER * ones, names)
+    for requests in sequences:
+        trace = lengths.draw(model, np.zeros(requests))
         timed = serve(trace, prompts_of(trace, model.vocabulary, seed))
         steps = [
             (end - before, price(load))
@@ -93,15 +125,6 @@ def _measure_once(
             break
         found[requests] = _mean_besides(steps)
     return found
-
-
-def _choose_lengths(prompts: Sequence[int], count: int, most: int) -> npt.NDArray[np.int64]:
-    """Lengths from the shortest to the longest of ``prompts``, which are shortened alike."""
-    shares = (np.arange(count) + 0.5) / count
-    scale = min(1.0, PROMPT / float(np.mean(prompts)))
-    found = np.quantile(np.asarray(prompts), shares, method="nearest") * scale
-    lengths: npt.NDArray[np.int64] = np.clip(np.rint(found), 1, most).astype(np.int64)
-    return lengths
 
 
 def _mean_besides(steps: Sequence[tuple[float, float]]) -> float:

@@ -22,7 +22,7 @@ import torch
 
 from experiments.core.progress import Progress, part, silent
 from experiments.models.gpt import Block
-from experiments.serving.live.bookkeeping import Price, Serve, measure_bookkeeping, middle_of
+from experiments.serving.live.bookkeeping import ANSWER, Lengths, Price, Serve, measure_bookkeeping, middle_of
 from experiments.serving.live.model import PagedGpt, Row, choose
 from experiments.serving.live.rounds import combine
 from experiments.serving.live.wall_clock import WallClock
@@ -60,7 +60,7 @@ def measure_layers(
         rounds.append(grid.measure(part(progress, turn / ROUNDS, (turn + 1) / ROUNDS)))
         grid.warm_ups = WARM_UPS
     times = combine(rounds)
-    besides = middle_of(measure_bookkeeping(model, serve, price_by(times), [WOKEN]))
+    besides = middle_of(measure_bookkeeping(model, serve, price_by(times), Lengths([WOKEN], ANSWER)))
     return replace(times, by_sequences={**times.by_sequences, "bookkeeping": besides})
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import pytest
 
 from experiments.core import registry
@@ -59,7 +60,7 @@ def host() -> Any:
 
 
 def measure(engine: MadeUp, prompts: Sequence[int], layers: float = LAYERS) -> list[Curve]:
-    return live.measure_bookkeeping(model(), engine.serve, lambda load: layers, prompts)
+    return live.measure_bookkeeping(model(), engine.serve, lambda load: layers, live.Lengths(prompts, 24))
 
 
 @pytest.mark.parametrize("held_up", [0, 2])
@@ -82,6 +83,22 @@ def test_layers_that_take_longer_than_the_step_leave_nothing() -> None:
     assert measure(MadeUp(1, 0), [5], layers=1.0)[0].seconds == (0.0,)
 
 
+def test_the_first_steps_of_all_are_none_of_it() -> None:
+    """A process' first run is held up; every curve is of those after it."""
+    for curve in measure(MadeUp(2, 1), [20, 20]):
+        assert curve.seconds == pytest.approx([BESIDES + EACH, BESIDES + 2 * EACH])
+
+
+def test_answers_are_as_long_as_those_of_the_trace_up_to_what_the_model_holds() -> None:
+    """Of 3 and 9 tokens 6 in the mean, of thousands 128; half of the positions where a model has few."""
+    few, many = requests((0, 8, 3), (0, 8, 9)), requests((0, 8, 5000))
+    assert [live.Lengths.of(trace).answer for trace in (few, many)] == [6, 128]
+    small = live.build("zoo:gpt2-tiny", "float32", 0)
+    drawn = live.Lengths([10**6], 10**6).draw(small, np.zeros(3))
+    assert set(drawn.output.tolist()) == {small.positions // 2}
+    assert set((drawn.prompt + drawn.output).tolist()) == {min(256 + small.positions // 2, small.positions)}
+
+
 def test_slow_steps_count_and_those_in_which_others_had_the_processor_do_not() -> None:
     """Two of eight steps take 4 ms more: 1 ms in the mean, 8 / 7 without the one that is left out."""
     (curve, *_) = measure(MadeUp(1, 0, slow=0.004), [5])
@@ -95,8 +112,8 @@ def test_prompts_are_as_unequal_as_those_of_the_trace() -> None:
     short, long = MadeUp(64, 0), MadeUp(64, 0)
     measure(short, [24, 8, 24, 8])
     measure(long, [600, 200])
-    assert short.prompts[2] == [8, 8, 24, 24] and short.prompts[1] == [8, 24]
-    assert long.prompts[1] == [128, 384]
+    assert short.prompts[3] == [8, 8, 24, 24] and short.prompts[2] == [8, 24]
+    assert long.prompts[2] == [128, 384]
 
 
 class Coming:
@@ -117,13 +134,15 @@ class Coming:
 def test_prompts_take_so_many_times_their_price_where_nobody_held_them_up() -> None:
     """Priced at 0.1 s a token, 8 took 0.9 s twice and 16 took 1.72 s: 3.52 of 3.2 s."""
     engine = Coming({1: 0.1, 8: 0.9, 16: 1.72})
-    share = live.measure_prompts(model(), engine.serve, lambda load: 0.1 * load.tokens, [8, 8])
+    share = live.measure_prompts(
+        model(), engine.serve, lambda load: 0.1 * load.tokens, live.Lengths([8, 8], 24)
+    )
     assert share == pytest.approx(1.1)
     assert engine.arrival == pytest.approx([0.9 * request for request in range(16)])
 
 
 def test_without_a_step_of_prompts_their_price_stands() -> None:
-    assert live.measure_prompts(model(), MadeUp(4, 0).serve, lambda load: 0.1, [8]) == 1.0
+    assert live.measure_prompts(model(), MadeUp(4, 0).serve, lambda load: 0.1, live.Lengths([8], 24)) == 1.0
 
 
 def test_only_steps_of_prompts_take_longer_and_not_verified_drafts() -> None:

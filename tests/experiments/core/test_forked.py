@@ -132,7 +132,7 @@ def test_a_closed_server_leaves_nobody_even_where_one_is_stopped(log: IO[bytes])
     process.send_signal(signal.SIGSTOP)
     server.close()
     assert server.has_ended
-    assert becomes(process.pid, "")
+    assert becomes(process.pid, "", "Z")
     assert process.wait(SECONDS) == -signal.SIGKILL
 
 
@@ -143,7 +143,7 @@ def test_a_killed_server_takes_its_processes_along_and_the_next_request_has_anot
     [parent] = tell(server, log, "parent")
     os.kill(int(parent), signal.SIGKILL)
     assert process.wait(SECONDS) == -signal.SIGKILL
-    assert becomes(process.pid, "")
+    assert becomes(process.pid, "", "Z")
     with pytest.raises(LabError, match="a process could not be started"):
         server.start(["exit", "0"], {}, log)
     assert server_of(MODULE) is not server

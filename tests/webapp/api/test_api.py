@@ -367,7 +367,7 @@ def test_every_operation_has_an_example_that_works(ada: Place, settings: Any, tm
             words = [word.replace(mark, str(value)) for word in words]
         path = words[-1].removeprefix("$LAB/api/v1")
         if "-G" in words:
-            path += "?" + urlencode([words[words.index("--data-urlencode") + 1].split("=", 1)])
+            path += "?" + urlencode([tuple(words[words.index("--data-urlencode") + 1].split("=", 1))])
         given = words[words.index("-d") + 1] if "-d" in words else ""
         body = (tmp_path / given[1:]).read_text() if given.startswith("@") else given
         if "-F" in words:

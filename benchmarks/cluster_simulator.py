@@ -10,10 +10,11 @@ The largest memory is that of the whole process so far.
 
 from __future__ import annotations
 
+import argparse
 import heapq
 import resource
-import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,24 @@ def timed(trace: JobTrace, policy: ClusterPolicy) -> tuple[float, float]:
     return time.process_time() - started, found["avg_jct"]
 
 
+def _read_arguments() -> tuple[Path, Sequence[str]]:
+    """The trace, and the policies that were asked for."""
+    known = dict.fromkeys(name for name, *_ in POLICIES)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "trace", nargs="?", type=Path, help="a file of jobs; else the ten clusters, or drawn ones"
+    )
+    parser.add_argument("policies", nargs="*", metavar="policy", help=", ".join(known))
+    asked = parser.parse_args()
+    if asked.trace and not asked.trace.exists():
+        parser.error(f"there is no trace {asked.trace}")
+    if unknown := set(asked.policies) - known.keys():
+        parser.error(f"not timed here: {', '.join(sorted(unknown))}; these are: {', '.join(known)}")
+    return asked.trace or DEFAULT, asked.policies
+
+
 def main() -> None:
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT
+    path, wanted = _read_arguments()
     started = time.process_time()
     trace = open_file(path, "auto", WorkloadOptions()).reading.value if path.exists() else generated()
     reading, bound = time.process_time() - started, bare_events(trace)
@@ -88,7 +105,7 @@ def main() -> None:
     print(f"bound, bare event heap: {bound:.2f} CPU s\n")
     print(f"{'policy':24} {'jobs':>7} {'CPU s':>7} {'x bound':>8} {'avg JCT, s':>12} {'MiB':>6}  goal")
     for name, knobs, limit, goal in POLICIES:
-        if sys.argv[2:] and name not in sys.argv[2:]:
+        if wanted and name not in wanted:
             continue
         policy = registry.create("cluster", name, knobs)
         assert isinstance(policy, ClusterPolicy)

@@ -119,7 +119,7 @@ def receive(requests: socket.socket) -> Request | None:
 
 
 def _refuse_threads() -> None:
-    """A process has none of its parent's threads, and may wait for ever for what one of them held."""
+    """A process has none of its parent's threads, which may have held a lock that it waits for."""
     tasks = Path("/proc/self/task")
     count = len(list(tasks.iterdir())) if tasks.is_dir() else threading.active_count()
     if count > 1:

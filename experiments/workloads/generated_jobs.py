@@ -55,7 +55,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
         "speeds by number of GPUs are those of v100, on every device",
     ),
 }
-#: What the jobs of every kind tell beside submission, GPUs and duration.
+#: What the jobs of every kind tell besides submission, GPUs and duration.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "gavel": ("model", "iterations"),
     "philly": ("model", "iterations"),

@@ -17,7 +17,7 @@ import pytest
 from django.apps import apps
 from django.db import transaction
 
-from tests.webapp.api.test_api import SPEC, outcome_of
+from tests.webapp.api.calls import SPEC, outcome_of
 from tests.webapp.asker import Asker
 from tests.webapp.authorization_rules import (
     ADMINISTRATOR,

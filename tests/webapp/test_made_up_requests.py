@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests import figures
-from tests.webapp.api.test_api import SPEC, outcome_of
+from tests.webapp.api.calls import SPEC, outcome_of
 from tests.webapp.asker import Asker
 from tests.webapp.made_up_requests import MadeUp, requests
 from tests.webapp.pages_read import Offered, offered_by

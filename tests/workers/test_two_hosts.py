@@ -112,10 +112,10 @@ def test_two_hosts_one_of_them_slow_cut_and_killed_lose_and_reject_nothing(
     time.sleep(CUT)
     for proxy in lab.networks["far"]:
         proxy.mend()
-    until(lambda: not awaited().exclude(state__in=Run.FINAL).exists(), LIMIT, "every run ended")
+    until(lambda: not runs_to_end().exclude(state__in=Run.FINAL).exists(), LIMIT, "every run ended")
     reaping.set()
     reaper.join()
-    found = Counter(awaited().values_list("kind", "state", "host__name"))
+    found = Counter(runs_to_end().values_list("kind", "state", "host__name"))
     losses = Run.objects.aggregate(lost=Sum("infrastructure_losses"))["lost"]
     report(found, time.monotonic() - began, losses)
     assert {state for _, state, _ in found} == {"succeeded"}, unlike("succeeded")
@@ -126,7 +126,7 @@ def test_two_hosts_one_of_them_slow_cut_and_killed_lose_and_reject_nothing(
     assert different == []
 
 
-def awaited() -> QuerySet[Run]:
+def runs_to_end() -> QuerySet[Run]:
     """All but the other forms of captured steps, which a host measures in ``test_hosts``."""
     return Run.objects.exclude(priority=turns.IDLE)
 

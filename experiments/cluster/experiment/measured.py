@@ -113,7 +113,7 @@ def measure_on(
         return Result.from_violations(faults, document, loaded.sha256)
     seen = figures(plan, jobs.trace, machines)
     return Result(
-        metrics=seen | _errors(expected.mean, seen),
+        metrics=seen | _errors(expected.middle, seen),
         series=curves(plan, jobs.trace, machines),
         plan=document,
         workload_sha256=loaded.sha256,
@@ -127,10 +127,7 @@ def measure_on(
                 **host.calibration.describe(),
                 **speed.describe(),
             },
-            "predicted": {name: expected.mean[name] for name in seen if name in expected.mean},
-            "predicted_range": {
-                name: [expected.low[name], expected.high[name]] for name in seen if name in expected.mean
-            },
+            **expected.describe(list(seen)),
             "engine": {"rules": policy.rules, **plan.facts},
             "trace": {
                 "format": loaded.format,

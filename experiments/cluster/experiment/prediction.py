@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -19,21 +19,13 @@ from experiments.cluster.interface import ClusterPolicy, Machines, Performance
 from experiments.cluster.planning.performance import TableSpeed
 from experiments.cluster.simulator import PartStartCosts, StartCosts, figures, simulate
 from experiments.core.errors import BadInput
+from experiments.core.prediction import Prediction
 from experiments.workloads.profiles.throughput_table import ThroughputTables
 
 #: Simulations of one run.
 DRAWS = 16
 #: A run in real time ends before its trial's time is up; longer traces are cut by a window or a limit.
 MOST_SECONDS = 3600.0
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The mean of each figure over the simulations, the least and the largest."""
-
-    mean: Mapping[str, float]
-    low: Mapping[str, float]
-    high: Mapping[str, float]
 
 
 def predict(
@@ -44,7 +36,7 @@ def predict(
     seed: int,
     draws: int = DRAWS,
 ) -> Prediction:
-    """Simulate ``jobs`` by ``calibration`` and by ``draws - 1`` more drawn from ``seed``.
+    """Simulate ``jobs`` by ``calibration`` and by ``draws - 1`` more drawn from ``seed``: the means.
 
     ``BadInput`` where they would run for more than ``MOST_SECONDS``.
     """
@@ -52,12 +44,7 @@ def predict(
     _refuse_long(found[0])
     rng = np.random.default_rng(seed)
     found += [_simulate(jobs, machines, policy, calibration.draw(rng), seed) for _ in range(draws - 1)]
-    seen = {name: [one[name] for one in found if name in one] for name in found[0]}
-    return Prediction(
-        {name: statistics.fmean(values) for name, values in seen.items()},
-        {name: min(values) for name, values in seen.items()},
-        {name: max(values) for name, values in seen.items()},
-    )
+    return Prediction.over(found, statistics.fmean)
 
 
 def _simulate(

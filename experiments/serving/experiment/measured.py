@@ -117,8 +117,7 @@ def serve_on(
                 **way.told,
                 "cost": "measured; the prediction by a layer profile of this host",
             },
-            "predicted": {name: expected.middle[name] for name in seen if name in expected.middle},
-            "predicted_range": expected.ranges(),
+            **expected.describe(list(seen)),
             "trace": {
                 "format": loaded.format,
                 "requests": len(trace),

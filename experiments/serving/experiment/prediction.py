@@ -8,10 +8,10 @@ one of them.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from experiments.core.errors import BadInput
+from experiments.core.prediction import Prediction
 from experiments.core.units import human
 from experiments.serving.experiment.live_engines import LiveBatches, LivePaged
 from experiments.serving.interface.step_load import StepPrice
@@ -21,20 +21,7 @@ from experiments.serving.simulator import figures
 MOST_SECONDS = 1800.0
 
 
-@dataclass(frozen=True)
-class ServingPrediction:
-    """Of each figure the median over the simulations, the least and the largest."""
-
-    middle: Mapping[str, float]
-    low: Mapping[str, float]
-    high: Mapping[str, float]
-
-    def ranges(self) -> dict[str, list[float]]:
-        """Return the least and the largest of each figure."""
-        return {name: [self.low[name], self.high[name]] for name in self.middle}
-
-
-def predict(engine: LivePaged | LiveBatches, prices: Sequence[StepPrice], seed: int) -> ServingPrediction:
+def predict(engine: LivePaged | LiveBatches, prices: Sequence[StepPrice], seed: int) -> Prediction:
     """Simulate the trace of ``engine`` by each of ``prices``, with drafts drawn anew for each.
 
     ``BadInput`` where it would take longer than ``MOST_SECONDS``.
@@ -44,12 +31,7 @@ def predict(engine: LivePaged | LiveBatches, prices: Sequence[StepPrice], seed: 
         plan = engine.simulate(engine.trace, price, seed + turn)
         _refuse_long(max((row.end for row in plan.iterations), default=0.0))
         found.append(figures(plan, engine.trace))
-    seen = {name: [one[name] for one in found if name in one] for name in found[0]}
-    return ServingPrediction(
-        {name: statistics.median_low(values) for name, values in seen.items()},
-        {name: min(values) for name, values in seen.items()},
-        {name: max(values) for name, values in seen.items()},
-    )
+    return Prediction.over(found, statistics.median_low)
 
 
 def _refuse_long(seconds: float) -> None:

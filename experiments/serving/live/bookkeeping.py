@@ -33,6 +33,8 @@ SEQUENCES, PROMPT, ANSWER = (1, 2, 4, 8, 16, 32), 256, 128
 COMING = 16
 #: Runs of each, since a shared host is slow at times.
 RUNS = 5
+#: Steps of one run take about so many seconds, but are this many at least.
+RUN_SECONDS, FEWEST = 2.0, 24
 #: A step of so many times the usual one was held up by others.
 HELD_UP = 2.0
 
@@ -74,6 +76,7 @@ def measure_bookkeeping(
     Prompts have tokens drawn from ``seed``. Where a policy never serves so many at once, the curves end
     before. The first steps of a process are much slower than any later ones, so one run comes before.
     """
+    lengths = replace(lengths, answer=min(lengths.answer, _most_steps(price)))
     _measure_once(model, serve, price, lengths, seed, SEQUENCES[:1])
     found = [_measure_once(model, serve, price, lengths, seed) for _ in range(RUNS)]
     points = min(found, key=len)
@@ -125,6 +128,13 @@ def _measure_once(
             break
         found[requests] = _mean_besides(steps)
     return found
+
+
+def _most_steps(price: Price) -> int:
+    """Steps for each number of requests: fewer where they take long."""
+    decoding = ([Entry(request, 1, PROMPT) for request in range(count)] for count in SEQUENCES)
+    seconds = sum(price(StepLoad.of(entries)) for entries in decoding)
+    return max(FEWEST, int(RUN_SECONDS / seconds)) if seconds else ANSWER
 
 
 def _mean_besides(steps: Sequence[tuple[float, float]]) -> float:

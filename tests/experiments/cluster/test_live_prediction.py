@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.cluster.experiment.prediction import Prediction, predict
+from experiments.cluster.experiment.prediction import predict
 from experiments.cluster.interface import ClusterPolicy, Machine, Machines
 from experiments.cluster.live import (
     Calibration,
@@ -23,6 +23,7 @@ from experiments.cluster.live.batch_calibration import Sweep
 from experiments.cluster.live.calibration import Timed, spread
 from experiments.core import registry
 from experiments.core.errors import BadInput
+from experiments.core.prediction import Prediction
 from experiments.core.progress import silent
 from tests.experiments.cluster.traces import jobs
 
@@ -42,7 +43,7 @@ def foretell(calibration: Calibration, *of: tuple[float, int, float], policy: st
 
 def test_where_gangs_are_alike_all_simulations_are_one() -> None:
     found = foretell(KNOWN, (0, 1, 4), (1, 1, 2))
-    assert found.mean["avg_jct"] == found.low["avg_jct"] == found.high["avg_jct"] == pytest.approx(4)
+    assert found.middle["avg_jct"] == found.low["avg_jct"] == found.high["avg_jct"] == pytest.approx(4)
 
 
 def test_where_two_jobs_are_nearly_equal_either_may_go_first() -> None:
@@ -50,10 +51,10 @@ def test_where_two_jobs_are_nearly_equal_either_may_go_first() -> None:
     Steps that are 2 % apart decide otherwise as often.
     """
     of = ((0.0, 1, 10.0), (6.0, 1, 3.98))
-    assert foretell(KNOWN, *of).mean["preemptions"] == 1
+    assert foretell(KNOWN, *of).middle["preemptions"] == 1
     found = foretell(replace(KNOWN, step_spread=0.02), *of)
     assert (found.low["preemptions"], found.high["preemptions"]) == (0, 1)
-    assert 0.4 < found.mean["preemptions"] < 0.6
+    assert 0.4 < found.middle["preemptions"] < 0.6
 
 
 def test_the_same_seed_foretells_the_same() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ pytest.importorskip("torch")
 from experiments.cluster.interface import Allocation, ClusterView, Gang
 from experiments.cluster.interface.log import COMPLETED, PREEMPTED
 from tests.experiments.cluster.test_live import checked, cluster, trace_of
+from tests.experiments.process_states import becomes
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -75,18 +75,3 @@ def test_a_frozen_process_ends_with_whoever_started_it(tmp_path: Path) -> None:
         assert becomes(frozen, "T")
         parent.kill()
     assert becomes(frozen, "", "Z")
-
-
-def becomes(pid: int, *states: str) -> bool:
-    until = time.monotonic() + 20
-    while state_of(pid) not in states and time.monotonic() < until:
-        time.sleep(0.05)
-    return state_of(pid) in states
-
-
-def state_of(pid: int) -> str:
-    """A process' state as the kernel has it; empty where there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return ""

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
@@ -16,6 +15,7 @@ import pytest
 from experiments.core.errors import LabError
 from experiments.core.forked import ForkedProcess, ForkServer, server_of
 from tests.conftest import ROOT
+from tests.experiments.process_states import becomes
 
 MODULE = "tests.experiments.core.forked_program"
 SECONDS = 30.0
@@ -176,18 +176,3 @@ def test_a_program_that_has_threads_is_refused_and_so_is_one_that_is_not_there(
     monkeypatch.setenv("THREADED", "1")
     with pytest.raises(LabError, match="1 thread was started by what was loaded"):
         ForkServer(MODULE)
-
-
-def becomes(pid: int, *states: str) -> bool:
-    until = time.monotonic() + SECONDS
-    while state_of(pid) not in states and time.monotonic() < until:
-        time.sleep(0.02)
-    return state_of(pid) in states
-
-
-def state_of(pid: int) -> str:
-    """A process' state as the kernel has it; empty where there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return ""

@@ -38,10 +38,12 @@ class MadeUp:
         self.most, self.held_up, self.runs = most, held_up, 0
         self.slow, self.interrupted = slow, 0.5 if is_interrupted else 0.0
         self.prompts: list[list[int]] = []
+        self.answers: list[int] = []
 
     def serve(self, trace: RequestTrace, prompts: Sequence[Sequence[int]]) -> Timed:
         self.runs += 1
         self.prompts.append([len(ids) for ids in prompts])
+        self.answers += trace.output.tolist()
         count = min(self.most, len(trace))
         load = StepLoad.of([Entry(request, 1, 4) for request in range(count)])
         usual = LAYERS + BESIDES + EACH * count + (5.0 if self.runs == self.held_up else 0.0)
@@ -97,6 +99,14 @@ def test_answers_are_as_long_as_those_of_the_trace_up_to_what_the_model_holds() 
     drawn = live.Lengths([10**6], 10**6).draw(small, np.zeros(3))
     assert set(drawn.output.tolist()) == {small.positions // 2}
     assert set((drawn.prompt + drawn.output).tolist()) == {min(256 + small.positions // 2, small.positions)}
+
+
+@pytest.mark.parametrize(("layers", "steps"), [(0.001, 100), (0.01, 33), (1.0, 24)])
+def test_steps_that_take_long_are_timed_for_fewer_tokens(layers: float, steps: int) -> None:
+    """Six numbers of requests in two seconds: 333, 33 and 0 steps each, of 100 and no fewer than 24."""
+    engine = MadeUp(64, 0)
+    live.measure_bookkeeping(model(), engine.serve, lambda load: layers, live.Lengths([8], 100))
+    assert set(engine.answers) == {steps}
 
 
 def test_slow_steps_count_and_those_in_which_others_had_the_processor_do_not() -> None:

@@ -56,7 +56,7 @@ def test_it_is_frozen_while_requests_are_served(monkeypatch: pytest.MonkeyPatch)
     """Also while the steps are measured by which the run is foretold."""
     memory, frozen = live.PagedGpt.memory, []
 
-    def noted(self: Any, blocks: int, size: int) -> Any:
+    def note(self: Any, blocks: int, size: int) -> Any:
         frozen.append(gc.get_freeze_count() > 0)
         return memory(self, blocks, size)
 
@@ -66,7 +66,7 @@ def test_it_is_frozen_while_requests_are_served(monkeypatch: pytest.MonkeyPatch)
     spec, policy = complete(load_spec({**row, "workload": workload}))
     assert isinstance(policy, PagedPolicy)
     host = prepare("zoo:gpt2-tiny", "float32", 0, 12, silent)
-    monkeypatch.setattr(live.PagedGpt, "memory", noted)
+    monkeypatch.setattr(live.PagedGpt, "memory", note)
     result = serve_on(host, trace, Loaded(trace, "requests", "by hand", ""), spec, policy, silent)
     assert result.status == "ok" and all(frozen) and len(frozen) > 1
     assert gc.get_freeze_count() == 0

@@ -58,7 +58,7 @@ def test_each_figure_is_the_middle_one_and_its_range_is_told() -> None:
     """A host that was held up in one calibration of five moves the range and not the middle."""
     found, seeds = foretell(2.0, 1.0, 300.0, 3.0, 4.0)
     assert found.middle["latency_mean"] == pytest.approx(9.0)
-    assert found.ranges()["latency_mean"] == pytest.approx([3.0, 900.0])
+    assert [found.low["latency_mean"], found.high["latency_mean"]] == pytest.approx([3.0, 900.0])
     assert found.middle["ttft_mean"] == pytest.approx(3.0)
     assert found.middle["iterations"] == 3
     assert seeds == [7, 8, 9, 10, 11], "drafts are drawn anew"

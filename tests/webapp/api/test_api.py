@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,11 @@ from urllib.parse import urlencode
 import pytest
 from django.core.files.base import ContentFile
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from experiments.core import jsonio
 from tests.webapp import cast
+from tests.webapp.api.calls import SPEC, Caller, outcome_of
 from tests.webapp.cast import Place, experiment, run
 from tests.webapp.logged.logs import log
 from tests.webapp.populated import NOWHERE
@@ -26,8 +24,7 @@ from webapp.accounts.models import Project, Role, User
 from webapp.accounts.services import create_project
 from webapp.api import services
 from webapp.api.application import api
-from webapp.api.models import ApiToken, KeptAnswer
-from webapp.api.once import KEPT
+from webapp.api.models import ApiToken
 from webapp.artifacts.services import store_upload
 from webapp.hosts.models import Host
 from webapp.reports.services import latest_of
@@ -36,67 +33,6 @@ from webapp.runs.models import Run, RunDocument, TrashedRuns
 from webapp.runs.trashing import put_into_trash
 
 pytestmark = pytest.mark.django_db
-
-SPEC: dict[str, Any] = {
-    "family": "memory",
-    "policy": "baseline",
-    "knobs": {},
-    "workload": {"source": "zoo:gpt2", "options": {"batch": 8}},
-    "hardware": "a100-40g",
-}
-
-
-class Caller:
-    """Speaks to the API with a token; ``last`` is the status of the last answer."""
-
-    def __init__(self, place: Place, role: str = Role.MEMBER) -> None:
-        self.token, secret = services.make_token(place.project.team, place.user, "test", role)
-        self.client = Client(headers={"authorization": f"Bearer {secret}"})
-        self.last = 0
-
-    def get(self, path: str) -> Any:
-        return self._read(self.client.get(f"/api/v1{path}"))
-
-    def post(self, path: str, body: Any) -> Any:
-        text = body if isinstance(body, str | bytes) else json.dumps(body)
-        return self._read(self.client.post(f"/api/v1{path}", text, content_type="application/json"))
-
-    def delete(self, path: str) -> Any:
-        return self._read(self.client.delete(f"/api/v1{path}"))
-
-    def _read(self, answer: Any) -> Any:
-        self.last = answer.status_code
-        return answer.json() if answer.content else None
-
-
-@pytest.fixture
-def ada() -> Place:
-    return cast.place("ada")
-
-
-@pytest.fixture
-def caller(ada: Place) -> Caller:
-    return Caller(ada)
-
-
-@pytest.fixture
-def stranger() -> Caller:
-    return Caller(cast.place("eve"))
-
-
-def outcome_of(spec: dict[str, Any], status: str = "ok") -> dict[str, Any]:
-    full = {**SPEC, "mode": "simulated", "seed": 0} | spec
-    return {
-        "spec": full,
-        "spec_id": jsonio.digest(full),
-        "status": status,
-        "reason": None,
-        "metrics": {"step_time": {"value": 0.5, "unit": "s", "lower_is_better": True}},
-        "series": {"memory": {"unit": "bytes", "x": [0, 1], "y": [5, 6]}},
-        "plan": {},
-        "violations": [],
-        "provenance": {"revision": "abc", "host": {"name": "gpu-7"}, "started": "2026-01-01"},
-    }
 
 
 def test_a_run_is_submitted_followed_and_read(caller: Caller) -> None:
@@ -388,11 +324,6 @@ def thrown_away(project: Project, run: Run, user: User) -> TrashedRuns:
     return found
 
 
-def asked_runs() -> int:
-    """Those that somebody submitted; a model's capture comes by itself."""
-    return Run.objects.filter(kind=Run.Kind.POLICY).count()
-
-
 def test_a_token_opens_nothing_once_it_has_expired(ada: Place, caller: Caller) -> None:
     made, secret = services.make_token(ada.project.team, ada.user, "of a month", Role.MEMBER, days=30)
     client = Client(headers={"authorization": f"Bearer {secret}"})
@@ -416,96 +347,3 @@ def test_who_makes_a_token_says_how_long_it_opens(ada: Place, days: str | None, 
     left = made.expires_at and made.expires_at - timezone.now()
     assert left is None if lasts is None else timedelta(days=lasts - 1) < left <= timedelta(days=lasts)
     assert client.post(f"/t/{ada.project.team.slug}/tokens/", {**form, "days": "5000"}).status_code == 422
-
-
-class TestKeys:
-    """A request with a key is carried out once, and answered the same again."""
-
-    def send(self, caller: Caller, path: str, body: Any, key: str) -> Any:
-        answer = caller.client.post(
-            f"/api/v1{path}",
-            json.dumps(body),
-            content_type="application/json",
-            headers={"Idempotency-Key": key},
-        )
-        caller.last = answer.status_code
-        return answer.json()
-
-    def test_the_same_request_again_makes_nothing_and_answers_the_same(self, caller: Caller) -> None:
-        first = self.send(caller, "/runs", SPEC, "key-1")
-        again = self.send(caller, "/runs", SPEC, "key-1")
-        assert (caller.last, again) == (201, first)
-        assert asked_runs() == 1
-        assert self.send(caller, "/runs", SPEC, "key-2")["id"] != first["id"]
-        experiment = self.send(caller, "/experiments", {"name": "two", "runs": [SPEC, SPEC]}, "key-3")
-        assert self.send(caller, "/experiments", {"name": "two", "runs": [SPEC, SPEC]}, "key-3") == experiment
-        assert asked_runs() == 4
-
-    def test_another_request_with_the_key_is_refused(self, caller: Caller) -> None:
-        self.send(caller, "/runs", SPEC, "key")
-        found = self.send(caller, "/runs", {**SPEC, "seed": 1}, "key")
-        assert caller.last == 422 and "another request" in found["detail"]
-        assert asked_runs() == 1
-
-    def test_what_was_refused_is_not_kept(self, caller: Caller) -> None:
-        self.send(caller, "/runs", {**SPEC, "policy": "nonesuch"}, "key")
-        assert caller.last == 422
-        self.send(caller, "/runs", SPEC, "key")
-        assert caller.last == 201
-
-    def test_keys_are_each_tokens_own(self, caller: Caller, stranger: Caller) -> None:
-        self.send(caller, "/runs", SPEC, "key")
-        self.send(stranger, "/runs", SPEC, "key")
-        assert stranger.last == 201 and asked_runs() == 2
-
-    @pytest.mark.parametrize("key", ["", " ", "x" * 256, "\u00e4"])
-    def test_no_key_that_could_be_meant_otherwise(self, caller: Caller, key: str) -> None:
-        self.send(caller, "/runs", SPEC, key)
-        assert caller.last == 422 and asked_runs() == 0
-
-    def test_a_file_is_stored_once(self, caller: Caller) -> None:
-        def upload(text: bytes) -> Any:
-            file = SimpleUploadedFile("notes.txt", text)
-            return caller.client.post("/api/v1/artifacts", {"file": file}, headers={"Idempotency-Key": "f"})
-
-        first, again, other = upload(b"abc"), upload(b"abc"), upload(b"abcd")
-        assert (first.status_code, again.status_code, other.status_code) == (201, 201, 422)
-        assert first.json()["id"] == again.json()["id"]
-
-    def test_an_operation_that_makes_nothing_twice_by_itself_takes_a_key_too(self, caller: Caller) -> None:
-        begin = b'{"begin": {"name": "resnet", "started": 1790000000.0}}\n'
-        for _ in range(2):
-            answer = caller.client.post(
-                "/api/v1/logs/6f4c5ab0-4b0a-4f4e-8d52-0d6a6f0f2c11?offset=0",
-                begin,
-                content_type="application/x-ndjson",
-                headers={"Idempotency-Key": "log"},
-            )
-            assert answer.status_code in (200, 409), answer.content
-        assert Run.objects.filter(kind=Run.Kind.LOGGED).count() == 1 and not KeptAnswer.objects.exists()
-
-    def test_old_answers_are_forgotten(self, caller: Caller) -> None:
-        first = self.send(caller, "/runs", SPEC, "key")
-        KeptAnswer.objects.update(made_at=timezone.now() - KEPT - timedelta(seconds=1))
-        assert self.send(caller, "/runs", SPEC, "key")["id"] != first["id"]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_requests_of_one_key_at_one_time_make_one_run(ada: Place) -> None:
-    caller = Caller(ada)
-
-    def send(_: int) -> str:
-        try:
-            answer = caller.client.post(
-                "/api/v1/runs",
-                json.dumps(SPEC),
-                content_type="application/json",
-                headers={"Idempotency-Key": "same"},
-            )
-            return str(answer.json()["id"])
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(send, range(8)))
-    assert len(set(found)) == 1 and asked_runs() == 1

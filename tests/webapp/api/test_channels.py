@@ -11,7 +11,7 @@ import pytest
 from auditlog.models import LogEntry
 
 from tests.webapp import cast
-from tests.webapp.api.test_api import Caller
+from tests.webapp.api.calls import Caller
 from tests.webapp.cast import Place
 from webapp.accounts.models import Role
 from webapp.nightly.models import Channel, Message

@@ -9,7 +9,7 @@ import pytest
 
 from experiments.client import Lab
 from tests.webapp import cast
-from tests.webapp.api.test_api import Caller
+from tests.webapp.api.calls import Caller
 from tests.webapp.cast import Place
 
 pytestmark = pytest.mark.django_db

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.webapp import cast
-from tests.webapp.api.test_api import SPEC, Caller, outcome_of
+from tests.webapp.api.calls import SPEC, Caller, outcome_of
 
 pytestmark = pytest.mark.django_db
 PATHS = ("/runs", "/experiments", "/outcomes")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.webapp import cast
-from tests.webapp.api.test_api import Caller
+from tests.webapp.api.calls import Caller
 from tests.webapp.cast import Cast, Place, ready
 from webapp.artifacts.models import Artifact, Blob
 from webapp.runs.forms import ExperimentForm

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.webapp import cast
-from tests.webapp.api.test_api import Caller
+from tests.webapp.api.calls import Caller
 from tests.webapp.cast import Place
 from webapp.accounts.models import Role
 from webapp.history.discussion import mentions_of

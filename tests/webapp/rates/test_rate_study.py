@@ -11,7 +11,7 @@ from django.utils import timezone
 from experiments.core.errors import BadInput
 from experiments.core.rate_search import RateGoal
 from tests.webapp import cast
-from tests.webapp.api.test_api import Caller
+from tests.webapp.api.calls import Caller
 from tests.webapp.cast import Place, signed_in
 from webapp.rates import services
 from webapp.rates.lines import lines_of, rate_of

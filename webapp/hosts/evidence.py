@@ -84,7 +84,7 @@ def _lines(cell: Mapping[str, Any]) -> Iterator[Line]:
 
 
 #: The figures of a cell that say how good a simulator is, those of time first.
-TIMES = ("step_time", "latency")
+TIMES = ("step_time", "latency", "latency_mean", "avg_jct")
 
 
 #: Those of a simulated run: its compiler prices ops by roofline, a measured one by timing them.

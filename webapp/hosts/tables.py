@@ -123,8 +123,8 @@ def validation_rows(found: Iterable[Evidence]) -> Iterator[ValidationRow]:
 
 @dataclass(frozen=True)
 class CellRow:
-    """One model under one policy: its memory and its time (of a step, or a latency), each ``None`` where not
-    compared.
+    """One model under one policy: its memory and its time (of a step, an answer or a job), each ``None`` where
+    not compared.
     """
 
     device: str

@@ -148,6 +148,27 @@ def test_a_file_that_is_no_evidence_is_refused_by_name(db: None, tmp_path: Path)
         call_command("import_evidence", str(file))
 
 
+@pytest.mark.parametrize(
+    ("family", "metric", "other"),
+    [("cluster", "avg_jct", "makespan"), ("serving", "latency_mean", "ttft_mean")],
+)
+def test_a_cell_of_jobs_or_of_requests_has_its_time_in_the_table(
+    cast: Cast, family: str, metric: str, other: str
+) -> None:
+    """Completion in the mean is the time, 20 % off, whatever else was compared before it."""
+    figures = {
+        other: {"predicted": 3.0, "measured": 3.0, "error": 0.0},
+        metric: {"predicted": 8.0, "measured": 10.0, "error": -0.2},
+    }
+    about = {"family": family, "model": "m", "policy": "p", "status": "ok", "reason": None}
+    cells = [{**about, "figures": figures}]
+    Validation.objects.create(device="cpu", measured_at=timezone.now(), evidence={"cells": cells}, sha256="d")
+    page = signed_in(cast.vera).get(cast.url("hosts/validation")).content.decode()
+    table = page.split('aria-label="By model and policy"')[1].split("</section>")[0]
+    assert table.count('class="change worse" title="beyond 15 %, -0.2"') == 1
+    assert "8 s" in table and "10 s" in table and "3 s" not in table
+
+
 def test_a_grid_of_sixty_cells_is_one_table_with_memory_and_time_side_by_side(cast: Cast) -> None:
     """Memory 4 % off is within the goal, time 20 % off beyond it; a cell that failed keeps its row and its
     reason.

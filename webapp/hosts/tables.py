@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,8 +123,8 @@ def validation_rows(found: Iterable[Evidence]) -> Iterator[ValidationRow]:
 
 @dataclass(frozen=True)
 class CellRow:
-    """One model under one policy: its memory and its time (of a step, an answer or a job), each ``None`` where
-    not compared.
+    """One model under one policy: its memory and its time (of a step, an answer or a job), each ``None``
+    where not compared.
     """
 
     device: str
@@ -156,15 +156,19 @@ def _cell(rows: list[ValidationRow]) -> CellRow:
 
 class ErrorColumn(FigureColumn):
     """A relative error; where there is a ``goal``, with its sign and a mark that says whether it
-    is within.
+    is within. ``goals`` are those of families with another one.
     """
 
-    def __init__(self, goal: float | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, goal: float | None = None, goals: Mapping[str, float] | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
-        self.goal = goal
+        self.goal, self.goals = goal, dict(goals or {})
 
-    def render(self, value: float) -> Any:
-        return presentation.error(value) if self.goal is None else judge_error(value, self.goal)
+    def render(self, value: float, record: Any = None) -> Any:
+        if self.goal is None:
+            return presentation.error(value)
+        return judge_error(value, self.goals.get(record.family, self.goal))
 
 
 def judge_error(error: float, goal: float) -> Any:
@@ -197,7 +201,9 @@ class CellTable(Listing):
     memory_error = ErrorColumn(0.05, accessor="memory__error", verbose_name="error", unit="fraction")
     time_predicted = FigureColumn(accessor="time__predicted", verbose_name="Time, predicted", unit="s")
     time_measured = FigureColumn(accessor="time__measured", verbose_name="measured", unit="s")
-    time_error = ErrorColumn(0.15, accessor="time__error", verbose_name="error", unit="fraction")
+    time_error = ErrorColumn(
+        0.15, {"cluster": 0.1}, accessor="time__error", verbose_name="error", unit="fraction"
+    )
     reason = tables.Column(verbose_name="Cause")
 
     class Meta:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from experiments.core.errors import LabError
+from experiments.core.heap import keep_freed_memory
 from experiments.core.processes import die_with_parent
 
 READY = b"ready\n"
@@ -48,6 +49,7 @@ def serve(main: Callable[..., object]) -> NoReturn:
     """Fork a process that calls ``main`` for each request by the socket that the command line names."""
     _refuse_threads()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's: whoever asked decides what ends
+    keep_freed_memory()
     gc.freeze()  # a collection would write to pages that all processes share
     ForkLoop(main, socket.socket(fileno=int(sys.argv[1]))).run()
 

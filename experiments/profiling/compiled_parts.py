@@ -101,7 +101,7 @@ class _Compiler:
         from torch._inductor.compile_fx import partition_fn
         from torch._inductor.decomposition import select_decomp_table
 
-        return aot_function(
+        compiled: Callable[..., Any] = aot_function(
             function,
             fw_compiler=self._label,
             bw_compiler=self._label,
@@ -110,6 +110,7 @@ class _Compiler:
             decompositions=select_decomp_table(),
             keep_inference_input_mutations=True,
         )
+        return compiled
 
     def _label(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         """The graph ``gm`` as it stands, run op by op, so that a trace sees its ops and what they were."""

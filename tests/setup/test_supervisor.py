@@ -38,7 +38,8 @@ def program(name, code, **details):
     return Program(name, [sys.executable, "-c", code], folder / f"{name}.log", **details)
 
 def remember(pids, troubles):
-    (folder / "known").write_text(f"{pids} {troubles}")
+    (folder / "being-written").write_text(f"{pids} {troubles}")
+    (folder / "being-written").replace(folder / "known")
 """
 
 

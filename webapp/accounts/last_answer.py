@@ -116,6 +116,5 @@ def _of_many(
 def _of_one(experiment: Experiment, runs: list[Run]) -> LastAnswer | None:
     """Of runs with several questions, or a single one: what the first that succeeded found."""
     run = next(one for one in runs if one.state == Run.State.SUCCEEDED)
-    values = {row.name: row.value for row in run.metrics.all()}
-    sentence = headline_of(run, values, outcome_of(run))
+    sentence = headline_of(run, run.figures, outcome_of(run))
     return LastAnswer(experiment, sentence, run, 1, None, is_comparison=False) if sentence else None

@@ -282,8 +282,8 @@ def _entry(group: Sequence[tuple[Run, dict[str, Any]]], unfold: bool) -> Entry:
         del parameters[SEED]
     values: dict[str, list[float]] = {}
     for run, _ in group:
-        for row in run.metrics.all():
-            values.setdefault(row.name, []).append(row.value)
+        for name, value in run.figures.items():
+            values.setdefault(name, []).append(value)
     return Entry(tuple(run for run, _ in group), parameters, estimates_of(values))
 
 

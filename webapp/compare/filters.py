@@ -19,7 +19,7 @@ MOST_RUNS = 2000
 def comparable(project: Project) -> QuerySet[Run]:
     """Policy runs of the project with what a comparison reads of them, in the order asked for."""
     runs = Run.objects.filter(project=project, kind=Run.Kind.POLICY)
-    wanted = runs.select_related("artifact", "host").prefetch_related("metrics").defer("log_tail")
+    wanted = runs.select_related("artifact", "host").with_figures().defer("log_tail")
     return wanted.order_by("queued_at", "id")
 
 
@@ -56,7 +56,7 @@ class RunFilter(django_filters.FilterSet):  # type: ignore[misc]
 
     def __init__(self, data: QueryDict, queryset: QuerySet[Run], **kwargs: Any) -> None:
         super().__init__(data, queryset, **kwargs)
-        plain = queryset.select_related(None).prefetch_related(None).order_by()
+        plain = queryset.select_related(None).order_by()
         for name in ("policy", "hardware", "mode"):
             values = sorted(plain.values_list(name, flat=True).distinct())
             self.filters[name].extra["choices"] = [(value, value) for value in values if value]

@@ -123,7 +123,7 @@ def _records(runs: Sequence[Run], metric: str, sign: int) -> Iterator[Record]:
     """In the order in which they were set."""
     best = float("inf")
     for run in sorted(runs, key=lambda run: (run.finished_at or run.queued_at, run.pk)):
-        values = {one.name: one.value for one in run.metrics.all()}
+        values = run.figures
         if metric in values and not is_unseen(metric, values) and sign * values[metric] < best:
             best = sign * values[metric]
             yield Record(run, values[metric])

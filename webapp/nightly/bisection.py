@@ -144,14 +144,14 @@ def _runs_by_place(bisection: Bisection) -> dict[int, list[Run]]:
     places = {revision: place for place, revision in enumerate(bisection.revisions)}
     found: dict[int, list[Run]] = {}
     runs = Run.everything.filter(experiment=bisection.experiment, experiment__isnull=False)
-    for run in runs.prefetch_related("metrics").order_by("queued_at", "id"):
+    for run in runs.with_figures().order_by("queued_at", "id"):
         found.setdefault(places[run.revision], []).append(run)
     return found
 
 
 def _value(runs: Sequence[Run], metric: str) -> float | None:
     """The median of the figure; ``None`` where no run has it."""
-    values = [row.value for run in runs for row in run.metrics.all() if row.name == metric]
+    values = [run.figures[metric] for run in runs if metric in run.figures]
     return median(values) if values else None
 
 

@@ -65,7 +65,7 @@ class History:
 def history(schedule: Schedule) -> History:
     nights = list(schedule.nights.all()[:NIGHTS_SHOWN])
     runs = Run.objects.filter(experiment__night__in=nights, state__in=Run.ANSWERED)
-    runs = runs.select_related("experiment__night", "host").prefetch_related("metrics").defer("log_tail")
+    runs = runs.select_related("experiment__night", "host").with_figures().defer("log_tail")
     revision = KeyTextTransform("revision", KeyTransform("provenance", "document__outcome"))
     stamped = runs.annotate(code=revision, slot=F("experiment__night__slot"))
     points = tuple(_points(stamped.order_by("slot", "queued_at")))
@@ -75,7 +75,7 @@ def history(schedule: Schedule) -> History:
 def _points(runs: Iterable[Any]) -> Iterable[Point]:
     for run in runs:
         title = title_of(run)
-        values = {row.name: row.value for row in run.metrics.all() if row.name in METRICS}
+        values = {name: value for name, value in run.figures.items() if name in METRICS}
         for name, value in values.items():
             if name not in ENDS:
                 counted = EQUAL if is_unseen(name, values) else value

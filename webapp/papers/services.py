@@ -89,7 +89,7 @@ def _with_given_options(spec: dict[str, Any]) -> dict[str, Any]:
 def judge_ended(project: Project) -> None:
     """Judges every check of the project whose runs have all ended, once."""
     for experiment in _unjudged_checks(project).select_for_update():
-        runs = list(experiment.runs.prefetch_related("metrics"))
+        runs = list(experiment.runs.with_figures())
         if all(run.is_final for run in runs):
             _judge(experiment, _by_identity(runs))
 
@@ -160,8 +160,7 @@ def _trial_figures(trial: ClaimTrial, runs: Mapping[str, Run | None]) -> TrialFi
 
 def _figures(run: Run) -> dict[str, float]:
     """What a figure can name of a stored run: its metrics, what its planning took, and ``feasible``."""
-    values = {row.name: row.value for row in run.metrics.all()}
-    return {**values, **clocks_of(_provenance(run)), "feasible": float(run.outcome_status == "ok")}
+    return {**run.figures, **clocks_of(_provenance(run)), "feasible": float(run.outcome_status == "ok")}
 
 
 def _provenance(run: Run) -> Mapping[str, Any]:

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import QuerySet
-
 from experiments.core import jsonio
 from experiments.core.rate_search import MOST_TRIALS, RateGoal, RateSearch
 from webapp.rates.models import RateStudy
-from webapp.runs.models import Experiment, Run
+from webapp.runs.models import Experiment, Run, RunQuerySet
 
 #: By how much of itself a rate is known in the end.
 PRECISION = 0.05
@@ -68,7 +66,7 @@ def policies_of(experiment: Experiment) -> list[str]:
     return sorted({policy for policy, rate in rows if isinstance(rate, int | float)})
 
 
-def _runs(experiment: Experiment) -> QuerySet[Run]:
+def _runs(experiment: Experiment) -> RunQuerySet:
     """Also those in the trash: what they gave was given."""
     return Run.everything.filter(experiment=experiment, kind=Run.Kind.POLICY, family="serving")
 
@@ -76,7 +74,7 @@ def _runs(experiment: Experiment) -> QuerySet[Run]:
 def lines_of(experiment: Experiment, study: RateStudy | None = None) -> list[RateLine]:
     """The lines that ``study`` looks at, or could."""
     groups: dict[str, list[Run]] = {}
-    for run in _runs(experiment).prefetch_related("metrics").order_by("queued_at", "id"):
+    for run in _runs(experiment).with_figures().order_by("queued_at", "id"):
         if rate_of(run) is not None and (study is None or not study.policies or run.policy in study.policies):
             groups.setdefault(_key(run), []).append(run)
     names = _names([runs[0] for runs in groups.values()])
@@ -97,12 +95,11 @@ def _line(name: str, runs: Sequence[Run], goal: RateGoal, since: datetime | None
     search = RateSearch(rate_of(runs[0]) or 1.0, PRECISION, MOST_TRIALS + len(before))
     reason = ""
     for run in runs:
-        figures = {row.name: row.value for row in run.metrics.all()}
         if run.state == Run.State.SUCCEEDED:
-            if lack := _lack(figures, goal):
+            if lack := _lack(run.figures, goal):
                 reason = reason or lack
             else:
-                search.tell(rate_of(run) or 1.0, goal.is_met(figures))
+                search.tell(rate_of(run) or 1.0, goal.is_met(run.figures))
         elif run.is_final:
             reason = reason or f"{run.get_state_display()}: {run.reason}".removesuffix(": ")
     return RateLine(name, runs, search, reason)

@@ -146,7 +146,7 @@ def view_of(run: Run, asked: Mapping[str, str] = MappingProxyType({})) -> RunVie
         elsewhere, drawn = TOLD_BY_SERVING, DRAWN_OF_SERVING
     torus = torus_view(outcome)
     elsewhere = TOLD_BY_TORUS if torus else elsewhere
-    values = {row.name: row.value for row in run.metrics.all()}
+    values = run.figures
     shown, large = tuple(shown_metrics(values, provenance)), leading_figures(run.family, values)
     return RunView(
         headline=headline_of(run, values, outcome),

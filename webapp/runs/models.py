@@ -9,10 +9,12 @@ from typing import Any
 from django.db import models
 from django.db.models.functions import Coalesce
 from django.utils import timezone
+from django.utils.functional import cached_property
 
 from webapp.accounts.models import Project, User
 from webapp.artifacts.models import Artifact
 from webapp.hosts.models import Host
+from webapp.runs.by_name import ByName
 
 
 class ExperimentQuerySet(models.QuerySet["Experiment"]):
@@ -102,6 +104,12 @@ class RunQuerySet(models.QuerySet["Run"]):
         """The page after ``last`` of a list that has the newest first."""
         same_time = models.Q(queued_at=last.queued_at, pk__lt=last.pk)
         return self.filter(models.Q(queued_at__lt=last.queued_at) | same_time)
+
+    def with_figures(self) -> RunQuerySet:
+        """Each run comes with its ``figures``."""
+        own = RunMetric.objects.filter(run=models.OuterRef("pk")).order_by().values("run")
+        by_name = models.Subquery(own.annotate(by_name=ByName("name", "value")).values("by_name"))
+        return self.annotate(**{"figures": by_name})
 
     def queue_lengths(self) -> dict[str, int]:
         """How many runs wait: ``total``, and those that ask for ``anywhere``, ``cpu`` or ``cuda``."""
@@ -297,6 +305,11 @@ class Run(models.Model):
     @property
     def is_final(self) -> bool:
         return self.state in self.FINAL
+
+    @cached_property
+    def figures(self) -> dict[str, float]:
+        """Its metrics by name, as it was read (``with_figures``) or when they are first asked for."""
+        return dict(self.metrics.values_list("name", "value"))
 
 
 class RunCount(models.Model):

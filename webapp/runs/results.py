@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from django.db.models import Aggregate, JSONField
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from experiments.core.differences import NO_DIFFERENCE, is_unseen
 from webapp.compare.answers.causes import words_of
 from webapp.presentation import metric
+from webapp.runs.by_name import ByName
 from webapp.runs.models import Run, RunMetric
 
 #: The figures by which runs of a family are told apart at first sight.
@@ -76,18 +76,10 @@ def figures(runs: Sequence[Run], names: Sequence[str]) -> dict[object, dict[str,
     return found
 
 
-class ByName(Aggregate):
-    """The values of metrics under their names, as one object."""
-
-    function = "jsonb_object_agg"
-    output_field = JSONField()
-
-
 def every_figure(runs: Sequence[UUID]) -> dict[UUID, dict[str, float]]:
     """By run: all figures of those that have any, without an object for each figure."""
     rows = RunMetric.objects.filter(run__in=runs).order_by().values("run")
-    found = rows.annotate(by_name=ByName("name", "value")).values_list("run", "by_name")
-    return {run: {name: float(value) for name, value in by_name.items()} for run, by_name in found}
+    return dict(rows.annotate(figures=ByName("name", "value")).values_list("run", "figures"))
 
 
 def show_figure(values: dict[str, float], name: str) -> SafeString:

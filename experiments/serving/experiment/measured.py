@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from experiments.core.errors import BadInput
+from experiments.core.heap import keep_freed_memory
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
 from experiments.hardware import resolve
@@ -45,6 +46,7 @@ def prepare(
     source: str, dtype: str, seed: int, longest: int, progress: Progress, device: str = "cpu"
 ) -> LiveHost:
     """Build the model and measure its layers up to ``longest`` tokens of a step or request."""
+    keep_freed_memory()
     live = importlib.import_module("experiments.serving.live")
     model = live.build(source, dtype, seed, device)
     served = served_model(source)

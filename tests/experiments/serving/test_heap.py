@@ -26,6 +26,21 @@ class Loop:
         self.itself = self
 
 
+@pytest.fixture
+def thawed() -> None:
+    """As where nobody has put anything aside, which the tests do."""
+    gc.unfreeze()
+
+
+def test_what_was_frozen_before_stays_so() -> None:
+    older = Loop()
+    gc.freeze()
+    with live.freeze_heap():
+        pass
+    assert not any(one is older for one in gc.get_objects())
+
+
+@pytest.mark.usefixtures("thawed")
 def test_older_objects_are_passed_over_and_come_back() -> None:
     older = Loop()
     with live.freeze_heap():
@@ -37,6 +52,7 @@ def test_older_objects_are_passed_over_and_come_back() -> None:
     assert gc.get_freeze_count() == 0
 
 
+@pytest.mark.usefixtures("thawed")
 def test_garbage_from_before_is_freed_first_and_new_garbage_still_is() -> None:
     before = weakref.ref(Loop())
     with live.freeze_heap():
@@ -46,12 +62,14 @@ def test_garbage_from_before_is_freed_first_and_new_garbage_still_is() -> None:
         assert within() is None
 
 
+@pytest.mark.usefixtures("thawed")
 def test_the_heap_comes_back_from_a_run_that_failed() -> None:
     with pytest.raises(RuntimeError, match="stop"), live.freeze_heap():
         raise RuntimeError("stop")
     assert gc.get_freeze_count() == 0
 
 
+@pytest.mark.usefixtures("thawed")
 def test_it_is_frozen_while_requests_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while the steps are measured by which the run is foretold."""
     memory, frozen = live.PagedGpt.memory, []
@@ -69,4 +87,3 @@ def test_it_is_frozen_while_requests_are_served(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(live.PagedGpt, "memory", note)
     result = serve_on(host, trace, Loaded(trace, "requests", "by hand", ""), spec, policy, silent)
     assert result.status == "ok" and all(frozen) and len(frozen) > 1
-    assert gc.get_freeze_count() == 0

@@ -38,4 +38,4 @@ def _is_chance(best: Entry, other: Entry, metric: str) -> bool:
 
 
 def _values(entry: Entry, metric: str) -> list[float]:
-    return [row.value for run in entry.runs for row in run.metrics.all() if row.name == metric]
+    return [run.figures[metric] for run in entry.runs if metric in run.figures]

@@ -167,7 +167,7 @@ def _label(entry: Entry, key: str) -> str:
 
 
 def _values(entry: Entry, metric: str) -> list[tuple[float, Run]]:
-    return [(row.value, run) for run in entry.runs for row in run.metrics.all() if row.name == metric]
+    return [(run.figures[metric], run) for run in entry.runs if metric in run.figures]
 
 
 def _box(label: str, values: Sequence[tuple[float, Run]], project: Project, has_points: bool) -> Box:

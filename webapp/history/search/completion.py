@@ -43,8 +43,8 @@ def complete(project: Project, text: str) -> list[str]:
 def _own_names(project: Project) -> list[str]:
     """Figures and parameters that the newest of people's own programs have."""
     newest = Run.objects.filter(project=project, kind=Run.Kind.LOGGED).order_by("-queued_at", "-id")[:50]
-    logged = list(newest.prefetch_related("metrics"))
-    figures = {metric.name for run in logged for metric in run.metrics.all()}.difference(METRICS)
+    logged = list(newest.with_figures())
+    figures = {name for run in logged for name in run.figures}.difference(METRICS)
     params = {name for run in logged for name in run.spec.get("knobs", {})}
     told = [*(f"metric.{name}" for name in sorted(figures)), *(f"param.{name}" for name in sorted(params))]
     return [name for name in told if _is_field(name)]

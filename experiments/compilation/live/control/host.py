@@ -13,5 +13,5 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 #: own.
 run_by_host = cast(
     Callable[[Function], Function],
-    torch._dynamo.disable(recursive=False),  # type: ignore[no-untyped-call]
+    torch._dynamo.disable(recursive=False),
 )

@@ -106,7 +106,7 @@ class WhileLoop(nn.Module):
             return (step + 1, *(value.contiguous() for value in made))
 
         first = torch.zeros((), dtype=torch.int64, device=_device(invariants, state))
-        last = torch.while_loop(goes_on, trip, (first, *(value.clone() for value in state)))  # type: ignore[no-untyped-call]
+        last = torch.while_loop(goes_on, trip, (first, *(value.clone() for value in state)))
         return tuple(last[1:])
 
 

@@ -1,8 +1,8 @@
 """Cluster schedulers: twelve jobs that train here, next to the simulator on times of this host.
 
-The host is calibrated before the first of them, once more for policies that choose batches. The last cell
-says whether the simulator has the policies in the order that was measured, wherever two of them differ by
-more than twice its error.
+The host is calibrated before the first of them and anew after every few, since its pace drifts; for policies
+that choose batches apart. The last cell says whether the simulator has the policies in the order that was
+measured, wherever two of them differ by more than twice its error.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -25,7 +26,7 @@ from experiments.cluster.experiment.prediction import chooses_batches
 from experiments.cluster.interface import ClusterPolicy
 from experiments.core.completion import complete
 from experiments.core.errors import LabError
-from experiments.core.progress import Progress, part, weighted_parts
+from experiments.core.progress import Progress, part
 from experiments.sources import jobs_of
 from experiments.validate.cells import (
     EVERYTHING,
@@ -57,6 +58,8 @@ PLANS: tuple[Plan, ...] = (
     ("kungfu_adapt", {"interval": 6.0}),
 )
 TRACE = "package:twelve-short-jobs.csv"
+#: Policies, of half a minute each, that one calibration serves.
+SERVES = 3
 ORDER = "order of policies"
 
 
@@ -71,32 +74,44 @@ def cells(device: str, progress: Progress, chosen: Chosen = EVERYTHING) -> Itera
         return
     found: list[ValidationCell] = []
     with tempfile.TemporaryDirectory(prefix="lab-cluster-") as name:
-        progress(0.0, "timing the models of the jobs")
-        hosts = _calibrate(plans, Path(name) / "calibration", part(progress, 0.0, 0.1))
+        hosts = Hosts(plans, Path(name))
         for done, plan in enumerate(plans):
-            here = part(progress, 0.1 + 0.9 * done / len(plans), 0.1 + 0.9 * (done + 1) / len(plans))
+            here = part(progress, done / len(plans), (done + 1) / len(plans))
             if chosen.out_of_time:
                 cell = left_out(TRACE, "cluster", plan[0])
             else:
-                host = hosts[chooses_batches(_complete(plan)[1])]
-                cell = _cell(host, plan, Path(name) / plan[0], here)
+                host = hosts.for_policy(_complete(plan)[1], part(here, 0.0, 0.3))
+                cell = _cell(host, plan, Path(name) / plan[0], part(here, 0.3, 1.0))
             found.append(cell)
             yield cell
     yield order_of([cell for cell in found if cell.status == "ok"])
 
 
-def _calibrate(plans: Sequence[Plan], folder: Path, progress: Progress) -> dict[bool, LiveHost]:
+class Hosts:
     """The host as policies know it that choose batches, and as the others do."""
-    made = [_complete(plan) for plan in plans]
-    hosts = {}
-    kinds = sorted({chooses_batches(policy) for _, policy in made})
-    for chooses, here in zip(kinds, weighted_parts(progress, [1.0] * len(kinds)), strict=True):
-        alike = (one for one in made if chooses_batches(one[1]) == chooses)
+
+    def __init__(self, plans: Sequence[Plan], folder: Path) -> None:
+        self._made = [_complete(plan) for plan in plans]
+        self._folder = folder
+        self._known: dict[bool, LiveHost] = {}
+        self._asked = Counter[bool]()
+
+    def for_policy(self, policy: ClusterPolicy, progress: Progress) -> LiveHost:
+        """Return the host as it was calibrated for at most ``SERVES`` policies, this one among them."""
+        chooses = chooses_batches(policy)
+        if self._asked[chooses] % SERVES == 0:
+            progress(0.0, "timing the models of the jobs")
+            self._known[chooses] = self._calibrate(chooses, progress)
+        self._asked[chooses] += 1
+        return self._known[chooses]
+
+    def _calibrate(self, chooses: bool, progress: Progress) -> LiveHost:
+        alike = (one for one in self._made if chooses_batches(one[1]) == chooses)
         # One that may resize jobs has them timed on any number of slots.
         spec, policy = min(alike, key=lambda one: one[1].keeps_sizes)
         trace, _ = jobs_of(spec.workload)
-        hosts[chooses] = calibrate_host(trace, policy, 0, folder / str(chooses), here)
-    return hosts
+        folder = self._folder / f"calibration-{chooses}-{self._asked[chooses]}"
+        return calibrate_host(trace, policy, 0, folder, progress)
 
 
 def _complete(plan: Plan) -> tuple[Any, ClusterPolicy]:

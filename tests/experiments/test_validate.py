@@ -8,7 +8,7 @@ import pytest
 
 from experiments.core.jsonio import loads
 from experiments.core.progress import silent
-from experiments.validate import compilation, memory, numerics, validate
+from experiments.validate import cluster, compilation, memory, numerics, validate
 from experiments.validate.__main__ import main
 from experiments.validate.cells import SINGLE_DEVICE, Chosen, ValidationCell
 from experiments.validate.cluster import order_of
@@ -88,3 +88,19 @@ def test_policies_are_in_the_measured_order_wherever_they_differ_by_more_than_th
     turned = order_of([near, far, of_policy("turned", 18.0, 42.0)])
     assert turned.status == "failed"
     assert turned.reason == "in another order: near and turned"
+
+
+def test_the_host_is_calibrated_anew_after_a_few_schedulers(tmp_path, monkeypatch):
+    """For those that choose batches apart, with the first policy that may ask for any number of slots."""
+    timed = []
+
+    def calibrate(trace, policy, seed, folder, progress):
+        timed.append(policy.name)
+        return folder
+
+    monkeypatch.setattr(cluster, "calibrate_host", calibrate)
+    plans = [("fifo", {}), ("sjf", {}), ("optimus", {}), ("pollux", {}), ("las", {})]
+    hosts = cluster.Hosts(plans, tmp_path)
+    found = [hosts.for_policy(cluster._complete(plan)[1], silent) for plan in plans]
+    assert timed == ["optimus", "pollux", "optimus"]
+    assert found[0] == found[1] == found[2] and len(set(found)) == 3

@@ -2,8 +2,7 @@
 model and number of slots, of a start, and of a checkpoint.
 
 As in the run, the other slots are busy meanwhile: with the other models where one slot is timed, with copies
-of the same otherwise. Copies that start together need not be alike: of two convolutional nets one took 3.6 ms
-a step and the other 6.2, two times in three.
+of the same otherwise.
 """
 
 from __future__ import annotations

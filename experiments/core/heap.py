@@ -1,9 +1,12 @@
-"""What a process that trains or serves for real does with memory that it has freed."""
+"""What a process that trains or serves for real does with memory that it frees, and when it looks for it."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 #: Parameters of mallopt(3), and the most that each may be: 32 MiB by glibc, and what a C int holds.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -23,3 +26,21 @@ def keep_freed_memory() -> None:
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         mallopt(_MMAP_THRESHOLD, _MOST_IN_HEAP)
         mallopt(_TRIM_THRESHOLD, _MOST_TRIMMED)
+
+
+@contextmanager
+def freeze_heap() -> Iterator[None]:
+    """Within it the garbage collector passes over everything that is older.
+
+    A full collection walks through all that torch and the lab consist of, which takes as long as hundreds of
+    steps of a small model. Whether one falls into a run is chance, and into a simulation none does. Where
+    something was frozen before, all stays so.
+    """
+    was_frozen = gc.get_freeze_count() > 0
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        if not was_frozen:
+            gc.unfreeze()

@@ -31,11 +31,12 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
+from labtools.doctor import find_browser
 from tests.webapp.cast import signed_in
 from webapp.accounts.models import User
 from workers.services import free_port
 
-CHROMIUM = Path(os.environ.get("LAB_CHROMIUM", "/usr/bin/chromium"))
+CHROMIUM = Path(os.environ.get("LAB_CHROMIUM") or find_browser() or "/usr/bin/chromium")
 
 
 @contextmanager

@@ -49,9 +49,18 @@ class RateLine:
 
 
 def rate_of(run: Run) -> float | None:
-    """The rate that was asked of a run."""
-    rate = run.spec.get("workload", {}).get("options", {}).get("rate")
-    return float(rate) if isinstance(rate, int | float) else None
+    """The rate that was asked of a run, else its trace's own where it has all of it."""
+    options = run.spec.get("workload", {}).get("options", {})
+    rate = options.get("rate")
+    if isinstance(rate, int | float):
+        return float(rate)
+    return None if options.get("limit") else own_rate(run)
+
+
+def own_rate(run: Run) -> float | None:
+    """Requests a second of an uploaded trace as it stands."""
+    arrivals = run.artifact.summary.get("arrivals") if run.artifact else None
+    return arrivals["requests"] / arrivals["span"] if arrivals and arrivals["span"] else None
 
 
 def with_rate(run: Run, rate: float) -> dict[str, Any]:
@@ -61,9 +70,10 @@ def with_rate(run: Run, rate: float) -> dict[str, Any]:
 
 
 def policies_of(experiment: Experiment) -> list[str]:
-    """The policies that have runs at a rate that was asked for."""
-    rows = _runs(experiment).values_list("policy", "spec__workload__options__rate").distinct()
-    return sorted({policy for policy, rate in rows if isinstance(rate, int | float)})
+    """The policies with runs at a rate that was asked for, or of a trace that has one of its own."""
+    arrivals = "artifact__summary__arrivals__span"
+    rows = _runs(experiment).values_list("policy", "spec__workload__options__rate", arrivals).distinct()
+    return sorted({policy for policy, rate, span in rows if isinstance(rate, int | float) or span})
 
 
 def _runs(experiment: Experiment) -> RunQuerySet:
@@ -74,8 +84,10 @@ def _runs(experiment: Experiment) -> RunQuerySet:
 def lines_of(experiment: Experiment, study: RateStudy | None = None) -> list[RateLine]:
     """The lines that ``study`` looks at, or could."""
     groups: dict[str, list[Run]] = {}
-    for run in _runs(experiment).with_figures().order_by("queued_at", "id"):
-        if rate_of(run) is not None and (study is None or not study.policies or run.policy in study.policies):
+    for run in _runs(experiment).with_figures().select_related("artifact").order_by("queued_at", "id"):
+        if (rate_of(run) or own_rate(run)) and (
+            study is None or not study.policies or run.policy in study.policies
+        ):
             groups.setdefault(_key(run), []).append(run)
     names = _names([runs[0] for runs in groups.values()])
     goal, since = (study.goal, study.created_at) if study else (RateGoal(), None)
@@ -91,15 +103,15 @@ def _key(run: Run) -> str:
 
 def _line(name: str, runs: Sequence[Run], goal: RateGoal, since: datetime | None) -> RateLine:
     """The runs that were there before do not count among those that a search may ask for."""
-    before = {rate_of(run) for run in runs if since is None or run.queued_at < since}
-    search = RateSearch(rate_of(runs[0]) or 1.0, PRECISION, MOST_TRIALS + len(before))
+    before = {rate_of(run) for run in runs if since is None or run.queued_at < since} - {None}
+    search = RateSearch(rate_of(runs[0]) or own_rate(runs[0]) or 1.0, PRECISION, MOST_TRIALS + len(before))
     reason = ""
     for run in runs:
         if run.state == Run.State.SUCCEEDED:
             if lack := _lack(run.figures, goal):
                 reason = reason or lack
-            else:
-                search.tell(rate_of(run) or 1.0, goal.is_met(run.figures))
+            elif rate := rate_of(run):
+                search.tell(rate, goal.is_met(run.figures))
         elif run.is_final:
             reason = reason or f"{run.get_state_display()}: {run.reason}".removesuffix(": ")
     return RateLine(name, runs, search, reason)

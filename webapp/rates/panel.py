@@ -32,7 +32,7 @@ class Panel:
 
 
 def panel_of(experiment: Experiment) -> Panel | None:
-    """``None`` where no run serves requests at a rate that was asked for."""
+    """``None`` where no run serves requests at a rate."""
     policies = policies_of(experiment)
     if not policies:
         return None

@@ -52,8 +52,8 @@ def _check(experiment: Experiment, goal: RateGoal, policies: Sequence[str]) -> N
     lines = lines_of(experiment)
     known = {line.runs[0].policy for line in lines}
     if not known:
-        what = "no run of this experiment serves requests at a rate that was asked for"
-        raise BadInput(what, "experiment", "runs of the serving family with the option rate")
+        what = "no run of this experiment serves requests at a rate"
+        raise BadInput(what, "experiment", "runs of the serving family on a trace, or with the option rate")
     if unknown := sorted(set(policies) - known):
         raise BadInput(f"{unknown[0]!r:.80} has no run at a rate", "policies", ", ".join(sorted(known)))
     if len(lines) > MOST_LINES:

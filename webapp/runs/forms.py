@@ -29,6 +29,11 @@ OVERRIDE_HELP = {
     "bandwidth": "for example 12 GB/s",
     "latency": "for example 10 us",
 }
+#: A cluster of two kinds of nodes.
+MIXED_NODES = (
+    '[{"nodes": 2, "devices_per_node": 4, "device": "v100-16g"},'
+    ' {"nodes": 2, "devices_per_node": 4, "device": "t4-16g"}]'
+)
 
 
 class ArtifactsField(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]
@@ -112,9 +117,8 @@ class ExperimentForm(forms.Form):
     described = DescribedField(
         required=False,
         label="Hardware as JSON",
-        help_text=(
-            "instead of devices and cluster: rails, switches, stragglers, links of your own, mixed nodes"
-        ),
+        help_text="instead of devices and cluster: rails, switches, stragglers, links of your own, "
+        f"mixed nodes, as in {MIXED_NODES}",
         widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false", "class": "mono"}),
     )
 

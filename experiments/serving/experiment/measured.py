@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from experiments.core.errors import BadInput
-from experiments.core.heap import keep_freed_memory
+from experiments.core.heap import freeze_heap, keep_freed_memory
 from experiments.core.progress import Progress, part
 from experiments.core.spec import Result, RunSpec
 from experiments.hardware import resolve
@@ -95,7 +95,7 @@ def serve_on(
     live = importlib.import_module("experiments.serving.live")
     trace = dataclasses.replace(trace, measured=None, profiles=None)
     way = engine_of(host, trace, policy)
-    with live.one_thread(), live.freeze_heap():
+    with live.one_thread(), freeze_heap():
         expected = predict(way, prices_of_engine(way, spec.seed), spec.seed)
         prompts = live.prompts_of(trace, host.model.vocabulary, spec.seed)
         plan = way.carry_out(prompts, progress)

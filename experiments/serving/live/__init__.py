@@ -9,7 +9,6 @@ from __future__ import annotations
 from experiments.profiling.timing import default_device, device_name
 from experiments.serving.live.batches import TorchBatches
 from experiments.serving.live.bookkeeping import Lengths, measure_bookkeeping, measure_prompts
-from experiments.serving.live.heap import freeze_heap
 from experiments.serving.live.kv import KvMemory
 from experiments.serving.live.layer_profile import measure_layers, write_layers
 from experiments.serving.live.model import PagedGpt, Row, build
@@ -30,7 +29,6 @@ __all__ = [
     "build",
     "default_device",
     "device_name",
-    "freeze_heap",
     "generate_alone",
     "measure_bookkeeping",
     "measure_layers",

@@ -211,6 +211,20 @@ def test_the_model_of_the_address_says_what_is_kept_and_computed(cast: Cast) -> 
     assert f"option:model=artifact%3A{mine.pk}" in other
 
 
+@pytest.mark.parametrize(
+    ("longest", "model"),
+    [(4096, "llama2-7b"), (4097, "mistral-7b"), (32769, "llama31-8b"), (200001, "llama2-7b")],
+)
+def test_a_model_that_takes_the_longest_request_is_proposed(cast: Cast, longest: int, model: str) -> None:
+    """The smallest; where none does the usual one, whose page says so."""
+    found = request_trace(cast)
+    found.summary["arrivals"]["both"]["most"] = longest
+    found.save()
+    page = signed_in(cast.max).get(cast.url(f"artifacts/{found.pk}/")).content.decode()
+    assert f"option:model={model}" in page
+    assert ("✗ The longest request" in page) == (longest > 200000)
+
+
 def test_devices_hold_tokens_in_nine_tenths_of_their_memory_beside_the_weights(cast: Cast) -> None:
     load = load_of(request_trace(cast), {"model": "no such model"})
     assert load is not None and load.chosen == "llama2-7b"

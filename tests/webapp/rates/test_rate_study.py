@@ -153,6 +153,24 @@ def test_cancelling_or_trashing_the_experiment_ends_the_search(ada: Place, curve
     assert not RateStudy.objects.filter(ended_at=None).exists()
 
 
+@pytest.mark.parametrize("limit", [{}, {"limit": 20}])
+def test_runs_of_a_trace_as_it_stands_begin_a_search_at_its_own_rate(
+    ada: Place, limit: dict[str, int]
+) -> None:
+    """41 requests in 20 seconds, which such a run tells of; one of a part of the trace does not."""
+    made, own = cast.experiment(ada.project), 41 / 20
+    arrivals = {"arrivals": {"requests": 41, "span": 20.0}}
+    trace = cast.ready(ada.project, "requests", "azure.csv", zoo="", summary=arrivals)
+    cast.run(made, "orca", figures_at("orca", own), family="serving", options=limit, artifact=trace)
+    panel = panel_of(made)
+    assert panel is not None and list(panel.policies) == ["orca"]
+    services.begin(made, ada.user, NINETY, [])
+    asked = made.runs.get(state="queued")
+    assert (rate_of(asked), asked.artifact) == (own if limit else 2 * own, trace)
+    carry_out(made)
+    assert found_of(made)["orca"][0] == pytest.approx(LIMITS["orca"], rel=0.05)
+
+
 def test_what_cannot_be_asked_is_refused(ada: Place, curve: Experiment) -> None:
     with pytest.raises(BadInput, match="nothing is asked"):
         services.begin(curve, ada.user, RateGoal(), [])

@@ -28,7 +28,7 @@ from webapp.hosts.services import register
 from webapp.runs import lifecycle
 from webapp.runs.again import everything, from_run, hardware_fields, preset
 from webapp.runs.derivation import device_name
-from webapp.runs.forms import ExperimentForm
+from webapp.runs.forms import MIXED_NODES, ExperimentForm
 from webapp.runs.grid import Grid, combinations, expand
 from webapp.runs.grid_fields import GridField, SeedsField, quantity
 from webapp.runs.models import Experiment, Run
@@ -344,6 +344,16 @@ def test_hardware_that_does_not_exist_is_refused_at_its_field(cast: Cast) -> Non
         cast.project, {**fields, "described": '{"cluster": {"nodes": 2, "device": "b9000"}}'}
     )
     assert "b9000" in str(form.errors["described"])
+
+
+def test_the_example_of_mixed_nodes_is_a_cluster_that_jobs_run_on(cast: Cast) -> None:
+    trace = ready(cast.project, "jobs", "generated:philly")
+    asked = {"artifacts": [trace.pk], "policies": ["cluster/fifo"], "modes": ["simulated"], "seeds": "0"}
+    form = ExperimentForm(cast.project, {**asked, "described": MIXED_NODES})
+    assert MIXED_NODES in form["described"].help_text
+    [trial] = form.cleaned_data["expansion"].trials if form.is_valid() else [None]
+    assert trial is not None, form.errors
+    assert [node["device"] for node in trial.spec["hardware"]] == ["v100-16g", "t4-16g"]
 
 
 #: What a step of the zoo's GPT-2 has where its options say nothing.

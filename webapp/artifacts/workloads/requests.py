@@ -136,9 +136,17 @@ def load_of(trace: Artifact, asked: Mapping[str, str]) -> RequestLoad | None:
     if trace.kind != "requests" or not told:
         return None
     known = _models(trace)
-    chosen = asked.get("model", "") if asked.get("model", "") in known else DEFAULT
+    chosen = asked.get("model", "") if asked.get("model", "") in known else _usual(told["both"]["most"])
     names = tuple((name, model.name) for name, model in known.items())
     return RequestLoad(told, known[chosen], chosen, names)
+
+
+def _usual(longest: float) -> str:
+    """The usual model, else the smallest of the lab's that takes the longest request; else the usual one."""
+    taking = [model for model in SERVED.values() if model.context >= longest]
+    if SERVED[DEFAULT] in taking or not taking:
+        return DEFAULT
+    return min(taking, key=lambda model: model.parameters).name
 
 
 def _models(trace: Artifact) -> dict[str, ServedModel]:

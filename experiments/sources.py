@@ -134,7 +134,6 @@ def _generated_jobs(kind: str, options: WorkloadOptions, seed: int) -> Loaded:
     identity = jsonio.digest([kind, seed, rate, len(trace), speeds.name])
     assumed = (
         f"{len(trace)} jobs drawn from seed {seed}, {rate:g} per second",
-        "durations are those on v100, log-uniform as in Microsoft's Philly cluster",
         *generated_jobs.KINDS[kind],
     )
     return Loaded(trace, "jobs", f"generated:{kind}", identity, assumed, implausible(trace))

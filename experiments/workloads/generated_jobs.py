@@ -1,10 +1,13 @@
-"""Job traces drawn from a seed: Gavel's, after the durations of Microsoft's Philly cluster.
+"""Job traces drawn from a seed: Gavel's, after the durations of Microsoft's Philly cluster, and exponential.
 
 ``gavel`` has jobs of one GPU, ``philly`` also of 2, 4 and 8, as in that cluster (70, 10, 15 and 5 %). The
 draws and their order are those of Gavel's own generator, so that a seed gives the authors' trace: of each job
 its GPUs, whether it is a long one, its duration (log-uniform), its model; between jobs, from a second
 generator, the time until the next. ``annotated`` and ``elastic`` are the jobs of ``philly`` with what
 ``annotated_jobs`` and ``elastic_jobs`` draw.
+
+``exponential`` has jobs of one GPU that take an hour on average: gaps and durations are exponential, for
+which queueing theory knows the mean completion time under several disciplines.
 """
 
 from __future__ import annotations
@@ -42,18 +45,24 @@ LONG, SHORT_MINUTES, LONG_MINUTES = 0.8, (1.5, 3.0), (3.0, 4.0)
 #: What is added to a run's seed for jobs and for the times between them.
 JOB_SEED, GAP_SEED = 2, 3
 REFERENCE = "v100"
-#: Every kind with what else is assumed of its jobs.
+PHILLYS = "durations are those on v100, log-uniform as in Microsoft's Philly cluster"
+#: Seconds that a job of ``exponential`` takes on average.
+MEAN_SECONDS = 3600.0
+#: Every kind with what is assumed of its jobs.
 KINDS: Mapping[str, tuple[str, ...]] = {
-    "gavel": (),
-    "philly": (),
+    "gavel": (PHILLYS,),
+    "philly": (PHILLYS,),
     "annotated": (
+        PHILLYS,
         "every second job is guaranteed, with a deadline: 1.2, 2 or 10 times its duration, as Gavel draws it",
         "four tenants, equally likely; a model uses a part of its devices, uniform; all devices are alike",
     ),
     "elastic": (
+        PHILLYS,
         "every job must end within 0.5 to 1.5 times its duration, as ElasticFlow draws them",
         "speeds by number of GPUs are those of v100, on every device",
     ),
+    "exponential": ("durations are exponential, an hour in the mean, on every device",),
 }
 #: What the jobs of every kind tell besides submission, GPUs and duration.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -61,6 +70,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "philly": ("model", "iterations"),
     "annotated": ("deadline", "model", "tenant", "class", "utilization"),
     "elastic": ("deadline", "model", "batch", "iterations"),
+    "exponential": (),
 }
 #: The rate (per second) and the number of jobs where nobody names them.
 USUAL_RATE, USUAL_JOBS = 1 / 9000, 1000
@@ -83,6 +93,8 @@ def generate(kind: str, seed: int, rate: float, count: int, speeds: DeviceSpeeds
     """
     if kind not in KINDS:
         raise BadInput(f"{kind!r:.40} is not generated", "workload.source", " or ".join(KINDS))
+    if kind == "exponential":
+        return _exponential(seed, rate, count)
     rows = list(_jobs(kind, seed, count))
     model = tuple(row[0] for row in rows)
     gpus = np.array([row[1] for row in rows], np.int64)
@@ -110,6 +122,20 @@ def generate(kind: str, seed: int, rate: float, count: int, speeds: DeviceSpeeds
     if kind == "annotated":
         return annotate(trace, seed, [name for name, _ in MODELS])
     return make_elastic(trace, seed, f"{speeds.name} on {REFERENCE}", known) if kind == "elastic" else trace
+
+
+def _exponential(seed: int, rate: float, count: int) -> JobTrace:
+    return JobTrace.from_columns(
+        name="generated:exponential",
+        job=tuple(map(str, range(count))),
+        submit=np.array(_arrivals(seed, rate, count)),
+        gpus=np.ones(count, np.int64),
+        service=np.random.default_rng([seed, JOB_SEED]).exponential(MEAN_SECONDS, count),
+        deadline=np.full(count, np.nan),
+        model=("",) * count,
+        tenant=("",) * count,
+        facts={"jobs": count, "seed": seed, "rate": rate},
+    )
 
 
 def _jobs(kind: str, seed: int, count: int) -> Iterator[tuple[str, int, float]]:

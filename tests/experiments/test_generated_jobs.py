@@ -78,7 +78,9 @@ def test_another_kind_is_refused() -> None:
 
 
 def test_an_unknown_kind_is_named() -> None:
-    with pytest.raises(BadInput, match=r"'x' is not generated.*gavel or philly or annotated or elastic"):
+    with pytest.raises(
+        BadInput, match=r"'x' is not generated.*gavel or philly or annotated or elastic or exponential"
+    ):
         generate("x", 0, 1.0, 1, SPEEDS)
 
 
@@ -129,3 +131,14 @@ def test_elastic_jobs_have_their_speeds_by_number_of_gpus() -> None:
 def test_what_the_jobs_of_a_kind_tell_is_named(kind: str) -> None:
     """A scheduler that needs a column names the kinds that have it."""
     assert sorted(COLUMNS[kind]) == sorted(generate(kind, 0, 1e-3, 40, SPEEDS).told()["columns"])
+
+
+def test_exponential_jobs_leave_nothing_to_learn_from_what_a_job_had() -> None:
+    """An hour in the mean and as much in its deviation; an hour is left in the mean whatever went before."""
+    trace = generate("exponential", 0, 0.7 / 3600, 50_000, SPEEDS)
+    gaps = np.diff(trace.submit)
+    assert (trace.service.mean(), trace.service.std()) == pytest.approx((3600, 3600), rel=0.02)
+    assert (gaps.mean(), gaps.std()) == pytest.approx((3600 / 0.7, 3600 / 0.7), rel=0.02)
+    older = trace.service[trace.service > 7200]
+    assert (older - 7200).mean() == pytest.approx(3600, rel=0.03)
+    assert set(trace.gpus.tolist()) == {1} and trace.profiles is None

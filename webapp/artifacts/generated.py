@@ -23,6 +23,7 @@ TRACES: Mapping[str, str] = {
     f"{GENERATED}philly": "jobs of 1 to 8 GPUs, as in Microsoft's Philly cluster",
     f"{GENERATED}annotated": "the same with deadlines, tenants, classes and utilizations, on any device",
     f"{GENERATED}elastic": "the same with deadlines and speeds by number of GPUs, on any device",
+    f"{GENERATED}exponential": "jobs of one GPU and an hour in the mean, of which queueing theory knows all",
     f"{GENERATED}poisson": "requests with the lengths of Orca's study, at random",
     f"{GENERATED}bursts": "the same requests in bursts",
     f"{GENERATED}sharegpt": "requests as long as ShareGPT's conversations in the mean, at random",

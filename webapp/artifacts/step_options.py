@@ -10,13 +10,13 @@ from experiments.core import knobs
 from experiments.core.options import WorkloadOptions
 from experiments.core.spec import Workload
 from experiments.models.catalog import ZOO, ZooModel
-from experiments.models.served import DEFAULT
 from experiments.models.step_options import OPEN, spell_out
 from experiments.sources import complete_options, load
 from experiments.workloads.fixed_options import refuse_other_options
 from experiments.workloads.published import OF_PUBLISHED
 from webapp.artifacts import generated
 from webapp.artifacts.models import Artifact
+from webapp.artifacts.workloads.requests import usual_model
 
 #: Options that name another file, which is the worker's to open.
 FILES = ("model", "extra")
@@ -35,7 +35,7 @@ def spell_out_options(
     if artifact.source == Artifact.Source.GENERATED:
         return generated.settle_options(artifact.kind, given)
     if artifact.kind == "requests":
-        return {**given, "model": given.get("model") or DEFAULT}
+        return {**given, "model": given.get("model") or usual_model(artifact)}
     if artifact.kind == "step":
         refuse_other_options(artifact.summary.get("facts", {}), given, artifact.name)
     plain = {name: value for name, value in given.items() if name not in FILES}

@@ -18,6 +18,7 @@ from tests.variants import variants
 from tests.webapp.browser import browser_page, enter, ink, serious, serving
 from tests.webapp.cast import Cast, make_cast, ready, signed_in
 from webapp.artifacts.models import Artifact
+from webapp.artifacts.step_options import spell_out_options
 from webapp.artifacts.workloads.jobs import demand_of as page_demand
 from webapp.artifacts.workloads.requests import load_of
 
@@ -223,6 +224,8 @@ def test_a_model_that_takes_the_longest_request_is_proposed(cast: Cast, longest:
     page = signed_in(cast.max).get(cast.url(f"artifacts/{found.pk}/")).content.decode()
     assert f"option:model={model}" in page
     assert ("✗ The longest request" in page) == (longest > 200000)
+    assert spell_out_options(found, {}) == {"model": model}
+    assert spell_out_options(found, {"model": "opt-13b"}) == {"model": "opt-13b"}
 
 
 def test_devices_hold_tokens_in_nine_tenths_of_their_memory_beside_the_weights(cast: Cast) -> None:

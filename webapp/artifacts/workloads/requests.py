@@ -136,13 +136,16 @@ def load_of(trace: Artifact, asked: Mapping[str, str]) -> RequestLoad | None:
     if trace.kind != "requests" or not told:
         return None
     known = _models(trace)
-    chosen = asked.get("model", "") if asked.get("model", "") in known else _usual(told["both"]["most"])
+    chosen = asked.get("model", "") if asked.get("model", "") in known else usual_model(trace)
     names = tuple((name, model.name) for name, model in known.items())
     return RequestLoad(told, known[chosen], chosen, names)
 
 
-def _usual(longest: float) -> str:
-    """The usual model, else the smallest of the lab's that takes the longest request; else the usual one."""
+def usual_model(trace: Artifact) -> str:
+    """The model that serves a trace where nobody names one: the usual one, or the smallest of the lab's that
+    takes its longest request. Where none does the usual one.
+    """
+    longest = trace.summary.get("arrivals", {}).get("both", {}).get("most", 0)
     taking = [model for model in SERVED.values() if model.context >= longest]
     if SERVED[DEFAULT] in taking or not taking:
         return DEFAULT

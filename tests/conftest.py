@@ -45,9 +45,18 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Put aside what collection made, which stays, and collect garbage by its size from here on."""
+    """Put aside what collection made, which stays: the garbage collector need not go through it again."""
     put_aside()
-    gc.disable()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The domain's garbage is looked for by its size (below). Pages and workers have connections that may
+    only end with what held them.
+    """
+    if item.path.is_relative_to(DOMAIN_TESTS):
+        gc.disable()
+    else:
+        gc.enable()
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:

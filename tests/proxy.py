@@ -46,7 +46,9 @@ class Proxy:
             try:
                 client, _ = self.listener.accept()
             except OSError:
-                return
+                if self.listener.fileno() < 0:
+                    return
+                continue  # whoever asked has gone again
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
@@ -76,7 +78,7 @@ class Proxy:
             pass
         for each in (source, into):
             _end(each)
-            if each in self._open:
+            with contextlib.suppress(ValueError):  # the other direction has ended too
                 self._open.remove(each)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import hashlib
+import http.client
 import json
 import os
 import re
@@ -143,7 +144,7 @@ def _exchange(lab: str, asked: dict[str, Any], certificate: str) -> dict[str, An
             return found
     except urllib.error.HTTPError as error:
         raise Problem(f"the lab refused: {_detail(error)}", "make a new address on its Hosts page") from error
-    except (OSError, ValueError) as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:
         raise Problem(f"{lab} does not answer: {error}", "check the address and the network") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 import os
@@ -86,7 +87,7 @@ def _ask_edition() -> dict[str, Any] | None:
         if error.code == 401:
             raise NotWelcome("the lab revoked this host") from None
         return None
-    except (OSError, ValueError):
+    except (OSError, http.client.HTTPException, ValueError):
         return None
 
 

@@ -6,6 +6,7 @@ names the project where the team has several.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import secrets
@@ -150,6 +151,16 @@ class Server:
         return self._open_now(request)
 
     def _open_now(self, request: urllib.request.Request) -> bytes:
+        """The answer; ``Away`` where the network ends before the whole of it, or of a refusal, is there."""
+        try:
+            return self._read_answer(request)
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            raise Away(
+                f"{self.url} does not answer: {reason}", "check the address and the network"
+            ) from error
+
+    def _read_answer(self, request: urllib.request.Request) -> bytes:
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE) as response:
                 found: bytes = response.read()
@@ -159,11 +170,6 @@ class Server:
                 raise Away(f"{self.url} is away ({error.code})", "try again in a moment") from error
             wait = _seconds_to_wait(error.headers.get("Retry-After", ""))
             raise Refused(error.code, _read_refusal(error), wait) from error
-        except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
-            reason = getattr(error, "reason", error)
-            raise Away(
-                f"{self.url} does not answer: {reason}", "check the address and the network"
-            ) from error
 
 
 def _seconds_to_wait(told: str) -> float:
@@ -172,7 +178,7 @@ def _seconds_to_wait(told: str) -> float:
 
 
 def _read_refusal(error: urllib.error.HTTPError) -> dict[str, Any]:
-    text = error.read(4000).decode(errors="replace")
+    text = error.read().decode(errors="replace")
     try:
         answer = json.loads(text)
     except ValueError:

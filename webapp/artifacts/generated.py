@@ -10,7 +10,6 @@ from experiments.core import knobs
 from experiments.core.options import WorkloadOptions
 from experiments.core.spec import Workload
 from experiments.hardware import Hardware
-from experiments.models.served import DEFAULT
 from experiments.sources import GENERATED, SPEEDS_OF_GENERATED, jobs_of, load
 from experiments.summaries import summary
 from experiments.workloads import generated_jobs, generated_requests
@@ -51,9 +50,7 @@ def describe(name: str) -> dict[str, Any]:
 
 
 def settle_options(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """``given`` with what it leaves open: rate and number, of ``jobs`` the table of speeds, of ``requests``
-    the model.
-    """
+    """``given`` with what it leaves open: rate and number, and of ``jobs`` the table of speeds."""
     plain = {name: value for name, value in given.items() if name in ("rate", "limit", "window")}
     options = knobs.load(WorkloadOptions, plain, "options")
     if kind == "jobs":
@@ -61,7 +58,7 @@ def settle_options(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
         usual: dict[str, Any] = {"rate": rate, "limit": count, "extra": SPEEDS_OF_GENERATED}
     else:
         rate, count = generated_requests.settle(options)
-        usual = {"rate": rate, "limit": count, "model": DEFAULT}
+        usual = {"rate": rate, "limit": count}
     return {**given, **{name: value for name, value in usual.items() if given.get(name) is None}}
 
 

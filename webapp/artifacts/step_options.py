@@ -32,10 +32,12 @@ def spell_out_options(
 
     ``BadInput`` names the option that contradicts another, or what a stored step was captured with.
     """
+    if artifact.kind == "requests":
+        given = {**given, "model": given.get("model") or usual_model(artifact)}
     if artifact.source == Artifact.Source.GENERATED:
         return generated.settle_options(artifact.kind, given)
     if artifact.kind == "requests":
-        return {**given, "model": given.get("model") or usual_model(artifact)}
+        return dict(given)
     if artifact.kind == "step":
         refuse_other_options(artifact.summary.get("facts", {}), given, artifact.name)
     plain = {name: value for name, value in given.items() if name not in FILES}

@@ -84,7 +84,7 @@ def _runs(experiment: Experiment) -> RunQuerySet:
 def lines_of(experiment: Experiment, study: RateStudy | None = None) -> list[RateLine]:
     """The lines that ``study`` looks at, or could."""
     groups: dict[str, list[Run]] = {}
-    for run in _runs(experiment).with_figures().select_related("artifact").order_by("queued_at", "id"):
+    for run in _runs(experiment).with_figures().prefetch_related("artifact").order_by("queued_at", "id"):
         if (rate_of(run) or own_rate(run)) and (
             study is None or not study.policies or run.policy in study.policies
         ):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
+import resource
 import sys
 import threading
 import time
 
 from experiments.core.fork_server import serve
 
+SIZE = 8 * 2**20
 LOADED = f"{os.getpid()} {random.random()}"
 
 
@@ -24,12 +27,29 @@ def main(what: str, *rest: str) -> None:
             "random": random.random(),
         }
         say(*(facts[name] for name in rest))
+    elif what == "step":
+        say(pages_of_steps())
     elif what == "fail":
         raise ValueError(f"no {rest[0]}")
     elif what == "exit":
         sys.exit(int(rest[0]))
     elif what == "sleep":
         time.sleep(3600)
+
+
+def pages_of_steps() -> int:
+    """The pages that twenty steps map, each of three blocks of 8 MiB, which are the end of the heap."""
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    for number in range(22):
+        if number == 2:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        blocks = [libc.malloc(SIZE) for _ in range(3)]
+        for block in blocks:
+            ctypes.memset(block, 1, SIZE)
+        for block in blocks:
+            libc.free(block)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
 def say(*words: object) -> None:

@@ -176,3 +176,12 @@ def test_a_program_that_has_threads_is_refused_and_so_is_one_that_is_not_there(
     monkeypatch.setenv("THREADED", "1")
     with pytest.raises(LabError, match="1 thread was started by what was loaded"):
         ForkServer(MODULE)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
+def test_a_process_keeps_the_memory_that_it_frees(server: ForkServer, log: IO[bytes]) -> None:
+    process = server.start(["step"], {}, log, speaks=True)
+    assert process.stdout is not None
+    with process.stdout:
+        assert int(process.stdout.read()) < 100
+    assert process.wait(SECONDS) == 0

@@ -11,30 +11,14 @@ import textwrap
 
 import pytest
 
-#: A step of three blocks of 8 MiB, which are the end of the heap; prints the pages that twenty steps mapped.
+#: Prints the pages that twenty steps of a process map.
 STEPS = """
-import ctypes, resource
 from experiments.core.heap import keep_freed_memory
-
-libc = ctypes.CDLL(None)
-libc.malloc.restype = ctypes.c_void_p
-libc.free.argtypes = [ctypes.c_void_p]
-SIZE = 8 * 2**20
-
-def step():
-    blocks = [libc.malloc(SIZE) for _ in range(3)]
-    for block in blocks:
-        ctypes.memset(block, 1, SIZE)
-    for block in blocks:
-        libc.free(block)
+from tests.experiments.core.forked_program import pages_of_steps
 
 if KEPT:
     keep_freed_memory()
-step(), step()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(20):
-    step()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(pages_of_steps())
 """
 #: An object that only the collector can free, and whether it would look at one.
 LOOP = """

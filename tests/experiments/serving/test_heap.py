@@ -12,6 +12,7 @@ from experiments.core.completion import complete
 from experiments.core.progress import silent
 from experiments.core.spec import load_spec
 from experiments.serving import live
+from experiments.serving.experiment import measured
 from experiments.serving.experiment.measured import prepare, serve_on
 from experiments.serving.interface.paged import PagedPolicy
 from experiments.sources import Loaded
@@ -31,7 +32,10 @@ def test_the_heap_is_frozen_while_requests_are_served(monkeypatch: pytest.Monkey
     row = {"family": "serving", "policy": "vllm_v1", "mode": "measured", "hardware": "local"}
     spec, policy = complete(load_spec({**row, "workload": workload}))
     assert isinstance(policy, PagedPolicy)
+    kept = list[bool]()
+    monkeypatch.setattr(measured, "keep_freed_memory", lambda: kept.append(True))
     host = prepare("zoo:gpt2-tiny", "float32", 0, 12, silent)
+    assert kept, "what the process frees is not returned while it is measured"
     assert any(one is older for one in gc.get_objects())
     monkeypatch.setattr(live.PagedGpt, "memory", note)
     result = serve_on(host, trace, Loaded(trace, "requests", "by hand", ""), spec, policy, silent)

@@ -37,16 +37,6 @@ PATHS = [
 ]
 
 
-@pytest.fixture
-def ada() -> Place:
-    return cast.place("ada")
-
-
-@pytest.fixture
-def caller(ada: Place) -> Caller:
-    return Caller(ada)
-
-
 def stored(place: Place, name: str, **more: Any) -> Artifact:
     """An uploaded artifact whose content is its own name."""
     content = name.encode()

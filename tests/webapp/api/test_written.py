@@ -17,21 +17,6 @@ from webapp.runs.models import Run
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def ada() -> Place:
-    return cast.place("ada")
-
-
-@pytest.fixture
-def caller(ada: Place) -> Caller:
-    return Caller(ada)
-
-
-@pytest.fixture
-def stranger(ada: Place) -> Caller:
-    return Caller(cast.place("sly"))
-
-
 def runs(place: Place, count: int) -> list[Run]:
     made = cast.experiment(place.project)
     return [cast.run(made, f"p{number}", {"step_time": 1.0 + number}) for number in range(count)]

@@ -145,7 +145,8 @@ def usual_model(trace: Artifact) -> str:
     """The model that serves a trace where nobody names one: the usual one, or the smallest of the lab's that
     takes its longest request. Where none does the usual one.
     """
-    longest = trace.summary.get("arrivals", {}).get("both", {}).get("most", 0)
+    told = trace.summary.get("arrivals")
+    longest = told["both"]["most"] if told else 0
     taking = [model for model in SERVED.values() if model.context >= longest]
     if SERVED[DEFAULT] in taking or not taking:
         return DEFAULT

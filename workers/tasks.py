@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.utils import timezone
 
 from webapp.accounts.trash import apply_retention_everywhere
+from webapp.history.segments import keeping
 from webapp.hosts import broker
 from webapp.logged import points
 from webapp.logged.services import give_up_silent
@@ -49,6 +50,13 @@ def watch() -> None:
 def follow() -> None:
     """Queue the next runs of searches whose runs have ended."""
     rates.go_on()
+
+
+@app.task(name=queue.KEEP)  # type: ignore[untyped-decorator]
+def keep() -> None:
+    """Keep the columns of ended runs that groups of a long history are made of."""
+    if keeping.go_on(timezone.now()):
+        queue.send(queue.KEEP)
 
 
 @app.task(name=queue.ADMIT)  # type: ignore[untyped-decorator]

@@ -133,8 +133,15 @@ def runs_of(request: HttpRequest) -> RunQuerySet:
 
     By the ids of its projects: an index has a project's runs in the order in which they are listed.
     """
-    projects = token_of(request).team.projects.filter(trashed_at=None).values_list("pk", flat=True)
-    return Run.objects.filter(project__in=list(projects), kind__in=Run.RECORDED)
+    return Run.objects.filter(project__in=projects_of(request), kind__in=Run.RECORDED)
+
+
+def projects_of(request: HttpRequest, project: str | None = None) -> list[int]:
+    """The ids of the team's projects; where one is named, its alone."""
+    team = token_of(request).team
+    if project is not None:
+        return [project_of(team, project).pk]
+    return list(team.projects.filter(trashed_at=None).values_list("pk", flat=True))
 
 
 def require_runs(request: HttpRequest, told: Sequence[Any], most: int) -> RunQuerySet:

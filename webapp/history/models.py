@@ -13,6 +13,8 @@ from webapp.runs.models import Run
 TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 #: Characters of a note and of a comment.
 LONGEST_NOTE, LONGEST_COMMENT = 20_000, 8_000
+#: Characters of the name of a parameter, knob or option that has a column in segments.
+LONGEST_PARAM = 100
 TAG_IN_WORDS = "letters, digits, dots, dashes and underscores, at most 40"
 
 
@@ -76,3 +78,57 @@ class RunComment(models.Model):
 
     def __str__(self) -> str:
         return self.text[:80]
+
+
+class Segment(models.Model):
+    """Runs of a project that ended from ``begins`` on and before ``ends``, some thousands, whose fields stand
+    in columns of their own as well (``webapp/history/segments``): what groups of a long history are made of.
+
+    ``size`` rows; ``None`` until it is built. What began before the transaction ``armed`` may not know of it.
+    """
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+")
+    begins = models.DateTimeField()
+    ends = models.DateTimeField()
+    armed = models.BigIntegerField(null=True)
+    size = models.PositiveIntegerField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["project", "begins"], name="one_segment_at_a_time")]
+
+    def __str__(self) -> str:
+        return f"{self.begins:%Y-%m-%d %H:%M:%S} to {self.ends:%Y-%m-%d %H:%M:%S}"
+
+
+class SegmentColumn(models.Model):
+    """One field of a segment's runs, as ``segments/columns.py`` encodes it."""
+
+    segment = models.ForeignKey(Segment, on_delete=models.CASCADE, related_name="columns", db_index=False)
+    kind = models.CharField(max_length=8)
+    name = models.CharField(max_length=LONGEST_PARAM)
+    words = models.BinaryField(null=True)
+    values = models.BinaryField()
+    rows = models.BinaryField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["segment", "kind", "name"], name="one_column_of_a_field")
+        ]
+
+
+class SegmentMark(models.Model):
+    """A run of the segment changed after it was built: its columns say nothing until it is built anew.
+
+    Written by triggers (migration 0003), without a constraint to the segment, so that nobody waits for who
+    builds it.
+    """
+
+    segment = models.ForeignKey(
+        Segment, on_delete=models.DO_NOTHING, related_name="marks", db_constraint=False, db_index=False
+    )
+    transaction = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["segment", "transaction"], name="one_mark_of_a_transaction")
+        ]

@@ -21,6 +21,7 @@ from webapp.history.boxes import boxes_of, with_box
 from webapp.history.search import Query
 from webapp.history.search.rows import first_runs, groups, search
 from webapp.history.search.tree import And, Between, Compare, Condition, Field, Missing, Not, OneOf, Or
+from webapp.history.segments.reading import groups_of_many
 from webapp.presentation import pretty
 from webapp.runs.headline import LEADING
 from webapp.runs.models import LONGEST_METRIC, Run
@@ -114,40 +115,56 @@ def find(
     """
     began = time.perf_counter()
     listed, archived = archive.divide(runs_of(project), project, query)
-    found = search(listed, query)
+    found, shows = search(listed, query), archive.is_asked_for(query)
     wanted = found.select_related("artifact", "host", "experiment")
     wanted = wanted.prefetch_related("tags").defer("log_tail", "spec")
     runs = first_runs(wanted, query, PER_PAGE + 1, after)
-    is_whole = after is None and len(runs) <= PER_PAGE
-    count = len(runs) if is_whole else _count(found)
-    more = count > MOST_COUNTED
+    few = len(runs) if after is None and len(runs) <= PER_PAGE else None
     shown, following = runs[:PER_PAGE], runs[PER_PAGE - 1].pk if len(runs) > PER_PAGE else None
     values = every_figure([run.pk for run in (*shown, *([baseline] if baseline else []))])
     offered = _list_metrics(shown, values)
     metrics = _columns(query, chosen, shown, offered)
     told = values.get(baseline.pk, {}) if baseline else {}
     rows = tuple(_row(run, metrics, values.get(run.pk, {}), told) for run in shown)
-    wait = bool(query.group) and more and groups_may_wait
-    asked = query if wait else with_box(query, box or next(iter(metrics), ""))
-    grouped = tuple(groups(listed, asked, MOST_GROUPS + 1, more)) if query.group and not wait else ()
-    boxes = boxes_of(project, listed, asked, grouped[:MOST_GROUPS], count)
+    asked = with_box(query, box or next(iter(metrics), ""))
+    count, is_more, held = _count_in_groups(project, listed, asked, few, groups_may_wait)
+    grouped = tuple(held[:MOST_GROUPS]) if held else ()
+    boxes = boxes_of(project, listed, asked, grouped, count)
     return Found(
-        count=min(count, MOST_COUNTED),
-        is_more=more,
+        count=count,
+        is_more=is_more,
         seconds=time.perf_counter() - began,
         metrics=metrics,
         rows=rows,
-        groups=grouped[:MOST_GROUPS],
+        groups=grouped,
         offered=offered,
         is_first=after is None,
         next=following,
         baseline=baseline,
         archived=search(archived, query).order_by()[:MOST_COUNTED].count(),
-        shows_archived=archive.is_asked_for(query),
-        more_groups=len(grouped) > MOST_GROUPS,
-        groups_wait=wait,
+        shows_archived=shows,
+        more_groups=held is not None and len(held) > MOST_GROUPS,
+        groups_wait=held is None,
         boxes=boxes,
     )
+
+
+def _count_in_groups(
+    project: Project, listed: QuerySet[Run], query: Query, few: int | None, may_wait: bool
+) -> tuple[int, bool, list[dict[str, Any]] | None]:
+    """How many of the listed runs the search finds, whether there are more, and their groups.
+
+    All are counted where they are ``few`` or segments hold them, else the first of many, whose groups may
+    wait: then there are none yet.
+    """
+    shows = archive.is_asked_for(query)
+    if query.group and few is None and (held := groups_of_many([project.pk], query, MOST_GROUPS + 1, shows)):
+        return held.count, False, held.rows
+    count = _count(search(listed, query)) if few is None else few
+    is_more = count > MOST_COUNTED
+    waits = is_more and may_wait
+    made = groups(listed, query, MOST_GROUPS + 1, is_more) if query.group and not waits else []
+    return min(count, MOST_COUNTED), is_more, None if query.group and waits else made
 
 
 def export_of(runs: QuerySet[Run], query: Query, chosen: Sequence[str], most: int = MOST_EXPORTED) -> Table:
@@ -181,19 +198,22 @@ def _say(count: int, most: int) -> str:
     return f"over {most:,}" if count > most else f"{count:,}"
 
 
-def find_groups(runs: QuerySet[Run], query: Query, most: int) -> list[dict[str, Any]]:
-    """At most so many groups of those of the runs that the search finds, the largest first."""
+def find_groups(projects: Sequence[int], query: Query, most: int) -> list[dict[str, Any]]:
+    """At most so many groups of the projects' runs that the search finds, the largest first."""
+    runs = Run.objects.filter(project__in=projects, kind__in=Run.RECORDED)
+    if held := groups_of_many(projects, query, most, with_archived=True):
+        return held.rows
     return groups(runs, query, most, are_many=_count(search(runs, query)) > MOST_COUNTED)
 
 
-def groups_of(runs: QuerySet[Run], query: Query, most: int = MOST_GROUPS) -> Table:
-    """Groups of those of the runs that the search finds, the largest first, as a table in SI units."""
+def groups_of(project: Project, query: Query, most: int = MOST_GROUPS) -> Table:
+    """Groups of the project's runs that the search finds, the largest first, as a table in SI units."""
     names = [str(field) for field in query.group]
     figures = [
         Column(str(one), known_or_plain(one.field.name).unit if one.field else "", is_figure=True)
         for one in query.aggregates
     ]
-    found = find_groups(runs, query, max(most, MOST_GROUPS) + 1)
+    found = find_groups([project.pk], query, max(most, MOST_GROUPS) + 1)
     rows = tuple(
         (*(_text(row[name]) for name in names), *(row[figure.label] for figure in figures))
         for row in found[:most]

@@ -296,6 +296,14 @@ class Run(models.Model):
                 name="run_answers",
                 condition=models.Q(state="succeeded"),
             ),
+            models.Index(
+                models.F("project"),
+                Coalesce("finished_at", "queued_at"),
+                name="run_ended",
+                condition=models.Q(
+                    state__in=["succeeded", "infeasible", "failed", "cancelled", "rejected"]  # Run.FINAL
+                ),
+            ),
             models.Index(fields=["trash"], name="run_trash", condition=models.Q(trash__isnull=False)),
         ]
 

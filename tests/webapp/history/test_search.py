@@ -240,6 +240,16 @@ def test_the_database_finds_what_plain_python_does(history: Place) -> None:
     find()
 
 
+def test_no_seed_is_a_part_of_a_number(history: Place) -> None:
+    """Seeds are whole, and one that is asked for between two is neither."""
+    count = runs_of(history.project).count()
+    found = {
+        text: search(runs_of(history.project), parse(text)).count() for text in ("seed = 0.5", "seed = 0")
+    }
+    assert found == {"seed = 0.5": 0, "seed = 0": count}
+    assert search(runs_of(history.project), parse("seed != 0.5")).count() == count
+
+
 @pytest.mark.parametrize("field", ["artifact", "experiment", "host", "by", "note"])
 def test_what_a_run_has_none_of_is_not_so(db: None, field: str) -> None:
     """One run has it, one has another, one has none: the last is neither the first nor unlike it."""

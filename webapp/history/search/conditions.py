@@ -163,6 +163,8 @@ def _holds(field: Field, tests: Sequence[Test]) -> Q:
         asked = {f"name__{lookup}": value for lookup, value in tests}
         return Q(Exists(RunTag.objects.filter(run=OuterRef("pk"), **asked)))
     if field.kind == "column":
+        if any(lookup == "exact" and isinstance(value, float) and value % 1 for lookup, value in tests):
+            return Q(pk__in=())  # a column of whole numbers would be asked for this one's whole part
         typed = {lookup: _in_its_type(field, value) for lookup, value in tests}
         return _column_holds(COLUMNS[field.name][0], typed)
     return _or_false(_json_holds(key_of(field), tests))

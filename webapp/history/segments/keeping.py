@@ -1,0 +1,123 @@
+"""Segments are made of runs that ended a while ago, and built anew where one of their runs changed.
+
+What a transaction changes is marked in it, by triggers, and a segment with a mark is not read. A transaction
+that began before its segment was there cannot mark it, so a segment is built once all of those have ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from django.db import connection, transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from webapp.accounts.models import Project
+from webapp.history.models import Segment, SegmentColumn, SegmentMark
+from webapp.history.segments.columns import encode
+from webapp.history.segments.rows import ENDED, ended_between, read_block
+from webapp.runs.models import Run
+
+#: Runs of a segment.
+SIZE = 8_192
+#: Runs that ended as lately may soon be tagged, or go on after all.
+LATELY = timedelta(minutes=10)
+#: How long one go may take (seconds), for others wait behind it.
+LONGEST = 2.0
+#: A key of Postgres' advisory locks: one at a time makes and builds segments.
+SEGMENTS = 0x5E67E27
+
+
+def go_on(now: datetime) -> bool:
+    """Make the segments that are due, and build what was made before or has changed, as time allows; whether
+    there is more to be built.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [SEGMENTS])
+        if not cursor.fetchone()[0]:
+            return False
+        try:
+            return _go_on(now)
+        finally:
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [SEGMENTS])
+
+
+def _go_on(now: datetime) -> bool:
+    until = time.monotonic() + LONGEST
+    for project in Project.objects.filter(trashed_at=None):
+        form(project, now - LATELY)
+    Segment.objects.filter(armed=None).update(armed=_transaction())
+    SegmentMark.objects.exclude(segment__in=Segment.objects.values("pk")).delete()
+    for segment in waiting():
+        if time.monotonic() > until:
+            return True
+        build(segment)
+    return False
+
+
+def form(project: Project, before: datetime) -> None:
+    """Segments of the project's runs that ended before then, behind those that it has; not yet built."""
+    newest = Segment.objects.filter(project=project).order_by("-begins").first()
+    begins = newest.ends if newest else _first_end(project)
+    while begins is not None and (ends := _end_of_segment(project, begins)) is not None and ends < before:
+        Segment.objects.create(project=project, begins=begins, ends=ends)
+        begins = ends
+
+
+def _ended(project: Project) -> QuerySet[Run]:
+    """In that order; those in the trash too, so that bounds do not move when they come back."""
+    found = Run.everything.filter(project=project, state__in=Run.FINAL)
+    return found.alias(ended=ENDED).order_by("ended")
+
+
+def _first_end(project: Project) -> datetime | None:
+    return _ended(project).values_list(ENDED, flat=True).first()
+
+
+def _end_of_segment(project: Project, begins: datetime) -> datetime | None:
+    """When the first run ended that the segment has no room for; of one moment it has all."""
+    ends = _ended(project).values_list(ENDED, flat=True)
+    found = ends.filter(**{"ended__gte": begins})[SIZE : SIZE + 1].first()
+    return found if found != begins else ends.filter(**{"ended__gt": begins}).first()
+
+
+def waiting() -> Iterator[Segment]:
+    """Segments that are to be built, and that all who write know of."""
+    marked = Exists(SegmentMark.objects.filter(segment=OuterRef("pk")))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
+        oldest = cursor.fetchone()[0]
+    yield from Segment.objects.filter(Q(size=None) | marked, armed__lt=oldest).order_by("-begins")
+
+
+def _transaction() -> int:
+    """A transaction that began now, and so after all that had made segments before."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_current_xact_id()::text::bigint")
+        return int(cursor.fetchone()[0])
+
+
+def build(segment: Segment) -> None:
+    """The columns of its runs in place of those of before. Marks are looked at first: what changes later
+    leaves one that stays.
+    """
+    with transaction.atomic():
+        marks = list(SegmentMark.objects.filter(segment=segment).values_list("pk", flat=True))
+        _store(segment)
+        SegmentMark.objects.filter(pk__in=marks).delete()
+
+
+def _store(segment: Segment) -> None:
+    runs = ended_between(segment.project_id, segment.begins, segment.ends)
+    block = read_block(runs.order_by(ENDED, "pk"))
+    segment.columns.all().delete()
+    SegmentColumn.objects.bulk_create(
+        [
+            SegmentColumn(segment=segment, kind=kind, name=name, words=words, values=values, rows=rows)
+            for (kind, name), column in block.columns.items()
+            for words, values, rows in [encode(column)]
+        ]
+    )
+    segment.size = block.size
+    segment.save(update_fields=["size"])

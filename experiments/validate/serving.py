@@ -2,8 +2,8 @@
 
 A small one on a CPU, whose layers are measured before each run, since a shared host's speed drifts; GPT-2 XL
 in bfloat16 on a GPU, measured once. Requests are drawn from a seed; the loads are shares of what the
-simulator says that the host carries at first under ``vllm_v1``. How open a cell is its ``predicted_range``
-says: near saturation a queue makes much of small differences.
+simulator says that the policy carries on this host at first. How open a cell is its ``predicted_range`` says:
+near saturation a queue makes much of small differences.
 
 On a GPU models also answer while they train (PipeSwitch's variants, and a process for each request).
 """
@@ -50,7 +50,7 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
     "static_batching": {"max_batch": 8},
     "dynamic_batching": {"max_batch": 32},
 }
-#: Requests of a run, and shares of the load that the host carries.
+#: Requests of a run, and shares of the load that a policy carries.
 REQUESTS, LOADS = 60, (0.3, 0.6, 0.9)
 TRACE = "generated requests"
 #: The model and its numbers, and up to how many tokens its layers are measured.
@@ -112,7 +112,7 @@ def _serving_cells(device: str, progress: Progress, chosen: Chosen) -> Iterator[
         return
     progress(0.0, "measuring the layers of the model")
     host = _measure(device, part(progress, 0.0, 0.1))
-    most = _throughput(host)
+    most = {name: _carried(host, name) for name in POLICIES}
     for done, (load, name) in enumerate(grid):
         here = part(progress, 0.1 + 0.9 * done / len(grid), 0.1 + 0.9 * (done + 1) / len(grid))
         if chosen.out_of_time:
@@ -120,12 +120,16 @@ def _serving_cells(device: str, progress: Progress, chosen: Chosen) -> Iterator[
         else:
             if device == "cpu":
                 host = _measure(device, part(here, 0.0, 0.2))
-            knobs = {"acceptance": _acceptance(host)} if name == "speculative" else {}
-            yield _cell(host, load, load * most, name, knobs, part(here, 0.2, 1.0))
+            yield _cell(host, load, load * most[name], name, _seen(host, name), part(here, 0.2, 1.0))
 
 
 def _measure(device: str, progress: Progress) -> LiveHost:
     return prepare(*SERVED[device], 0, LONGEST[device], progress, device)
+
+
+def _seen(host: LiveHost, name: str) -> dict[str, float]:
+    """The knobs of a policy that the model decides."""
+    return {"acceptance": _acceptance(host)} if name == "speculative" else {}
 
 
 def _acceptance(host: LiveHost) -> float:
@@ -159,10 +163,16 @@ def requests_at(rate: float) -> RequestTrace:
     return RequestTrace(TRACE, arrival - arrival[0], prompt, output, ("",) * REQUESTS)
 
 
-def _throughput(host: LiveHost) -> float:
-    """Requests a second when all of them are there at once, as the simulator has it."""
-    trace = requests_at(1e9)
-    plan = engine_of(host, trace, policy_of("vllm_v1")[1]).simulate(trace, host.price, 0)
+def _carried(host: LiveHost, name: str) -> float:
+    """Requests a second that the policy answers, as the simulator has it, when they come as fast as the
+    engine answers them at best: all at once under ``vllm_v1``.
+    """
+    at_once = _throughput(host, policy_of("vllm_v1")[1], requests_at(1e9))
+    return _throughput(host, policy_of(name, **_seen(host, name))[1], requests_at(at_once))
+
+
+def _throughput(host: LiveHost, policy: PagedPolicy | ServingPolicy, trace: RequestTrace) -> float:
+    plan = engine_of(host, trace, policy).simulate(trace, host.price, 0)
     return figures(plan, trace)["throughput"]
 
 

@@ -209,6 +209,20 @@ def test_a_change_of_a_run_is_seen_at_once(history: Place) -> None:
         Run.objects.filter(pk=run.pk).delete()
 
 
+def test_the_runs_of_an_experiment_in_the_trash_are_not_seen(history: Place) -> None:
+    other = cast.experiment(history.project, "other")
+    moved = one_of(history, 1)
+    with changing(history, 1):
+        Run.objects.filter(pk=moved.pk).update(experiment=other)
+    query = parse("group by policy: count")
+    for thrown, runs in ((other, 1), (moved.experiment, table.runs_of(history.project).count() - 1)):
+        Experiment.objects.filter(pk=thrown.pk).update(trashed_at=timezone.now())
+        found = reading.groups_of_many([history.project.pk], query, 100, with_archived=True)
+        assert found is not None and found.count == table.runs_of(history.project).count()
+        Experiment.objects.filter(pk=thrown.pk).update(trashed_at=None)
+        assert found.count == table.runs_of(history.project).count() - runs
+
+
 def test_a_run_that_goes_on_or_ends_in_the_past_is_seen_at_once(history: Place) -> None:
     run = one_of(history, 1)
     with changing(history, 1):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -41,6 +41,10 @@ class Column:
         else:
             known = np.fromiter(map(holds, self.words), bool, len(self.words))
         return self._of_all(size, known[self.values])
+
+    def among(self, size: int, words: Set[Any]) -> Mask:
+        """The rows of ``size`` that have one of the words; of a column of words."""
+        return self.where(size, words.__contains__, lambda values: np.zeros(len(values), bool))
 
     def _of_all(self, size: int, found: Mask) -> Mask:
         if self.rows is None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from webapp.compare.statistics import FRACTIONS, half_width
 from webapp.history.search.tree import Aggregate, Query
-from webapp.history.segments.columns import Block, Column, Floats, Key, Mask, canonical
+from webapp.history.segments.columns import Block, Floats, Key, Mask, canonical
 from webapp.history.segments.conditions import found_in, key_of
 
 Places = NDArray[np.int64]
@@ -46,12 +46,11 @@ class Groups:
     _groups: list[Places] = field(default_factory=list)
     _figures: dict[str, list[tuple[Floats, Mask]]] = field(default_factory=dict)
 
-    def add(self, block: Block, without: Column | None = None) -> None:
-        """The block's runs, less those that have a value of a column."""
+    def add(self, block: Block, hidden: Mask) -> None:
+        """The block's runs, less those that are not to be seen."""
         condition = self.query.condition
         found = np.ones(block.size, bool) if condition is None else found_in(block, condition)
-        if without is not None:
-            found &= ~without.where(block.size, lambda _: True, lambda values: np.ones(len(values), bool))
+        found &= ~hidden
         if not found.any():
             return
         self._groups.append(self._groups_of(block, found))

@@ -9,17 +9,18 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
 import psycopg
 from django.db import connection
 from django.db.models import QuerySet
 
 from webapp.history.models import Segment
 from webapp.history.search.tree import Query
-from webapp.history.segments.columns import Block, Column, Key, decode
+from webapp.history.segments.columns import Block, Column, Key, Mask, decode
 from webapp.history.segments.conditions import Unanswerable, key_of, keys_of
 from webapp.history.segments.grouping import Groups
-from webapp.history.segments.rows import ARCHIVED, ended_between, read_block, recorded
-from webapp.runs.models import Run
+from webapp.history.segments.rows import ARCHIVED, EXPERIMENT, ended_between, read_block, recorded
+from webapp.runs.models import Experiment, Run
 
 #: So many runs that no segment holds are read row by row; with more, all is left to the database.
 MOST_ROWS = 20_000
@@ -60,6 +61,32 @@ class _Field:
 
 
 @dataclass(frozen=True)
+class Shown:
+    """Which runs are to be seen: archived ones or not, and none of the experiments in the trash."""
+
+    with_archived: bool
+    trashed: frozenset[str]
+
+    @classmethod
+    def among(cls, projects: Sequence[int], with_archived: bool) -> Shown:
+        trashed = Experiment.objects.filter(project__in=projects, trashed_at__isnull=False)
+        return cls(with_archived, frozenset(map(str, trashed.values_list("pk", flat=True))))
+
+    @property
+    def keys(self) -> set[Key]:
+        """What has to be known of a run."""
+        return {ARCHIVED, *([EXPERIMENT] if self.trashed else [])}
+
+    def hides(self, block: Block) -> Mask:
+        hidden = np.zeros(block.size, bool)
+        if not self.with_archived and (archived := block.columns.get(ARCHIVED)):
+            hidden |= archived.among(block.size, {True})
+        if self.trashed and (experiments := block.columns.get(EXPERIMENT)):
+            hidden |= experiments.among(block.size, self.trashed)
+        return hidden
+
+
+@dataclass(frozen=True)
 class Grouped:
     """``count`` runs are found; the first of their groups have ``rows`` as ``search/rows.py: groups`` makes
     them.
@@ -77,16 +104,17 @@ def groups_of_many(projects: Sequence[int], query: Query, most: int, with_archiv
         keys = _keys_of(query)
     except Unanswerable:
         return None
-    blocks = list(_blocks(projects, {*keys, ALWAYS, ARCHIVED}))
+    shown = Shown.among(projects, with_archived)
+    blocks = list(_blocks(projects, {*keys, *shown.keys, ALWAYS}))
     outside = list(_outside(projects, [stretch for stretch, _ in blocks]))
     if sum(runs[: MOST_ROWS + 1].count() for runs in outside) > MOST_ROWS:
         return None
     made = Groups(query)
     for block in (
         *(block for _, block in blocks),
-        *(read_block(runs, {*keys, ARCHIVED}) for runs in outside),
+        *(read_block(runs, keys | shown.keys) for runs in outside),
     ):
-        made.add(block, None if with_archived else block.columns.get(ARCHIVED))
+        made.add(block, shown.hides(block))
     return Grouped(made.count, made.rows(most))
 
 

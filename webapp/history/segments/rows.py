@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -21,10 +21,14 @@ from webapp.runs.models import Run, RunMetric
 
 #: The column of those that carry the tag of archived runs.
 ARCHIVED: Key = ("tag", archive.ARCHIVED)
+#: The column of experiments' ids, since one in the trash has its runs there.
+EXPERIMENT: Key = ("hidden", "experiment")
 #: Where the keys of a kind are in a spec.
 OBJECTS = {"knob": "spec__knobs", "option": "spec__workload__options"}
 #: The moment by which ended runs are in segments: when it was queued, where none was told.
 ENDED = Coalesce("finished_at", "queued_at")
+#: What is no value of JSON, as one.
+STORED_AS: dict[Key, Callable[[Any], Any]] = {("column", "time"): microseconds, EXPERIMENT: str}
 #: Runs whose figures are read at once.
 AT_ONCE = 5_000
 
@@ -42,7 +46,7 @@ def ended_between(project: int, begins: datetime, ends: datetime) -> QuerySet[Ru
 
 def read_block(runs: QuerySet[Run], keys: Set[Key] | None = None) -> Block:
     """The runs of ``recorded`` with those of their fields that are asked for, or with all."""
-    asked = {**_own(keys), **_objects(keys), **_figures(keys), **_archived(keys)}
+    asked = {**_own(keys), **_objects(keys), **_figures(keys), **_hidden(keys)}
     named = {f"told_{place}": expression for place, expression in enumerate(asked.values())}
     rows = list(runs.annotate(**named).values_list("pk", *named))
     found: defaultdict[Key, dict[int, Any]] = defaultdict(dict)
@@ -74,9 +78,11 @@ def _figures(keys: Set[Key] | None) -> dict[Key, Any]:
     return {key: Subquery(own.filter(name=key[1]).values("value")) for key in wanted}
 
 
-def _archived(keys: Set[Key] | None) -> dict[Key, Any]:
+def _hidden(keys: Set[Key] | None) -> dict[Key, Any]:
+    """What may keep a run out of a list."""
     marks = RunTag.objects.filter(run=OuterRef("pk"), name=archive.ARCHIVED)
-    return {ARCHIVED: Exists(marks)} if keys is None or ARCHIVED in keys else {}
+    known = {ARCHIVED: Exists(marks), EXPERIMENT: F("experiment_id")}
+    return {key: expression for key, expression in known.items() if keys is None or key in keys}
 
 
 def _fields_of(key: Key, value: Any, keys: Set[Key] | None) -> Iterator[tuple[Key, Any]]:
@@ -86,10 +92,12 @@ def _fields_of(key: Key, value: Any, keys: Set[Key] | None) -> Iterator[tuple[Ke
         for name, one in told.items() if isinstance(told, dict) else ():
             if len(name) <= LONGEST_PARAM and (keys is None or (key[0], name) in keys):
                 yield (key[0], name), one
-    elif key == ("column", "time"):
-        yield key, microseconds(value)
     elif value is not None and not (key == ARCHIVED and not value):
-        yield key, value
+        yield key, STORED_AS.get(key, _itself)(value)
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 def _every_figure(runs: list[UUID]) -> Iterator[tuple[Key, int, float]]:

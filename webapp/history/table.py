@@ -25,6 +25,7 @@ from webapp.presentation import pretty
 from webapp.runs.headline import LEADING
 from webapp.runs.models import LONGEST_METRIC, Run
 from webapp.runs.results import every_figure
+from webapp.runs.trashing import leave_out_trashed_experiments
 
 PER_PAGE, MOST_GROUPS = 100, 200
 #: Rows are counted up to here; more are said to be more.
@@ -92,7 +93,8 @@ class Found:
 
 
 def runs_of(project: Project) -> QuerySet[Run]:
-    return Run.objects.filter(project=project, kind__in=Run.RECORDED)
+    runs = Run.objects.filter(project=project, kind__in=Run.RECORDED)
+    return leave_out_trashed_experiments(runs, [project])
 
 
 def search_listed(project: Project, query: Query) -> QuerySet[Run]:

@@ -162,7 +162,8 @@ def test_questions_are_looked_for_among_the_answers_of_a_family_alone(ada: Place
         cursor.execute("ANALYZE runs_run")
     with CaptureQueriesContext(connection) as seen:
         boards_of(ada.project)
-    looked_at = [rows_looked_at([query["sql"]])["runs_run"] for query in seen]
+    of_runs = [query["sql"] for query in seen if '"runs_run"' in query["sql"]]
+    looked_at = [rows_looked_at([query])["runs_run"] for query in of_runs]
     assert looked_at[0] >= 2000 and max(looked_at[1:]) <= 20, looked_at  # memory is asked for first
 
 

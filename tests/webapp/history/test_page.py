@@ -199,6 +199,18 @@ def test_views_are_ones_own_until_they_are_shared(ada: Place, client: Client) ->
     assert not SavedView.objects.exists()
 
 
+def test_who_only_reads_chooses_columns_and_opens_views_with_any_names(ada: Place, client: Client) -> None:
+    """As a link, ``column=acc+1&2`` was of two columns that nobody has."""
+    columns = "acc+1&2 loss#train"
+    client.post(ada.url("all-runs/views"), {"name": "odd", "columns": columns, "shared": "on"})
+    vera = cast.User.objects.create_user("vera")
+    Membership.objects.create(team=ada.project.team, user=vera, role=Role.VIEWER)
+    page = cast.signed_in(vera).get(ada.url("all-runs/")).content.decode()
+    assert "?q=&amp;column=acc%2B1%262&amp;column=loss%23train" in page
+    assert 'name="column" value="step_time"' in page and "Keep this search" not in page
+    assert "export=markdown" in page and "curl -H" in page
+
+
 def test_what_is_found_leaves_as_a_file(ada: Place, client: Client) -> None:
     rows = client.get(ada.url("all-runs/?q=policy+%3D+vdnn&column=step_time&export=csv")).content.decode()
     lines = rows.splitlines()

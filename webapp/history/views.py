@@ -56,7 +56,9 @@ def index(request: ProjectRequest) -> HttpResponse:
     chosen = request.GET.getlist("column")
     if "export" in request.GET and error is None:
         listed = archive.divide(table.runs_of(request.project), request.project, query)[0]
-        return download(table.export_of(listed, query, chosen), request.GET["export"])
+        is_groups = query.group and request.GET.get("table") == "groups"
+        file = table.groups_of(listed, query) if is_groups else table.export_of(listed, query, chosen)
+        return download(file, request.GET["export"])
     after, baseline = (_find_named(request, name) for name in ("after", "baseline"))
     may_wait = request.GET.get("groups") != "now"
     box = request.GET.get("box", "")

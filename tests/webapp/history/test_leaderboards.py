@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
+import pyarrow.parquet
 import pytest
 from django.db import connection
 from django.test import Client
@@ -115,6 +117,9 @@ def test_the_pages_and_their_files(ada: Place) -> None:
     assert "capuchin leads on gpt2" in text and "swap_all (infeasible)" in text
     rows = page.get(address, {"export": "csv"}).content.decode().splitlines()
     assert rows[0].startswith("rank,policy,knobs,repeats,step time (s)") and rows[1].startswith("1,capuchin")
+    stored = pyarrow.parquet.read_table(io.BytesIO(page.get(address, {"export": "parquet"}).content))
+    numbers = [str(one.type) for one in stored.schema if one.name not in ("policy", "knobs")]
+    assert numbers == ["int64", "int64", "double", "double", "double"], "no interval is missing, not words"
     assert cast.signed_in(cast.place("eve").user).get(address).status_code == 404
     assert Client().get(address).status_code == 302
 

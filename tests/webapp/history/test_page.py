@@ -217,6 +217,16 @@ def test_what_is_found_leaves_as_a_file(ada: Place, client: Client) -> None:
     assert lines[0].endswith("seed,tags,step_time (s)") and len(lines) == 3
 
 
+def test_groups_leave_as_a_file_of_their_own(ada: Place, client: Client) -> None:
+    """The menu of the page gives the runs, that of the groups what stands in them."""
+    asked = {"q": "group by policy: count, max(step_time)"}
+    page = client.get(ada.url("all-runs/"), asked).content.decode()
+    assert "export=csv&amp;table=groups" in page
+    rows = client.get(ada.url("all-runs/"), {**asked, "export": "csv", "table": "groups"}).content.decode()
+    assert rows.splitlines() == ["policy,count,max(step_time) (s)", "vdnn,2,2.0", "capuchin,1,4.0"]
+    assert len(client.get(ada.url("all-runs/"), {**asked, "export": "csv"}).content.splitlines()) == 4
+
+
 def test_completion_answers_and_the_apis_list_takes_the_same_search(ada: Place, client: Client) -> None:
     words = client.get(ada.url("all-runs/completion"), {"q": "policy = v"}).json()["words"]
     assert words == ["vdnn"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 KB, MB, GB, TB = 1e3, 1e6, 1e9, 1e12
@@ -57,11 +58,11 @@ def _format_scaled(value: float, steps: tuple[tuple[float, str], ...], unit: str
 
 
 def common_scale(values: Iterable[float], unit: str) -> tuple[float, str]:
-    """One size and label for a column or an axis: the step of the largest value, ``(2**30, "GiB")``."""
+    """Size and label for a column or an axis: the step of the largest finite value, ``(2**30, "GiB")``."""
     steps = {"bytes": (*_BYTE_STEPS, (1.0, "B")), "s": _SECOND_STEPS}.get(unit, ())
     if unit == "fraction":
         return 0.01, "%"
-    largest = max((abs(value) for value in values), default=0.0)
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     return next(((size, label) for size, label in steps if largest >= size), (1.0, unit))
 
 

@@ -97,6 +97,9 @@ class AuditTable(Listing):
     def render_action(self, record: LogEntry) -> str:
         return str(record.get_action_display())
 
+    def render_content_type(self, record: LogEntry) -> str:
+        return str(record.content_type.name)
+
     def render_changes(self, value: Any, record: LogEntry) -> str:
         """Of what was made or deleted every column changed, which says nothing."""
         return str(value)[:160] if record.action == LogEntry.Action.UPDATE else ""

@@ -20,7 +20,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 from django.http import Http404
 from django.utils import timezone
 
-from webapp.accounts.models import Project, Team
+from webapp.accounts.models import Project, Team, User
 from webapp.artifacts.models import Artifact, Blob
 from webapp.runs import trashing
 from webapp.runs.models import Experiment, Run, TrashedRuns
@@ -34,18 +34,20 @@ KINDS: Mapping[str, Any] = {
     "artifact": Artifact,
     "runs": TrashedRuns,
 }
+#: How runs name what is in the trash with them.
+RUNS_BY: Mapping[str, str] = {"project": "project", "experiment": "experiment", "runs": "trash"}
 
 
 @dataclass(frozen=True)
 class Trashed:
-    """``size``: bytes that go with it, where that is known."""
+    """``size``: bytes that go with it."""
 
     kind: str
     key: str
     name: str
     project: str
     trashed_at: datetime
-    size: int | None = None
+    size: int = 0
 
     @property
     def gone_at(self) -> datetime:
@@ -55,13 +57,16 @@ class Trashed:
 
 def list_trash(team: Team) -> list[Trashed]:
     """Newest first."""
-    sizes = trashing.bytes_by_batch(team.pk)
-    found = [
-        Trashed(kind, str(thing.pk), str(thing), str(_project(thing)), thing.trashed_at, _size(thing, sizes))
-        for kind in KINDS
-        for thing in _in_trash(kind, team)
-    ]
+    found = [one for kind in KINDS for one in _list_kind(kind, team)]
     return sorted(found, key=lambda one: one.trashed_at, reverse=True)
+
+
+def _list_kind(kind: str, team: Team) -> Iterator[Trashed]:
+    things = _in_trash(kind, team)
+    of_runs = trashing.bytes_of_runs(RUNS_BY[kind], things) if kind in RUNS_BY else {}
+    for thing in things:
+        size = of_runs.get(thing.pk, 0) + _file_bytes(thing)
+        yield Trashed(kind, str(thing.pk), str(thing), str(_project(thing)), thing.trashed_at, size)
 
 
 def _in_trash(kind: str, team: Team) -> QuerySet[Any]:
@@ -75,10 +80,10 @@ def _project(thing: Any) -> Project:
     return thing if isinstance(thing, Project) else thing.project
 
 
-def _size(thing: Any, of_runs: Mapping[int, int]) -> int | None:
+def _file_bytes(thing: Any) -> int:
     if isinstance(thing, Artifact):
         return thing.blob.size if thing.blob else 0
-    return of_runs.get(thing.pk, 0) if isinstance(thing, TrashedRuns) else None
+    return _bytes(thing.artifacts.values("blob")) if isinstance(thing, Project) else 0
 
 
 def _find(team: Team, kind: str, key: str) -> Any:
@@ -93,30 +98,36 @@ def _find(team: Team, kind: str, key: str) -> Any:
 
 
 @transaction.atomic
-def restore(team: Team, kind: str, key: str) -> str:
-    """Takes it back and gives its name; ``ValidationError`` while its project is in the trash too."""
+def restore(team: Team, kind: str, key: str, by: User) -> str:
+    """Takes it back and says so; ``ValidationError`` while its project is in the trash too."""
     found = _find(team, kind, key)
     if kind != "project" and found.project.trashed_at is not None:
         raise ValidationError(
             f"{found} is of the project {found.project}, which is in the trash: restore that first"
         )
-    name = str(found)
+    said = f"{_say_is(found)} back"
     if isinstance(found, TrashedRuns):
-        trashing.take_back(found)
+        kept = f", tagged {trashing.KEPT} so that the project's rule leaves them there"
+        said += kept if trashing.is_by_rule(found) else ""
+        trashing.take_back(found, by)
     else:
         found.trashed_at = None
         found.save(update_fields=["trashed_at"])
-    return name
+    return f"{said}."
+
+
+def _say_is(thing: Any) -> str:
+    return trashing.say_are(thing) if isinstance(thing, TrashedRuns) else f"{thing} is"
 
 
 @transaction.atomic
 def delete(team: Team, kind: str, key: str) -> str:
-    """Deletes it for good, before its time."""
+    """Deletes it for good, before its time, and says so."""
     found = _find(team, kind, key)
-    name = str(found)
+    said = f"{_say_is(found)} deleted for good."
     DELETE[kind](found)
     _drop_unnamed_bytes()
-    return name
+    return said
 
 
 @transaction.atomic
@@ -156,7 +167,7 @@ def _delete(thing: Any) -> None:
 
 DELETE: Mapping[str, Callable[[Any], None]] = {
     "project": _delete,
-    "experiment": _delete,
+    "experiment": trashing.delete_experiment,
     "artifact": _delete_artifact,
     "runs": trashing.delete_for_good,
 }

@@ -103,7 +103,7 @@ def restore(request: TeamRequest) -> HttpResponse:
     """Takes ``kind`` and ``key`` out of the team's trash."""
     kind, key = request.POST.get("kind", ""), request.POST.get("key", "")
     try:
-        messages.success(request, f"{trash.restore(request.team, kind, key)} is back.")
+        messages.success(request, trash.restore(request.team, kind, key, request.user))
     except ValidationError as error:
         messages.error(request, error.message)
     return redirect("team", team=request.team.slug)
@@ -113,7 +113,7 @@ def restore(request: TeamRequest) -> HttpResponse:
 @in_team()
 def delete(request: TeamRequest) -> HttpResponse:
     kind, key = request.POST.get("kind", ""), request.POST.get("key", "")
-    messages.success(request, f"{trash.delete(request.team, kind, key)} is deleted for good.")
+    messages.success(request, trash.delete(request.team, kind, key))
     return redirect("team", team=request.team.slug)
 
 

@@ -29,6 +29,7 @@ from webapp.api.schemas import Problem
 from webapp.api.tokens import TeamToken
 from webapp.artifacts.models import Artifact
 from webapp.runs.models import Experiment, Run, RunQuerySet
+from webapp.runs.trashing import leave_out_trashed_experiments
 
 MOST_PER_PAGE = 200
 #: Whole runs with all their metrics.
@@ -133,7 +134,9 @@ def runs_of(request: HttpRequest) -> RunQuerySet:
 
     By the ids of its projects: an index has a project's runs in the order in which they are listed.
     """
-    return Run.objects.filter(project__in=projects_of(request), kind__in=Run.RECORDED)
+    projects = projects_of(request)
+    runs = Run.objects.filter(project__in=projects, kind__in=Run.RECORDED)
+    return leave_out_trashed_experiments(runs, projects)
 
 
 def projects_of(request: HttpRequest, project: str | None = None) -> list[int]:

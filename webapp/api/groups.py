@@ -10,7 +10,7 @@ from ninja.params.functions import Query
 
 from experiments.core.errors import BadInput
 from experiments.core.metrics import known_or_plain
-from webapp.api.application import REFUSALS, api, projects_of
+from webapp.api.application import REFUSALS, api, in_project, projects_of, runs_of
 from webapp.api.endpoints import read_query
 from webapp.api.schemas import GroupAnswer
 from webapp.history.search import Query as Search
@@ -33,7 +33,8 @@ def list_groups(
     ```
     """  # noqa: E501
     search = _in_groups(query)
-    found = find_groups(projects_of(request, project), search, limit + 1)
+    runs = in_project(request, runs_of(request), project)
+    found = find_groups(runs, projects_of(request, project), search, limit + 1)
     units = {str(one): known_or_plain(one.field.name).unit if one.field else "" for one in search.aggregates}
     names = list(dict.fromkeys(map(str, search.group)))
     return {

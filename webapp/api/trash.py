@@ -65,5 +65,5 @@ def restore_runs(request: HttpRequest, batch: int) -> Any:
     mine = TrashedRuns.objects.filter(project__team=token.team, project__trashed_at=None)
     found = get_object_or_404(mine, pk=batch)
     answer = _answer(found)
-    trashing.take_back(found)
+    trashing.take_back(found, token.created_by)
     return answer

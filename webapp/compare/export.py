@@ -169,7 +169,7 @@ def latex_escape(text: str) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """A table environment; wants ``\\usepackage{booktabs}`` and, for ``"``, T1 fonts."""
+    """A table environment, which says what packages it wants."""
     heading, *rows = (" & ".join(cells) + r" \\" for cells in _texts(table, latex_escape, "--"))
     alignment = "".join("r" if column.is_figure else "l" for column in table.columns)
     lines = [
@@ -186,6 +186,8 @@ def to_latex(table: Table) -> str:
         r"  \end{tabular}",
         r"\end{table}",
     ]
+    if any(r"\textquotedbl" in line for line in lines):
+        lines.insert(1, r"% \usepackage[T1]{fontenc}")
     return "\n".join(lines) + "\n"
 
 

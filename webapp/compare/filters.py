@@ -12,13 +12,15 @@ from django.http import QueryDict
 
 from webapp.accounts.models import Project
 from webapp.runs.models import Run
+from webapp.runs.trashing import leave_out_trashed_experiments
 
 MOST_RUNS = 2000
 
 
 def comparable(project: Project) -> QuerySet[Run]:
     """Policy runs of the project with what a comparison reads of them, in the order asked for."""
-    runs = Run.objects.filter(project=project, kind=Run.Kind.POLICY)
+    policies = Run.objects.filter(project=project, kind=Run.Kind.POLICY)
+    runs = leave_out_trashed_experiments(policies, [project])
     wanted = runs.select_related("artifact", "host").with_figures().defer("log_tail")
     return wanted.order_by("queued_at", "id")
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
@@ -54,20 +54,27 @@ def experiment(request: ProjectRequest, experiment: UUID) -> HttpResponse:
 @require_safe
 @in_project(exports=True)
 def runs(request: ProjectRequest) -> HttpResponse:
-    """Any runs of the project: ``?run=<id>&run=<id>`` or ``?run=<id>,<id>``; else all to choose from."""
-    if is_choosing(request.GET):
-        page = {"chooser": chooser(request.project, request.GET), "is_asked": "compare" in request.GET}
+    """Any runs of the project: ``?run=<id>&run=<id>`` or ``?run=<id>,<id>``, ``?chosen=<key>`` where they are
+    many; else all to choose from.
+    """
+    query = services.unfold(request.project, request.GET)
+    if is_choosing(query):
+        page = {"chooser": chooser(request.project, query), "is_asked": "compare" in query}
         return render(request, "compare/chooser.html", page)
-    named = named_runs(request.GET)
-    if "compare" in request.GET:
-        return redirect(f"{request.path}?{urlencode({'run': named}, doseq=True)}")
+    named = named_runs(query)
+    if "compare" in query:
+        asked = QueryDict(urlencode({"run": named}, doseq=True))
+        return redirect(f"{request.path}?{services.shorten(request.project, asked).urlencode()}")
     if Run.objects.filter(project=request.project, pk__in=named, kind=Run.Kind.LOGGED).exists():
         return redirect(
             f"{project_url(request.project, 'logged:comparison')}?{urlencode({'run': named}, doseq=True)}"
         )
+    if "export" not in request.GET and services.is_long(request.GET):
+        return redirect(f"{request.path}?{services.shorten(request.project, request.GET).urlencode()}")
     chosen = comparable(request.project).filter(pk__in=named)
-    asked = urlencode({"run": named, f"{PREFIX}-q": ""}, doseq=True)
-    return comparison_page(request, chosen, {"heading": "Comparison", "other_runs": f"?{asked}"}, "")
+    those = {name: request.GET.getlist(name) for name in ("run", "chosen")}
+    other_runs = f"?{urlencode({**those, f'{PREFIX}-q': ''}, doseq=True)}"
+    return comparison_page(request, chosen, {"heading": "Comparison", "other_runs": other_runs}, "")
 
 
 def groups_url(project: Project, search: str) -> str:

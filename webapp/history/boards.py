@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 import orjson
-from django.db.models import Avg, Case, Count, F, Max, Min, TextField, Value, When
+from django.db.models import Avg, Case, Count, F, Max, Min, QuerySet, TextField, Value, When
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast
 
@@ -60,13 +60,14 @@ class Board:
 
 def boards_of(project: Project) -> list[Board]:
     """Those with the most policies first."""
-    found = [board for family in ABOUT for board in _boards(project, family)]
+    runs = comparable(project).filter(state=Run.State.SUCCEEDED)
+    found = [board for family in ABOUT for board in _boards(runs, family)]
     return sorted(found, key=lambda board: (-board.policies, -board.runs, board.workload))
 
 
-def _boards(project: Project, family: str) -> Iterator[Board]:
+def _boards(runs: QuerySet[Run], family: str) -> Iterator[Board]:
     metric = ABOUT[family]
-    newest = comparable(project).filter(state=Run.State.SUCCEEDED, family=family).order_by("-queued_at")
+    newest = runs.filter(family=family).order_by("-queued_at")
     asked = Run.objects.filter(pk__in=newest.values("pk")[:MOST_RUNS], metrics__name=metric).order_by()
     measured_on = Case(When(mode="measured", then=F("host__name")), default=Value(""))
     question = {

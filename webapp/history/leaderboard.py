@@ -132,7 +132,12 @@ def _records(runs: Sequence[Run], metric: str, sign: int) -> Iterator[Record]:
 def table_of(found: Leaderboard, run: Run) -> Table:
     """The ranking as a file, in SI units."""
     known = METRICS[found.metric]
-    names = ("rank", "policy", "knobs", "repeats")
+    names = (
+        Column("rank", is_figure=True),
+        Column("policy"),
+        Column("knobs"),
+        Column("repeats", is_figure=True),
+    )
     figures = [
         Column(label, known.unit, is_figure=True)
         for label in (known.label, f"{known.label}, 95 % from", f"{known.label}, to")
@@ -144,12 +149,12 @@ def table_of(found: Leaderboard, run: Run) -> Table:
             place.knobs,
             place.estimate.n,
             place.estimate.words or place.estimate.value,
-            *(ends_of(place.estimate) if place.estimate.n > 1 else ("", "")),
+            *(ends_of(place.estimate) if place.estimate.n > 1 else (None, None)),
         )
         for place in found.places
     )
     title = f"{run.artifact or run.family} on {run.hardware}: {known.label}"
-    return Table(title, (*map(Column, names), *figures), rows)
+    return Table(title, (*names, *figures), rows)
 
 
 def ranking_plot(found: Leaderboard, project: Project) -> dict[str, Any]:

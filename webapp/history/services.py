@@ -18,7 +18,7 @@ MOST_AT_ONCE = 2000
 
 
 @transaction.atomic
-def tag(runs: QuerySet[Run], name: str, user: User) -> int:
+def tag(runs: QuerySet[Run], name: str, user: User | None) -> int:
     """Puts the tag on those of the runs that lack it, and returns how many have it now."""
     found = list(runs)
     RunTag.objects.bulk_create([RunTag(run=run, name=name, by=user) for run in found], ignore_conflicts=True)

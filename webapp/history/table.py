@@ -26,6 +26,7 @@ from webapp.presentation import pretty
 from webapp.runs.headline import LEADING
 from webapp.runs.models import LONGEST_METRIC, Run
 from webapp.runs.results import every_figure
+from webapp.runs.trashing import leave_out_trashed_experiments
 
 PER_PAGE, MOST_GROUPS = 100, 200
 #: Rows are counted up to here; more are said to be more.
@@ -93,7 +94,8 @@ class Found:
 
 
 def runs_of(project: Project) -> QuerySet[Run]:
-    return Run.objects.filter(project=project, kind__in=Run.RECORDED)
+    runs = Run.objects.filter(project=project, kind__in=Run.RECORDED)
+    return leave_out_trashed_experiments(runs, [project])
 
 
 def search_listed(project: Project, query: Query) -> QuerySet[Run]:
@@ -198,22 +200,25 @@ def _say(count: int, most: int) -> str:
     return f"over {most:,}" if count > most else f"{count:,}"
 
 
-def find_groups(projects: Sequence[int], query: Query, most: int) -> list[dict[str, Any]]:
-    """At most so many groups of the projects' runs that the search finds, the largest first."""
-    runs = Run.objects.filter(project__in=projects, kind__in=Run.RECORDED)
-    if held := groups_of_many(projects, query, most, with_archived=True):
+def find_groups(
+    runs: QuerySet[Run], projects: Sequence[int], query: Query, most: int, with_archived: bool = True
+) -> list[dict[str, Any]]:
+    """At most so many groups of those of the projects' runs that the search finds, the largest first."""
+    if held := groups_of_many(projects, query, most, with_archived):
         return held.rows
     return groups(runs, query, most, are_many=_count(search(runs, query)) > MOST_COUNTED)
 
 
-def groups_of(project: Project, query: Query, most: int = MOST_GROUPS) -> Table:
+def groups_of(project: Project, query: Query, most: int = MOST_GROUPS, with_archived: bool = True) -> Table:
     """Groups of the project's runs that the search finds, the largest first, as a table in SI units."""
     names = [str(field) for field in query.group]
     figures = [
         Column(str(one), known_or_plain(one.field.name).unit if one.field else "", is_figure=True)
         for one in query.aggregates
     ]
-    found = find_groups([project.pk], query, max(most, MOST_GROUPS) + 1)
+    runs = runs_of(project)
+    listed = runs if with_archived else archive.divide(runs, project, query)[0]
+    found = find_groups(listed, [project.pk], query, max(most, MOST_GROUPS) + 1, with_archived)
     rows = tuple(
         (*(_text(row[name]) for name in names), *(row[figure.label] for figure in figures))
         for row in found[:most]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -18,6 +19,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare.export import download
+from webapp.compare.export_table import Table
 from webapp.compare.filters import comparable, named_runs
 from webapp.compare.views import comparison_page, groups_url
 from webapp.history import archive, boards, discussion, services, table
@@ -30,11 +32,12 @@ from webapp.history.search.completion import complete
 from webapp.history.search.tree import Aggregate, Field
 from webapp.history.search.words import say, write
 from webapp.navigation import project_url
-from webapp.runs.models import Run, TrashedRuns
-from webapp.runs.trashing import put_into_trash
+from webapp.runs.models import Run
+from webapp.runs.trashing import put_into_trash, say_are
 
 #: Rows of the list of leaderboards, and logged runs that are compared at once.
 BOARDS, MOST_COMPARED = 50, 50
+NONE_CHOSEN = "No run is chosen: tick some of them first."
 
 
 def views_of(request: ProjectRequest) -> QuerySet[SavedView]:
@@ -54,8 +57,7 @@ def index(request: ProjectRequest) -> HttpResponse:
         error = complaint
     chosen = request.GET.getlist("column")
     if "export" in request.GET and error is None:
-        listed = archive.divide(table.runs_of(request.project), request.project, query)[0]
-        return download(table.export_of(listed, query, chosen), request.GET["export"])
+        return download(_file_of(request, query, chosen), request.GET["export"])
     after, baseline = (_find_named(request, name) for name in ("after", "baseline"))
     may_wait = request.GET.get("groups") != "now"
     box = request.GET.get("box", "")
@@ -76,6 +78,15 @@ def index(request: ProjectRequest) -> HttpResponse:
         "caret": " " * (error.column - 1) + "^" if error else "",
     }
     return render(request, "history/index.html", page, status=422 if error else 200)
+
+
+def _file_of(request: ProjectRequest, query: Query, chosen: Sequence[str]) -> Table:
+    """The runs, or where they are asked for the groups, as the page has them."""
+    if query.group and request.GET.get("table") == "groups":
+        shows = archive.is_asked_for(query)
+        return table.groups_of(request.project, query, with_archived=shows)
+    listed = archive.divide(table.runs_of(request.project), request.project, query)[0]
+    return table.export_of(listed, query, chosen)
 
 
 def _box_metrics(query: Query, found: table.Found, box: str) -> list[str]:
@@ -214,18 +225,25 @@ def _chosen(request: ProjectRequest) -> QuerySet[Run]:
 @in_project()
 def trash(request: ProjectRequest) -> HttpResponse:
     """Puts the chosen runs into the trash."""
-    trashed = put_into_trash(request.project, _chosen(request), request.user)
-    if trashed is None:
+    chosen = _chosen(request)
+    count = chosen.count()
+    trashed = put_into_trash(request.project, chosen, request.user)
+    if not count:
+        messages.error(request, NONE_CHOSEN)
+    elif trashed is None:
         messages.error(request, "None of these runs has ended, so none went into the trash.")
     else:
         where = reverse("team", kwargs={"team": request.team.slug})
-        said = format_html('{} now in the trash. <a href="{}#trash">Take back</a>', _are(trashed), where)
+        told = f"{say_are(trashed)} now in the trash{_say_others(count - trashed.count)}."
+        said = format_html('{} <a href="{}#trash">Take back</a>', told, where)
         messages.success(request, said)
     return _back(request)
 
 
-def _are(trashed: TrashedRuns) -> str:
-    return f"{trashed} is" if trashed.count == 1 else f"{trashed} are"
+def _say_others(count: int) -> str:
+    if count < 1:
+        return ""
+    return "; 1 that has not ended stays" if count == 1 else f"; {count:,} that have not ended stay"
 
 
 @require_POST
@@ -235,6 +253,9 @@ def tag(request: ProjectRequest) -> HttpResponse:
     form, runs = TagForm(request.POST), _chosen(request)
     if not form.is_valid():
         messages.error(request, f"No tag: {'; '.join(str(one) for one in form.errors.get('name', ()))}.")
+        return _back(request)
+    if not runs.exists():
+        messages.error(request, NONE_CHOSEN)
         return _back(request)
     name, is_off = form.cleaned_data["name"], request.POST.get("take") == "off"
     count = services.untag(runs, name) if is_off else services.tag(runs, name, request.user)
@@ -247,7 +268,7 @@ def _say_tagged(count: int, name: str, is_off: bool) -> str:
     if name == ARCHIVED:
         where = "in the list again" if is_off else "archived: out of this list, everywhere else as before"
         return f"{runs} {where}."
-    return f"{name} was taken off {count} runs." if is_off else f"{runs} tagged {name}."
+    return f"{name} was taken off {runs.rsplit(' ', 1)[0]}." if is_off else f"{runs} tagged {name}."
 
 
 @require_POST

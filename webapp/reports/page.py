@@ -9,7 +9,7 @@ from typing import Any
 from django.utils.safestring import SafeString
 
 from webapp.accounts.models import Project
-from webapp.compare.export import cells_of, to_markdown
+from webapp.compare.export import cells_of, markdown_escape, to_markdown
 from webapp.history.services import search_url
 from webapp.markdown import Fence, lines_of, parts_of
 from webapp.navigation import project_url
@@ -127,7 +127,7 @@ def blocks_by_key(text: str) -> dict[str, Block]:
 def to_document(report: Report, text: str, whole: str = "") -> str:
     """The whole report as Markdown that stands alone: every block is the table that it found."""
     lines, last = lines_of(text), 0
-    written = [f"# {report.title}", ""]
+    written = [f"# {markdown_escape(report.title)}", ""]
     for part in parts(report, text, whole):
         if part.fence:
             written += lines[last : part.fence.line - 1]

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import Any
 
+from auditlog.context import disable_auditlog
+from auditlog.models import LogEntry
 from django.db import transaction
 from django.db.models import BigIntegerField, F, Func, Q, QuerySet, Sum
 
 from webapp.accounts.models import Project, User
-from webapp.runs.models import Experiment, Run, RunDocument, TrashedRuns
+from webapp.history import services as history
+from webapp.logged.models import LoggedImage, LoggedTable
+from webapp.runs.models import Experiment, Run, RunDocument, RunQuerySet, TrashedRuns
 
 #: Runs that go into the trash, or are deleted, by one statement.
 MOST_AT_ONCE = 10_000
 CHUNK = 1000
 #: How often a project's rule puts runs into the trash.
 EVERY = timedelta(days=1)
+#: The tag of runs that were taken back from what a project's rule put into the trash.
+KEPT = "kept"
+#: What takes room in the database with a run: the model, its column and how it names the run.
+STORED = (
+    (RunDocument, "outcome", "run"),
+    (LoggedTable, "rows", "logged__run"),
+    (LoggedImage, "data", "logged__run"),
+)
 
 
 @transaction.atomic
@@ -35,25 +49,72 @@ def put_into_trash(
     return made
 
 
-def take_back(trashed: TrashedRuns) -> None:
-    trashed.delete()
+def say_are(trashed: TrashedRuns) -> str:
+    return f"{trashed} is" if trashed.count == 1 else f"{trashed} are"
 
 
+def is_by_rule(trashed: TrashedRuns) -> bool:
+    """Whether the project's rule put the runs there, and no person."""
+    return bool(trashed.why) and trashed.by_id is None
+
+
+@transaction.atomic
+def take_back(trashed: TrashedRuns, by: User | None) -> None:
+    """The runs are back. Those that a rule put there are tagged, or it would put them there again at once."""
+    if is_by_rule(trashed):
+        history.tag(Run.everything.filter(trash=trashed), KEPT, by)
+    since = [trashed.trashed_at.isoformat(timespec="seconds"), "None"]
+    LogEntry.objects.log_create(trashed, action=LogEntry.Action.UPDATE, changes={"trashed_at": since})
+    with disable_auditlog():  # that the row goes would read as if the runs were deleted
+        trashed.delete()
+
+
+@transaction.atomic
 def delete_for_good(trashed: TrashedRuns) -> None:
-    """The runs with all that hangs on them, a part at a time."""
-    there = Run.everything.filter(trash=trashed)
-    while chunk := list(there.values_list("pk", flat=True)[:CHUNK]):
-        Run.everything.filter(pk__in=chunk).delete()
+    """The runs with all that hangs on them."""
+    delete_runs(Run.everything.filter(trash=trashed))
     trashed.delete()
 
 
-def bytes_by_batch(team: int) -> dict[int, int]:
-    """What the results of a team's trashed runs take in the database, as they are stored, by what they went
-    into the trash with.
-    """
-    stored = Func(F("outcome"), function="pg_column_size", output_field=BigIntegerField())
-    documents = RunDocument.objects.filter(run__trash__project__team=team).order_by()
-    return dict(documents.values("run__trash").annotate(bytes=Sum(stored)).values_list("run__trash", "bytes"))
+@transaction.atomic
+def delete_experiment(experiment: Experiment) -> None:
+    """The experiment with its runs; what had gone into the trash with some of them says how many are left."""
+    its_runs = Run.everything.filter(experiment=experiment)
+    batches = list(TrashedRuns.objects.filter(runs__in=its_runs).distinct())
+    delete_runs(its_runs)
+    experiment.delete()
+    for batch in batches:
+        batch.count = Run.everything.filter(trash=batch).count()
+        if batch.count:
+            batch.save(update_fields=["count"])
+        else:
+            batch.delete()
+
+
+def delete_runs(runs: QuerySet[Run]) -> None:
+    """A part at a time."""
+    while chunk := list(runs.order_by().values_list("pk", flat=True)[:CHUNK]):
+        Run.everything.filter(pk__in=chunk).delete()
+
+
+def bytes_of_runs(by: str, things: QuerySet[Any]) -> dict[Any, int]:
+    """What the runs of each of the things take in the database, as it is stored; ``by`` is their column."""
+    found: dict[Any, int] = {}
+    for model, column, run in STORED:
+        size = Func(F(column), function="pg_column_size", output_field=BigIntegerField())
+        rows = model.objects.filter(**{f"{run}__{by}__in": things}).order_by()
+        for thing, taken in (
+            rows.values(f"{run}__{by}").annotate(taken=Sum(size)).values_list(f"{run}__{by}", "taken")
+        ):
+            found[thing] = found.get(thing, 0) + taken
+    return found
+
+
+def leave_out_trashed_experiments(runs: RunQuerySet, projects: Iterable[Project | int]) -> RunQuerySet:
+    """The runs of the projects without those whose experiment is in the trash."""
+    there = Experiment.objects.filter(project__in=projects, trashed_at__isnull=False)
+    thrown = list(there.order_by().values_list("pk", flat=True))
+    return runs.exclude(experiment__in=thrown) if thrown else runs
 
 
 def unmarked_runs(project: Project, before: datetime) -> QuerySet[Run]:

@@ -204,6 +204,8 @@ if os.environ.get("S3_BUCKET"):
     }
 FILE_UPLOAD_MAX_MEMORY_SIZE = 2**20
 DATA_UPLOAD_MAX_MEMORY_SIZE = 8 * 2**20
+#: A form with the runs of a comparison has a field for each of 2,000.
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 2500
 FILE_UPLOAD_TEMP_DIR = None
 #: Uploads and results are read by the lab's own account alone.
 FILE_UPLOAD_PERMISSIONS = 0o600

@@ -174,7 +174,8 @@ def test_a_page_has_each_runs_own_metrics_in_as_many_queries_as_a_run_alone(
 ) -> None:
     found = [run(experiment(ada.project), metrics={"step_time": 0.1 * n, "devices": n}) for n in range(1, 4)]
     run(experiment(ada.project))
-    with django_assert_num_queries(5):  # the token, its last use, projects, runs, metrics
+    # The token, its last use, projects, experiments in the trash, runs, metrics.
+    with django_assert_num_queries(6):
         page = caller.get("/runs?limit=1000")["runs"]
     assert [row["metrics"].get("devices", {}).get("value") for row in page] == [None, 3.0, 2.0, 1.0]
     assert page[3]["metrics"]["step_time"] == {"value": 0.1, "unit": "s", "lower_is_better": True}

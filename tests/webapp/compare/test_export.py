@@ -93,6 +93,19 @@ def test_latex_rounds_in_one_unit_per_column() -> None:
     )
 
 
+def test_latex_says_what_packages_its_letters_want() -> None:
+    assert r"\usepackage[T1]{fontenc}" in to_latex(table_of("plain", 'a "quote"'))
+    assert "fontenc" not in to_latex(table_of("plain", "none"))
+
+
+def test_a_figure_that_is_not_finite_takes_no_part_in_the_choice_of_a_unit() -> None:
+    """One run that diverged made the others' 1.5 s into 1.74e-05 days."""
+    for broken in (float("inf"), float("nan")):
+        rows = ((broken,), (1.5,), (0.25,))
+        written = to_markdown(Table("t", (Column("step time", "s", True),), rows))
+        assert "step time (s)" in written and "| 1.5 |" in written and f"| {broken} |" in written
+
+
 def test_a_row_that_starts_with_a_bracket_is_no_option_of_the_row_before() -> None:
     text = to_latex(table_of("plain", "[1cm]", "*"))
     assert r"    {[}1cm{]} \\" in text

@@ -199,10 +199,32 @@ def test_views_are_ones_own_until_they_are_shared(ada: Place, client: Client) ->
     assert not SavedView.objects.exists()
 
 
+def test_who_only_reads_chooses_columns_and_opens_views_with_any_names(ada: Place, client: Client) -> None:
+    """As a link, ``column=acc+1&2`` was of two columns that nobody has."""
+    columns = "acc+1&2 loss#train"
+    client.post(ada.url("all-runs/views"), {"name": "odd", "columns": columns, "shared": "on"})
+    vera = cast.User.objects.create_user("vera")
+    Membership.objects.create(team=ada.project.team, user=vera, role=Role.VIEWER)
+    page = cast.signed_in(vera).get(ada.url("all-runs/")).content.decode()
+    assert "?q=&amp;column=acc%2B1%262&amp;column=loss%23train" in page
+    assert 'name="column" value="step_time"' in page and "Keep this search" not in page
+    assert "export=markdown" in page and "curl -H" in page
+
+
 def test_what_is_found_leaves_as_a_file(ada: Place, client: Client) -> None:
     rows = client.get(ada.url("all-runs/?q=policy+%3D+vdnn&column=step_time&export=csv")).content.decode()
     lines = rows.splitlines()
     assert lines[0].endswith("seed,tags,step_time (s)") and len(lines) == 3
+
+
+def test_groups_leave_as_a_file_of_their_own(ada: Place, client: Client) -> None:
+    """The menu of the page gives the runs, that of the groups what stands in them."""
+    asked = {"q": "group by policy: count, max(step_time)"}
+    page = client.get(ada.url("all-runs/"), asked).content.decode()
+    assert "export=csv&amp;table=groups" in page
+    rows = client.get(ada.url("all-runs/"), {**asked, "export": "csv", "table": "groups"}).content.decode()
+    assert rows.splitlines() == ["policy,count,max(step_time) (s)", "vdnn,2,2.0", "capuchin,1,4.0"]
+    assert len(client.get(ada.url("all-runs/"), {**asked, "export": "csv"}).content.splitlines()) == 4
 
 
 def test_completion_answers_and_the_apis_list_takes_the_same_search(ada: Place, client: Client) -> None:

@@ -228,6 +228,12 @@ def test_a_whole_report_is_markdown_that_stands_alone(lab: Cast) -> None:
     text = answer.content.decode()
     assert answer["Content-Disposition"] == 'attachment; filename="what-fits.md"'
     assert text.startswith("# What fits\n\nBefore\u2028 *all*\x0c.\n\n**Who is fast**\n")
+    type(made).objects.filter(pk=made.pk).update(title="What *fits* in <b>")
+    assert (
+        signed_in(lab.vera)
+        .get(page, {"export": "markdown"})
+        .content.startswith(rb"# What \*fits\* in &lt;b&gt;" + b"\n")
+    )
     assert "```" not in text and "~~~" not in text and "Between." in text and text.endswith("End.\n")
     assert "| vdnn |" in text and text.count("| ---") >= 2
     assert signed_in(lab.vera).get(page, {"export": "csv"}).status_code == 404

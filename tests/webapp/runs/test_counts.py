@@ -70,7 +70,7 @@ class Crew:
 
     def take_back(self) -> None:
         if lying := TrashedRuns.objects.first():
-            trashing.take_back(lying)
+            trashing.take_back(lying, self.cast.max)
 
     def claim(self) -> None:
         found = lifecycle.claim(self.host, ["cpu"], "limits")
@@ -110,7 +110,7 @@ class Crew:
 
     def restore(self) -> None:
         if self.experiments[0].trashed_at:
-            trash.restore(self.cast.red, "experiment", str(self.experiments[0].pk))
+            trash.restore(self.cast.red, "experiment", str(self.experiments[0].pk), self.cast.max)
             self.experiments[0].refresh_from_db()
 
     def purge(self) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 
 import pytest
 from django.utils import timezone
 
-from tests.webapp.cast import Cast, experiment, finished, run, signed_in
+from tests.webapp.cast import Cast, experiment, finished, ready, run, signed_in
 from webapp.accounts import trash
+from webapp.accounts.services import trash_project
 from webapp.api.services import make_token
 from webapp.history.models import RunNote, RunTag
+from webapp.logged.models import LoggedImage, LoggedRun
 from webapp.runs.models import Experiment, Run, RunDocument, TrashedRuns
+from webapp.runs.services import trash_experiment
 from webapp.runs.trashing import put_into_trash
 
 pytestmark = pytest.mark.django_db
@@ -56,14 +60,18 @@ def test_all_that_a_search_finds_goes_even_from_its_other_pages(cast: Cast) -> N
     assert total(made) == 10
     asked["back"] = "q=policy+%3D"
     page = signed_in(cast.max).post(cast.url("all-runs/trash"), asked, follow=True).content.decode()
-    assert "None of these runs has ended" in page and total(made) == 10
+    assert "No run is chosen" in page and total(made) == 10
 
 
 def test_what_still_runs_and_what_is_foreign_stays(cast: Cast) -> None:
     waiting = run(experiment(cast.project), "waiting", state=Run.State.QUEUED)
     foreign = run(experiment(cast.foreign), "foreign")
-    signed_in(cast.max).post(cast.url("all-runs/trash"), {"run": [str(waiting.pk), str(foreign.pk)]})
-    assert Run.objects.count() == 2
+    asked = {"run": [str(waiting.pk), str(foreign.pk)]}
+    page = signed_in(cast.max).post(cast.url("all-runs/trash"), asked, follow=True).content.decode()
+    assert "None of these runs has ended" in page and Run.objects.count() == 2
+    asked["run"].append(str(run(waiting.experiment, "ended").pk))
+    page = signed_in(cast.max).post(cast.url("all-runs/trash"), asked, follow=True).content.decode()
+    assert "1 run is now in the trash; 1 that has not ended stays." in page and Run.objects.count() == 2
     assert (
         signed_in(cast.vera).post(cast.url("all-runs/trash"), {"run": [str(waiting.pk)]}).status_code == 403
     )
@@ -82,8 +90,6 @@ def test_time_deletes_them_with_all_that_hangs_on_them(cast: Cast) -> None:
 
 
 def test_an_artifact_that_is_deleted_leaves_the_runs_in_the_trash_there(cast: Cast) -> None:
-    from tests.webapp.cast import ready
-
     artifact = ready(cast.project)
     gone = run(experiment(cast.project), artifact=artifact)
     put_into_trash(cast.project, Run.objects.filter(pk=gone.pk), cast.max)
@@ -112,6 +118,79 @@ def test_a_project_keeps_marked_runs_and_no_others_for_good(cast: Cast) -> None:
     assert listed_policies(cast) == set(names) - {"plain"}
     (lying,) = trash.list_trash(cast.red)
     assert lying.name == "1 run older than 90 days"
+
+
+def test_what_the_rule_put_there_is_taken_back_and_stays_back(cast: Cast) -> None:
+    """The page that follows looks for old runs again: it found the same ones, and they were gone at once."""
+    made, ended = experiment(cast.project), timezone.now() - timedelta(days=100)
+    for name in ("first", "second"):
+        run(made, name, finished_at=ended)
+    ada = signed_in(cast.ada)
+    ada.post(cast.url("keep-runs"), {"keep_runs_days": "90"}, follow=True)
+    (lying,) = trash.list_trash(cast.red)
+    asked = {"kind": "runs", "key": lying.key}
+    page = signed_in(cast.max).post("/t/red/trash/restore", asked, follow=True).content.decode()
+    assert "2 runs older than 90 days are back, tagged kept so that" in page
+    assert trash.list_trash(cast.red) == [] and listed_policies(cast, "tag = kept") == {"first", "second"}
+
+
+def test_runs_of_an_experiment_in_the_trash_leave_every_list(cast: Cast) -> None:
+    made, other = experiment(cast.project, "thrown"), experiment(cast.project, "there")
+    for name in ("baseline", "vdnn-all"):
+        run(made, name, {"step_time": 1.0}, artifact=ready(cast.project, name=f"of {name}"))
+    run(other, "dtr", {"step_time": 1.0})
+    thrown = str(made.runs.all()[0].pk)
+    vera = signed_in(cast.vera)
+    trash_experiment(made)
+    assert listed_policies(cast) == {"dtr"}
+    assert thrown not in vera.get(cast.url("compare/")).content.decode()
+    assert "nothing to compare" in vera.get(cast.url("compare/"), {"run": thrown}).content.decode()
+    trash.restore(cast.red, "experiment", str(made.pk), cast.max)
+    assert listed_policies(cast) == {"dtr", "baseline", "vdnn-all"}
+
+
+def test_an_experiment_that_is_deleted_takes_its_runs_out_of_the_trash(cast: Cast) -> None:
+    made, other = experiment(cast.project, "thrown"), experiment(cast.project, "there")
+    mine, stays = run(made, "mine"), run(other, "stays")
+    alone = put_into_trash(cast.project, Run.objects.filter(pk=run(made, "alone").pk), cast.max)
+    both = put_into_trash(cast.project, Run.objects.filter(pk__in=[mine.pk, stays.pk]), cast.max)
+    trash_experiment(made)
+    trash.delete(cast.red, "experiment", str(made.pk))
+    assert alone is not None and both is not None
+    assert [(one.key, one.name) for one in trash.list_trash(cast.red)] == [(str(both.pk), "1 run")]
+    assert [one.pk for one in Run.everything.all()] == [stays.pk]
+
+
+def test_the_trash_says_what_everything_in_it_takes(cast: Cast) -> None:
+    made = experiment(cast.project)
+    one, own = finished(run(made)), run(made, "own", kind=Run.Kind.LOGGED)
+    picture = {"kind": "png", "width": 1, "height": 1, "data": os.urandom(5000)}
+    logged = LoggedRun.objects.create(run=own)
+    LoggedImage.objects.create(logged=logged, name="sample", step=1, **picture)
+    put_into_trash(cast.project, Run.objects.filter(pk=own.pk), cast.max)
+    put_into_trash(cast.project, Run.objects.filter(pk=one.pk), cast.max)
+    trash_experiment(made)
+    trash_project(cast.project)
+    project, of_experiment, document, image = (one.size for one in trash.list_trash(cast.red))
+    assert image >= 5000 > document > 100
+    assert of_experiment == project == image + document
+
+
+def test_the_log_tells_what_was_taken_back_from_what_was_deleted(cast: Cast) -> None:
+    ada, said = signed_in(cast.ada), []
+    for verb in ("restore", "delete"):
+        lying = put_into_trash(
+            cast.project, Run.objects.filter(pk=run(experiment(cast.project)).pk), cast.max
+        )
+        assert lying is not None
+        asked = {"kind": "runs", "key": str(lying.pk)}
+        said.append(ada.post(f"/t/red/trash/{verb}", asked, follow=True).content.decode())
+    assert "1 run is back." in said[0] and "1 run is deleted for good." in said[1]
+    asked = {"export": "csv", "table": "audit-", "audit-q": "trashed"}
+    rows = [line.split(",")[2:4] for line in ada.get("/t/red/", asked).content.decode().splitlines()[1:]]
+    assert sorted(rows) == [["create", "trashed runs"]] * 2 + [["delete", "trashed runs"]] + [
+        ["update", "trashed runs"]
+    ]
 
 
 def test_the_api_takes_all_or_none(cast: Cast, client) -> None:  # type: ignore[no-untyped-def]

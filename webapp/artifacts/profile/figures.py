@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
-from django.utils.html import escape
 from django.utils.text import Truncator
 
 from experiments.core.units import human
@@ -45,8 +45,10 @@ def by_name(process: Process) -> dict[str, Any] | None:
     rows = [row for row in told.get(noun) or () if row[key]][:MOST_NAMES]
     if not rows:
         return None
-    names = [escape(Truncator(short(row["name"])).chars(LONGEST_NAME)) for row in rows]
-    hover = [f"{escape(row['name'])}<br>{human(row[key], 's')}, {calls(row['count'])}" for row in rows]
+    names = [escape(Truncator(short(row["name"])).chars(LONGEST_NAME), quote=False) for row in rows]
+    hover = [
+        f"{escape(row['name'], quote=False)}<br>{human(row[key], 's')}, {calls(row['count'])}" for row in rows
+    ]
     series = points(noun, [row[key] for row in rows], names)
     look = {"color": COLORS["compute"], "hover_only": True, "hover": hover}
     lanes = list(dict.fromkeys(names))

@@ -62,11 +62,10 @@ box.addEventListener("keydown", (event) => {
   } else if ((event.key === "Tab" || event.key === "Enter") && place >= 0) {
     event.preventDefault();
     take(words[place]);
-  } else if (event.key === "Escape") hide();
-});
-
-document.addEventListener("change", (event) => {
-  if (event.target.matches("form[data-at-once] select")) event.target.form.requestSubmit();
+  } else if (event.key === "Escape") {
+    event.preventDefault(); // which would empty the box
+    hide();
+  }
 });
 
 for (const button of document.querySelectorAll("[data-order]")) {

@@ -52,6 +52,11 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+document.addEventListener("focusout", ({ target, relatedTarget }) => {
+  const left = target.closest("details.drop[open]");
+  if (left && relatedTarget && !left.contains(relatedTarget)) left.open = false;
+});
+
 document.addEventListener("submit", (event) => {
   const question = event.target.dataset.confirm;
   if (question && !window.confirm(question)) event.preventDefault();

@@ -204,7 +204,7 @@ def test_a_change_of_a_run_is_seen_at_once(history: Place) -> None:
         trashed = trashing.put_into_trash(history.project, Run.objects.filter(pk=run.pk), history.user)
     assert trashed is not None
     with changing(history, 1):
-        trashing.take_back(trashed)
+        trashing.take_back(trashed, history.user)
     with changing(history, 1):
         Run.objects.filter(pk=run.pk).delete()
 

@@ -187,7 +187,7 @@ def to_latex(table: Table) -> str:
         r"\end{table}",
     ]
     if any(r"\textquotedbl" in line for line in lines):
-        lines.insert(1, r"% \usepackage[T1]{fontenc}")
+        lines[0] += r" \usepackage[T1]{fontenc}"
     return "\n".join(lines) + "\n"
 
 

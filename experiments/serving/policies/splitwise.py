@@ -136,41 +136,38 @@ class Pools:
         def has_room(one: InstanceView) -> bool:
             return one.due_tokens <= self.policy.prompt_queue
 
-        own = [place for place in self.prompts if place not in self.lent] or self.prompts
-        best = min(own, key=lambda place: (view.instances[place].due_tokens, place))
-        if has_room(view.instances[best]):
-            return best
-        helper = self._helper(view, self.answers, has_room, lambda one: (one.due_tokens, one.kv_load))
-        return best if helper is None else helper
+        return self._shortest(view, self.prompts, self.answers, has_room, lambda one: one.due_tokens)
 
     def _for_answer(self, view: PhaseView) -> int:
         def has_room(one: InstanceView) -> bool:
             return _use(one) <= self.policy.full
 
-        own = [place for place in self.answers if place not in self.lent] or self.answers
-        best = min(own, key=lambda place: (view.instances[place].kv_load, place))
-        if has_room(view.instances[best]):
-            return best
-        helper = self._helper(view, self.prompts, has_room, lambda one: (one.kv_load, one.due_tokens))
-        return best if helper is None else helper
+        return self._shortest(view, self.answers, self.prompts, has_room, lambda one: one.kv_load)
 
-    def _helper(
+    def _shortest(
         self,
         view: PhaseView,
+        own: Sequence[int],
         others: Sequence[int],
         has_room: Callable[[InstanceView], bool],
-        least: Callable[[InstanceView], tuple[int, ...]],
-    ) -> int | None:
-        """A machine of the mixed pool, else one more of the other pool, which keeps one for its own work."""
-        mixed = [place for place in others if place in self.lent]
-        whole = [place for place in others if place not in self.lent]
-        for places in (mixed, whole if len(whole) > 1 else []):
-            found = [place for place in places if has_room(view.instances[place])]
-            if found:
-                helper = min(found, key=lambda place: (*least(view.instances[place]), place))
-                self.lent.add(helper)
-                return helper
-        return None
+        queue: Callable[[InstanceView], int],
+    ) -> int:
+        """The shortest queue of its own pool, else of the mixed one, else of the other, which keeps one.
+
+        Where none has room it is the shortest of its own kind.
+        """
+
+        def length(place: int) -> tuple[int, int]:
+            return queue(view.instances[place]), place
+
+        whole = [place for place in own if place not in self.lent]
+        last = [place for place in others if place not in self.lent]
+        for places in (whole, sorted(self.lent), last if len(last) > 1 else []):
+            if found := [place for place in places if has_room(view.instances[place])]:
+                best = min(found, key=length)
+                self.lent |= {best} & set(others)
+                return best
+        return min(own, key=length)
 
     def fill(self, view: InstanceView) -> bool:
         """Every answer, and prompts besides: a machine has both where it was lent."""

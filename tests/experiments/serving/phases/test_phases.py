@@ -182,19 +182,38 @@ def test_as_many_machines_help_as_the_queue_is_longer(waiting: int, helpers: set
 
 def test_a_machine_for_prompts_is_whole_again_once_the_answers_are_over_that_it_took() -> None:
     """The one for answers is full, so machine 0 gets an answer; when it is over, a prompt runs there."""
-    known, prompt = [17, 4, 8, 4], [16, 4, 8, 4]
+    known, prompt = [17, 4, 8, 4, 4], [16, 4, 8, 4, 4]
     views = [
         replace(instance_view(role, 4), known=known, prompt=prompt, place=place)
         for place, role in enumerate((PREFILL, PREFILL, DECODE))
     ]
     view = PhaseView(prompt, views)
     pools = policy("splitwise").begin(pairs(2, 1))
-    full = views[2].pool.take(4)
+    views[2].held[0] = []
     assert (pools.on_arrival(1, view), view.goal[1]) == (1, 0)
-    views[2].pool.release(full)
+    views[1].due_tokens = 10**6
+    assert pools.on_arrival(3, view) == 0, "machines that are lent do the work of both"
+    known[3] += 2
+    views[1].due_tokens = 0
+    del views[2].held[0]
     known[1] += 2  # its prompt and its answer are over, and another prompt is under way at machine 0
     views[0].running.append(2)
-    assert (pools.on_arrival(3, view), view.goal[3]) == (0, 2)
+    assert (pools.on_arrival(4, view), view.goal[4]) == (0, 2)
+
+
+def test_the_load_of_an_instance_is_the_tokens_of_its_requests() -> None:
+    """Of 17 tokens in five blocks of four; passes under way have given three more; one of 6 is to come."""
+    view = instance_view(DECODE, 8)
+    view.known, view.grown = [17, 6], 3
+    view.held[0] = view.pool.take(5)
+    view.incoming.append(1)
+    assert view.kv_load == 17 + 3 + 6
+
+
+@every_policy
+def test_a_prompt_goes_to_an_idle_instance_before_one_that_computes(name: str) -> None:
+    plan = serve(requests((0, 20, 1), (10, 20, 1)), name, pairs(2, 1))
+    assert [round(1e3 * s.first_token, 6) for s in plan.serving.served] == [30, 40]
 
 
 def test_the_faster_shape_of_either_load_is_found_by_goodput() -> None:

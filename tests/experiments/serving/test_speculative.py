@@ -91,5 +91,5 @@ def test_the_head_is_paid_for_every_draft_that_is_verified_and_the_bookkeeping_f
     times = LayerTimes("drafts", 1, {"any": nothing}, {"lm_head": each, "bookkeeping": besides}, still)
     price = ProfilePrice(times, served_model("llama31-8b"))
     entries = [Entry(0, 5, 7), Entry(1, 5, 9)]
-    assert price.head(StepLoad.of(entries, drafts=8)) == pytest.approx(210e-6)
+    assert price.head(StepLoad.of(entries, {0, 1})) == pytest.approx(210e-6)
     assert price.head(StepLoad.of(entries)) == pytest.approx(202e-6)

@@ -164,7 +164,7 @@ def test_a_long_queue_of_prompts_borrows_a_machine_which_goes_back(overlap_from:
     Whether or not their KV is copied while they are computed.
     """
     trace = requests(*[(row, 20, 3) for row in range(6)], (900, 20, 3), (935, 20, 3))
-    knobs = {"prompt_queue": 40, "prefill_tokens": 20, "overlap_from": overlap_from}
+    knobs: dict[str, Any] = {"prompt_queue": 40, "prefill_tokens": 20, "overlap_from": overlap_from}
     plan = serve(trace, "splitwise", pairs(1, 2), **knobs)
     with_prompts = {row.instance for row in plan.passes if row.prefill}
     late = {row.instance for row in plan.passes if row.prefill and row.start >= 0.9}

@@ -152,7 +152,7 @@ class ProfilePrice:
         if (
             load.tokens > self._most_tokens
             or any(tokens > chunk or before > context for tokens, before in self._prompts(read))
-            or read.decodes > attention.counts[-1]
+            or read.decodes > (attention.most_beside if read.prefill else attention.counts[-1])
             or load.outputs > self._most_sequences
         ):
             return steps

@@ -92,6 +92,8 @@ def test_what_was_not_measured_is_extrapolated_and_counted(shared_data: Path) ->
     assert (cost.steps_beyond(inside), cost.steps_beyond(beyond)) == (0, 1)
     assert (cost.steps_beyond(inside, 10), cost.steps_beyond(beyond, 10)) == (9, 10)
     assert cost.steps_beyond(StepLoad.of(decodes(257, 100)), 4) == 4
+    beside = [StepLoad.of([*decodes(count, 100), Entry(count, 64, 0)]) for count in (128, 129)]
+    assert [cost.steps_beyond(load) for load in beside] == [0, 1], "256 were measured without a prompt alone"
     assert float(cost.seconds(beyond)[0]) > float(cost.seconds(inside)[0])
 
 

@@ -79,6 +79,14 @@ class PagedView:
         """Whether a filled step may be repeated without asking the policy."""
         return True
 
+    @property
+    def is_all_decodes(self) -> bool:
+        """Whether the step is one token of every running request, behind which none is known."""
+        known, computed = self.known, self.computed
+        return len(self.entries) == len(self.running) and all(
+            tokens == 1 and known[request] == computed[request] for request, tokens, _ in self.entries
+        )
+
     def least_blocks(self, prompt: int, output: int) -> int:
         """Blocks that a request of so many tokens has at its end, at least: its last token needs none."""
         return self.pool.blocks_for(prompt + output - 1)
@@ -156,6 +164,8 @@ class PagedView:
         self.entries = list(map(Entry, chosen, repeat(1), contexts))
         for request, there in zip(chosen, contexts, strict=True):
             computed[request] = there + 1
+            if there < self.prompt[request] and self.caching:
+                self._register(request, there, there + 1)
         return True
 
     def repeat(self, more: int) -> None:
@@ -176,7 +186,7 @@ class PagedView:
         computed = self.computed[request]
         self.entries.append(Entry(request, tokens, computed))
         self.computed[request] = computed + tokens
-        if self.caching and tokens > 1:
+        if self.caching and computed < self.prompt[request]:
             self._register(request, computed, computed + tokens)
 
     def _register(self, request: int, before: int, after: int) -> None:
@@ -214,10 +224,9 @@ class PagedView:
         self.waiting.popleft()
         self.pool.share(found)
         self.held[request] = list(found)
-        if request in self.lost:
-            self.recomputed += max(0, self.lost.pop(request) - start)
-        else:
-            self.hits += start
+        lost = self.lost.pop(request, 0)
+        self.recomputed += max(0, lost - start)
+        self.hits += max(0, start - lost)
         self.computed[request] = start
         self.running.append(request)
         self.admitted.append(request)

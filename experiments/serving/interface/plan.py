@@ -38,8 +38,9 @@ class BlockPass(NamedTuple):
 class BlockLog:
     """What an engine over ``total`` blocks of ``size`` tokens did besides the passes.
 
-    ``hits`` are tokens that a request found in the pool when it was first admitted, ``recomputed`` those that
-    a preempted one had and did not find again; ``preempted`` requests were so ``preemptions`` times together.
+    ``hits`` are tokens that a request found in the pool beyond those that it had had, ``recomputed`` those
+    that a preempted one had and did not find again; ``preempted`` requests were so ``preemptions`` times
+    together.
     ``swapped_blocks`` were copied to or from the host. Of so many ``verifications`` of drafts came
     ``verified_tokens``. Sequences that share blocks held them for ``shared_seconds`` (block-seconds), and
     would have for ``logical_seconds`` without.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -25,7 +25,8 @@ class StepLoad(NamedTuple):
     ``prefill`` tokens of prompts after ``prefill_context`` (summed over entries), which make
     ``prefill_pairs`` of a token and one it attends to; ``decodes`` over ``decode_context`` tokens together,
     the shortest and the longest of them apart. ``prompts``: tokens and context of each part of a prompt.
-    ``drafts`` of the tokens have their next one computed too, besides the last of each sequence.
+    ``drafts`` of the tokens have their next one computed too, besides the last of each sequence; they are in
+    parts of prompts that are ``verified`` (tokens and context of each).
     """
 
     prefill: int
@@ -38,12 +39,15 @@ class StepLoad(NamedTuple):
     sequences: int
     prompts: tuple[tuple[int, int], ...] = ()
     drafts: int = 0
+    verified: tuple[tuple[int, int], ...] = ()
 
     @classmethod
-    def of(cls, entries: Sequence[Entry], drafts: int = 0) -> StepLoad:
+    def of(cls, entries: Sequence[Entry], drafted: Collection[int] = ()) -> StepLoad:
+        """Return the load of ``entries``; of requests ``drafted`` all tokens but the first are drafts."""
         contexts = [context for _, tokens, context in entries if tokens == 1]
         prompts = [entry for entry in entries if entry[1] > 1] if len(contexts) < len(entries) else []
         pairs = sum(n * c + n * (n + 1) / 2 for _, n, c in prompts)
+        verified = tuple([(n, c) for request, n, c in prompts if request in drafted]) if drafted else ()
         return cls(
             sum(entry.tokens for entry in prompts),
             sum(entry.context for entry in prompts),
@@ -54,12 +58,27 @@ class StepLoad(NamedTuple):
             max(contexts, default=0),
             len(entries),
             tuple([(tokens, context) for _, tokens, context in prompts]),
-            drafts,
+            sum(tokens - 1 for tokens, _ in verified),
+            verified,
         )
 
     @property
     def tokens(self) -> int:
         return self.prefill + self.decodes
+
+    def for_attention(self) -> StepLoad:
+        """Return the load with verifications as decodes: their tokens read what is before them once."""
+        if not self.verified:
+            return self
+        contexts = [context for _, context in self.verified]
+        return self._replace(
+            prefill=self.prefill - sum(tokens for tokens, _ in self.verified),
+            prefill_context=self.prefill_context - sum(contexts),
+            decodes=self.decodes + len(contexts),
+            decode_context=self.decode_context + sum(contexts),
+            shortest=min(*contexts, self.shortest) if self.decodes else min(contexts),
+            longest=max(*contexts, self.longest),
+        )
 
     @property
     def is_of_prompts(self) -> bool:

@@ -14,7 +14,7 @@ from experiments.serving.interface.paged import PagedView
 
 @dataclass(frozen=True)
 class UnifiedSteps:
-    """``drafts`` tokens are verified behind the last one of each request that decodes."""
+    """``drafts`` tokens are verified behind the last one of each answer that has begun."""
 
     max_batch: int
     budget: int
@@ -31,8 +31,7 @@ class UnifiedSteps:
             if not taken:
                 break
             left -= taken
-        is_same = not view.admitted and len(view.entries) == len(view.running)
-        return is_same and not view.drafted and left + len(view.entries) == self.budget
+        return not (self.drafts or view.admitted) and view.is_all_decodes
 
     def _run(self, view: PagedView) -> int:
         """Running requests first; returns what is left of the budget."""
@@ -53,7 +52,8 @@ class UnifiedSteps:
     def _take(self, view: PagedView, request: int, left: int) -> int:
         """Tokens of a running request in the step; 0 where blocks lack."""
         lacking = view.lacking(request)
-        drafts = min(self.drafts, left - 1)
+        has_begun = view.known[request] > view.prompt[request]
+        drafts = min(self.drafts, left - 1) if has_begun else 0
         if lacking == 1 and drafts > 0 and view.verify(request, drafts):
             return 1 + drafts
         wanted = min(lacking, left, self.longest)

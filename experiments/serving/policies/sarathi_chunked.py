@@ -95,8 +95,8 @@ class _StallFree:
                 if left > 0:
                     left -= self._continue(view, request, left)
         if not view.preempted:
-            left = self._begin(view, left)
-        return not view.admitted and len(view.entries) == len(view.running) == self.budget - left
+            self._begin(view, left)
+        return not view.admitted and view.is_all_decodes
 
     def _decode(self, view: PagedView) -> int:
         """One token of every decode, while blocks last: the latest request gives way."""
@@ -119,7 +119,7 @@ class _StallFree:
         tokens = min(view.lacking(request), left)
         return tokens if view.extend(request, tokens) else 0
 
-    def _begin(self, view: PagedView, left: int) -> int:
+    def _begin(self, view: PagedView, left: int) -> None:
         reserve = int(self.watermark * view.pool.total)
         while view.waiting and left > 0 and len(view.running) < self.max_batch:
             if reject_too_large(view, reserve):
@@ -130,4 +130,3 @@ class _StallFree:
                 break
             view.reserve(request, view.known[request])
             left -= taken
-        return left

@@ -7,7 +7,8 @@ pass itself gives. The rest of a step is the unified scheduler's. ``acceptance``
 a task, which a trace does not tell: they are knobs, and how many tokens are right is drawn from the seed.
 
 ``draft_tokens`` 0 takes the number with the best improvement by theorem 3.8. The theorem takes verification
-of several tokens to be as fast as one; here it is priced by its tokens.
+of several tokens to be as fast as one; here its layers are priced by its tokens, and attention by the
+context that they read together.
 """
 
 from __future__ import annotations

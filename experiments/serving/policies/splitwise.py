@@ -109,60 +109,65 @@ class Pools:
         self.prompts = [place for place in places if instances[place].role == PREFILL]
         self.answers = [place for place in places if instances[place].role == DECODE]
         self.lent: set[int] = set()
-        #: By machine the requests that were sent there and whose prompts are not done.
-        self.ahead: dict[int, set[int]] = {place: set() for place in places}
+        #: By machine the requests of which it does what is the other pool's work.
+        self.foreign: dict[int, set[int]] = {place: set() for place in places}
 
     def on_arrival(self, request: int, view: PhaseView) -> int:
         self._take_back(view)
         goal = view.goal[request] = self._for_answer(view)
         source = self._for_prompt(view)
-        for place in (source, goal):
-            self.ahead[place].add(request)
+        for place, own in ((source, self.prompts), (goal, self.answers)):
+            if place not in own:
+                self.foreign[place].add(request)
         return source
 
     def on_prefilled(self, request: int, view: PhaseView) -> int:
-        self._forget(request)
         return view.goal[request]
-
-    def _forget(self, request: int) -> None:
-        for requests in self.ahead.values():
-            requests.discard(request)
 
     def _take_back(self, view: PhaseView) -> None:
         """A machine whose foreign work is done is lent no more."""
         for place in sorted(self.lent):
             one = view.instances[place]
-            has_answers = one.instance.role == PREFILL and one.load
-            if not self.ahead[place] and not has_answers:
+            self.foreign[place] = {request for request in self.foreign[place] if _is_due(request, one)}
+            if not self.foreign[place]:
                 self.lent.discard(place)
 
     def _for_prompt(self, view: PhaseView) -> int:
-        own = [place for place in self.prompts if place not in self.lent] or self.prompts
-        best = min(own, key=lambda place: (view.instances[place].due_tokens, place))
-        if view.instances[best].due_tokens <= self.policy.prompt_queue:
-            return best
-        helper = self._helper(view, self.answers, lambda one: (one.due_tokens, one.kv_load, one.place))
-        return (
-            best if helper is None or view.instances[helper].due_tokens > self.policy.prompt_queue else helper
-        )
+        def has_room(one: InstanceView) -> bool:
+            return one.due_tokens <= self.policy.prompt_queue
+
+        return self._shortest(view, self.prompts, self.answers, has_room, lambda one: one.due_tokens)
 
     def _for_answer(self, view: PhaseView) -> int:
-        own = [place for place in self.answers if place not in self.lent] or self.answers
-        best = min(own, key=lambda place: (view.instances[place].kv_load, place))
-        if _use(view.instances[best]) <= self.policy.full:
-            return best
-        helper = self._helper(view, self.prompts, lambda one: (one.kv_load, one.due_tokens, one.place))
-        return best if helper is None or _use(view.instances[helper]) > self.policy.full else helper
+        def has_room(one: InstanceView) -> bool:
+            return _use(one) <= self.policy.full
 
-    def _helper(
-        self, view: PhaseView, others: Sequence[int], least: Callable[[InstanceView], tuple[int, ...]]
-    ) -> int | None:
-        """A machine of the mixed pool, else one more of the other pool, which keeps one for its own work."""
-        mixed = [place for place in others if place in self.lent]
-        if not mixed and len(others) > 1:
-            mixed = [min(others, key=lambda place: least(view.instances[place]))]
-            self.lent.add(mixed[0])
-        return min(mixed, key=lambda place: least(view.instances[place]), default=None)
+        return self._shortest(view, self.answers, self.prompts, has_room, lambda one: one.kv_load)
+
+    def _shortest(
+        self,
+        view: PhaseView,
+        own: Sequence[int],
+        others: Sequence[int],
+        has_room: Callable[[InstanceView], bool],
+        queue: Callable[[InstanceView], int],
+    ) -> int:
+        """The shortest queue of its own pool, else of the mixed one, else of the other, which keeps one.
+
+        Where none has room it is the shortest of its own kind.
+        """
+
+        def length(place: int) -> tuple[int, int]:
+            return queue(view.instances[place]), place
+
+        whole = [place for place in own if place not in self.lent]
+        last = [place for place in others if place not in self.lent]
+        for places in (whole, sorted(self.lent), last if len(last) > 1 else []):
+            if found := [place for place in places if has_room(view.instances[place])]:
+                best = min(found, key=length)
+                self.lent |= {best} & set(others)
+                return best
+        return min(own, key=length)
 
     def fill(self, view: InstanceView) -> bool:
         """Every answer, and prompts besides: a machine has both where it was lent."""
@@ -170,12 +175,20 @@ class Pools:
         if not view.preempted:
             reserve = int(self.policy.watermark * view.pool.total)
             admit_prompts(view, self.policy.prefill_tokens, self.policy.max_batch, reserve)
-        for request, _ in view.rejected:
-            self._forget(request)
+        for requests in self.foreign.values() if view.rejected else ():
+            requests.difference_update(request for request, _ in view.rejected)
         return not (view.admitted or view.preempted or view.rejected)
 
     def overlaps(self, prompt: int) -> bool:
         return prompt >= self.policy.overlap_from
+
+
+def _is_due(request: int, view: InstanceView) -> bool:
+    """Whether a prompt, or the answer at a machine for prompts, is still to be computed."""
+    if view.known[request] == view.prompt[request]:
+        return True
+    is_here = request in view.held or request in view.incoming or request in view.waiting
+    return is_here and view.instance.role == PREFILL
 
 
 def _use(view: InstanceView) -> float:

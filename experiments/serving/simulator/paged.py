@@ -169,7 +169,7 @@ class PagedEngine:
 
     def _step(self, steady: bool) -> None:
         view = self.view
-        load = StepLoad.of(view.entries, sum(view.drafted.values()))
+        load = StepLoad.of(view.entries, view.drafted)
         if steady and load.prefill:
             raise ImpossiblePlan([f"a step at t={self.now:g} s with parts of prompts is to be repeated"])
         most = most_steps(view, view.entries, self.total) if steady else 1
@@ -202,7 +202,7 @@ class PagedEngine:
         row = (self.now, end, load.sequences, load.tokens, steps, used * pool.size)
         self.iterations.append(Iteration(*row))
         beyond = self.executor.steps_beyond(load, steps)
-        verified = load.drafts + len(view.drafted)  # priced as a prompt is, but no part of one
+        verified = sum(tokens for tokens, _ in load.verified)  # counted with prompts, but no part of one
         tokens = (load.prefill - verified, load.decodes + verified)
         self.passes.append(BlockPass(*tokens, used, pool.cached, len(view.waiting)))
         self.totals["passes"] += steps

@@ -4,9 +4,10 @@ A profile's rows count once for each layer, its layer norm twice (both share the
 norm once a step, head and sampling once for the sequences of the step and the drafts behind them that are
 verified. Attention is one joint lookup of
 prompt tokens with their summed context and of decodes with their mean context (its floor); unequal
-contexts move it towards that of the longest. Of an engine that attends to prompts one by one they are looked
-up one by one. On several devices each layer adds two all-reduces of tokens
-x hidden x 2 bytes."""
+contexts move it towards that of the longest. Drafts that are verified read their context once, as a decode
+does: a prompt's lookup would have all of them read that of all requests. Of an engine that attends to prompts
+one by one they are looked up one by one, drafts too. On several devices each layer adds two all-reduces of
+tokens x hidden x 2 bytes."""
 
 from __future__ import annotations
 
@@ -50,10 +51,15 @@ class ProfilePrice:
     def seconds(self, load: StepLoad, steps: int = 1) -> Floats:
         fixed = self.overhead + self.dense(load.tokens) + self.head(load)
         fixed += self.communication(load.tokens)
+        read = self._read(load)
         if steps == 1 and self.times.unequal is None:  # without arrays, which cost more than the lookup
-            mean = float(load.decode_context // load.decodes) if load.decodes else 0.0
-            return np.array([fixed + self.model.layers * self._look_up(load, mean)])
-        return fixed + self.model.layers * self._attention(load, steps)
+            mean = float(read.decode_context // read.decodes) if read.decodes else 0.0
+            return np.array([fixed + self.model.layers * self._look_up(read, mean)])
+        return fixed + self.model.layers * self._attention(read, steps)
+
+    def _read(self, load: StepLoad) -> StepLoad:
+        """What attention is looked up by."""
+        return load if self.times.attention.is_apart else load.for_attention()
 
     def dense(self, tokens: int) -> float:
         found = self._dense.get(tokens)
@@ -141,19 +147,19 @@ class ProfilePrice:
         return np.array(shares)
 
     def steps_beyond(self, load: StepLoad, steps: int = 1) -> int:
-        attention = self.times.attention
+        attention, read = self.times.attention, self._read(load)
         chunk, (context, decodes) = attention.chunks[-1], attention.longest
         if (
             load.tokens > self._most_tokens
-            or any(tokens > chunk or before > context for tokens, before in self._prompts(load))
-            or load.decodes > attention.counts[-1]
+            or any(tokens > chunk or before > context for tokens, before in self._prompts(read))
+            or read.decodes > (attention.most_beside if read.prefill else attention.counts[-1])
             or load.outputs > self._most_sequences
         ):
             return steps
-        if not load.decodes:
+        if not read.decodes:
             return 0
         # Of unequal contexts the longest is looked up too.
-        asked = load.longest if self.times.unequal else load.decode_context // load.decodes
+        asked = read.longest if self.times.unequal else read.decode_context // read.decodes
         return min(steps, max(0, int(asked + steps - 1 - decodes)))
 
     def wake_seconds(self, idle: float) -> float:

@@ -107,6 +107,11 @@ class AttentionTimes:
         return tuple(sorted({float(count) for _, count in self.groups}))
 
     @cached_property
+    def most_beside(self) -> int:
+        """The largest number of decodes that was measured beside a prompt."""
+        return max((count for chunk, count in self.groups if chunk), default=0)
+
+    @cached_property
     def longest(self) -> tuple[float, float]:
         """The largest context of a prompt and of decodes that was measured anywhere."""
         prompts = max(group.contexts[-1] for group in self.groups.values())
@@ -158,6 +163,11 @@ class ApartTimes:
     @property
     def counts(self) -> tuple[float, ...]:
         return self.decodes.counts
+
+    @property
+    def most_beside(self) -> int:
+        """The largest number of decodes that was measured; a prompt beside them changes nothing."""
+        return int(self.counts[-1])
 
     @cached_property
     def longest(self) -> tuple[float, float]:

@@ -159,7 +159,7 @@ def test_only_steps_of_prompts_take_longer_and_not_verified_drafts() -> None:
     layers = host().price
     price, prompt = EnginePrice(layers, 1.5), StepLoad.of([Entry(0, 6, 0), Entry(1, 1, 6)])
     assert price.seconds(prompt)[0] == pytest.approx(1.5 * layers.seconds(prompt)[0])
-    for other in (StepLoad.of([Entry(0, 1, 6)]), StepLoad.of([Entry(0, 3, 6)], 2)):
+    for other in (StepLoad.of([Entry(0, 1, 6)]), StepLoad.of([Entry(0, 3, 6)], {0})):
         assert price.seconds(other)[0] == layers.seconds(other)[0]
 
 

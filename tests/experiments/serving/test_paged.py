@@ -262,6 +262,24 @@ def test_no_step_has_more_tokens_than_the_budget() -> None:
         assert max(row.tokens for row in plan.iterations) <= 16
 
 
+@pytest.mark.parametrize(
+    ("name", "knobs"),
+    [
+        ("vllm_v1", {"token_budget": 1}),
+        ("vllm_v1", {"longest_chunk": 1}),
+        ("sarathi_chunked", {"token_budget": 1}),
+    ],
+)
+def test_a_prompt_in_parts_of_one_token_answers_after_the_last_of_them(
+    name: str, knobs: dict[str, int]
+) -> None:
+    """Four steps of 11 ms for a prompt of four, then one for each of the two further tokens."""
+    plan = serve_paged(requests((0, 4, 3)), name, **knobs)
+    assert round(1e3 * plan.served[0].first_token, 6) == 44
+    assert answered(plan) == [66]
+    assert sum(row.tokens * row.steps for row in plan.iterations) == 4 + 3 - 1
+
+
 def with_hashes(trace: RequestTrace, *hashes: list[int]) -> RequestTrace:
     return replace(trace, hashes=Ragged.of(hashes), block=4)
 
@@ -276,6 +294,24 @@ def test_a_known_prompt_is_found_but_for_its_last_token() -> None:
     assert tokens(serve_paged(other, "vllm_v1")) == [(10, 1), (10, 1)]
     found = figures(serve_paged(ten, "vllm_v1"), ten)
     assert found["prefix_hit_fraction"] == pytest.approx(8 / 20)
+
+
+@pytest.mark.parametrize(("prompt", "budget", "found"), [(5, 1, 4), (8, 7, 8)])
+def test_a_block_that_a_single_token_fills_is_found_again(prompt: int, budget: int, found: int) -> None:
+    """Of five tokens one by one the fourth fills a block, of eight in parts of seven and one the last."""
+    trace = with_hashes(requests((0, prompt, 1), (200, 9, 1)), [1, 2][: prompt // 4], [1, 2])
+    plan = serve_paged(trace, "vllm_v1", token_budget=budget)
+    assert plan.memory is not None and plan.memory.hits == found
+    assert sum(row.tokens * row.steps for row in plan.iterations) == prompt + 9 - found
+
+
+def test_what_others_computed_of_a_preempted_request_is_found_too() -> None:
+    """The third is behind the second in the same prompt when it gives way, and goes on behind it."""
+    trace = with_hashes(requests((0, 1, 5), (0, 20, 2), (0, 20, 1)), [], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5])
+    plan = serve_paged(trace, "vllm_v1", blocks=7, token_budget=7, longest_chunk=5)
+    assert plan.memory is not None and plan.memory.preemptions
+    assert (plan.memory.hits, plan.memory.recomputed) == (12, 0)
+    assert sum(row.tokens * row.steps for row in plan.iterations) == 5 + 21 + 20 - 12
 
 
 def test_blocks_are_forgotten_in_the_order_in_which_they_were_given_back() -> None:

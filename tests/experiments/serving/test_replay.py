@@ -92,6 +92,8 @@ def test_what_was_not_measured_is_extrapolated_and_counted(shared_data: Path) ->
     assert (cost.steps_beyond(inside), cost.steps_beyond(beyond)) == (0, 1)
     assert (cost.steps_beyond(inside, 10), cost.steps_beyond(beyond, 10)) == (9, 10)
     assert cost.steps_beyond(StepLoad.of(decodes(257, 100)), 4) == 4
+    beside = [StepLoad.of([*decodes(count, 100), Entry(count, 64, 0)]) for count in (128, 129)]
+    assert [cost.steps_beyond(load) for load in beside] == [0, 1], "256 were measured without a prompt alone"
     assert float(cost.seconds(beyond)[0]) > float(cost.seconds(inside)[0])
 
 
@@ -298,3 +300,22 @@ def test_prompts_of_one_step_are_attended_together_or_each_by_itself() -> None:
     assert quadratic(is_apart=True).seconds(load)[0] == pytest.approx(2 * 502e-6)
     assert quadratic(is_apart=False).steps_beyond(StepLoad.of([*prompts, Entry(2, 20, 0)])) == 1
     assert quadratic(is_apart=True).steps_beyond(StepLoad.of([*prompts, Entry(2, 20, 0)])) == 0
+
+
+def test_drafts_that_are_verified_read_what_is_before_them_once() -> None:
+    """Twice five tokens as two decodes: 2 us in a layer, where a prompt of ten takes 100."""
+    entries = [Entry(0, 5, 7), Entry(1, 5, 9)]
+    load = StepLoad.of(entries, {0, 1})
+    assert quadratic(is_apart=False).seconds(load)[0] == pytest.approx(2 * 2e-6)
+    assert quadratic(is_apart=False).seconds(StepLoad.of(entries))[0] == pytest.approx(2 * 100e-6)
+    assert quadratic(is_apart=True).seconds(load)[0] == pytest.approx(2 * 100e-6)
+
+
+def test_drafts_of_many_requests_are_within_what_was_measured(shared_data: Path) -> None:
+    """Four drafts each of 48 requests at 1,024 cost more in layers and heads, and nothing in attention."""
+    cost = price(shared_data, ON_6000, "llama31-8b")
+    verified = StepLoad.of([Entry(row, 5, 1024) for row in range(48)], range(48))
+    assert cost.steps_beyond(verified) == 0
+    alone = float(cost.seconds(StepLoad.of(decodes(48, 1024)))[0])
+    more = cost.dense(240) + cost.head(verified) - cost.dense(48) - cost.head(StepLoad.of(decodes(48, 1024)))
+    assert float(cost.seconds(verified)[0]) == pytest.approx(alone + more)

@@ -60,6 +60,14 @@ def test_drafts_that_are_never_right_give_the_tokens_of_plain_decoding() -> None
     assert plan.served[0].computed == 4 + 4 - 1
 
 
+def test_nothing_is_drafted_before_an_answer_has_begun() -> None:
+    """Four tokens of a prompt for 14 ms, the fifth for 11, then three drafts and a token for 14."""
+    knobs = {"acceptance": 1.0, "draft_tokens": 3, "draft_cost": 0.0, "token_budget": 4}
+    plan = serve_paged(requests((0, 5, 5)), "speculative", **knobs)
+    assert round(1e3 * plan.served[0].first_token, 6) == 25
+    assert answered(plan) == [39]
+
+
 def test_memory_that_lacks_blocks_for_drafts_still_decodes() -> None:
     """Four blocks of four hold 13 tokens and the last: there is no room for eight drafts behind them."""
     plan = serve_paged(requests((0, 12, 4)), "speculative", blocks=4, acceptance=0.9, draft_tokens=8)
@@ -83,5 +91,5 @@ def test_the_head_is_paid_for_every_draft_that_is_verified_and_the_bookkeeping_f
     times = LayerTimes("drafts", 1, {"any": nothing}, {"lm_head": each, "bookkeeping": besides}, still)
     price = ProfilePrice(times, served_model("llama31-8b"))
     entries = [Entry(0, 5, 7), Entry(1, 5, 9)]
-    assert price.head(StepLoad.of(entries, drafts=8)) == pytest.approx(210e-6)
+    assert price.head(StepLoad.of(entries, {0, 1})) == pytest.approx(210e-6)
     assert price.head(StepLoad.of(entries)) == pytest.approx(202e-6)

@@ -18,8 +18,8 @@ class InstanceView(PagedView):
     ``flying``      requests inside the pipeline, which no other step can take.
     ``departing``   requests whose prompt is done and whose KV stays until it is copied.
     ``incoming``    requests that are to come, in the order in which they were sent.
-    ``due_tokens``  tokens of the prompts that wait.
-    ``grown``       tokens of answers since the KV in ``pool`` was counted.
+    ``due_tokens``  tokens of the prompts that wait or are being computed.
+    ``grown``       tokens of answers that passes under way have given since ``known`` was counted.
     """
 
     instance: Instance = field(kw_only=True)
@@ -43,9 +43,8 @@ class InstanceView(PagedView):
 
     @property
     def kv_load(self) -> int:
-        """Tokens whose KV is here, or has to come."""
-        here = self.pool.used * self.pool.size + self.grown
-        return here + sum(self.known[request] for request in self.incoming)
+        """Tokens of the requests whose KV is here, or has to come."""
+        return self.grown + sum(self.known[request] for request in (*self.held, *self.incoming))
 
     @property
     def fair_share(self) -> int:

@@ -59,11 +59,15 @@ class KvCopies:
     def begin_early(
         self, request: int, source: int, goal: int, tokens: int, now: float, done: float
     ) -> float:
-        """Copy layer by layer a prompt that is computed from ``now`` until ``done``; return the end."""
-        start = max(now, self._free.get((source, goal), 0.0))
+        """Copy layer by layer a prompt that is computed from ``now`` until ``done``; return the end.
+
+        The first layer goes once it is computed, the last one behind all others.
+        """
+        asked = now + (done - now) / self.fabric.layers
+        start = max(asked, self._free.get((source, goal), 0.0))
         ways = (self.instances[source], self.instances[goal])
         end = max(start + self.fabric.seconds(*ways, tokens), done + self.fabric.last_layer(*ways, tokens))
-        return self._book(request, source, goal, tokens, now, start, end)
+        return self._book(request, source, goal, tokens, asked, start, end)
 
     def _book(
         self, request: int, source: int, goal: int, tokens: int, asked: float, start: float, end: float

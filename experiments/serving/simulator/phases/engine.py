@@ -173,8 +173,7 @@ class PhaseSimulation:
         """What the policy did besides the entries."""
         self.ledger.note(view)
         view.due_tokens += sum(view.known[request] for request in view.preempted)
-        gone = [*view.admitted, *(request for request, _ in view.rejected)]
-        view.due_tokens -= sum(view.known[request] for request in gone)
+        view.due_tokens -= sum(view.known[request] for request, _ in view.rejected)
         self.record.note(view)
 
     def _launch(self, run: InstanceRun, is_steady: bool) -> None:
@@ -218,6 +217,7 @@ class PhaseSimulation:
         if run.view.instance.shape.pipeline > 1:
             run.leave(flight)
         self.record.add(run, flight)
+        run.view.due_tokens -= sum(tokens for _, tokens, context in flight.entries if not context)
         self._give_tokens(run.view, flight)
         self._receive(place)
         self.events.push(self.now, _Event(FREE, place), FREE)

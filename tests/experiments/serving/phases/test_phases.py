@@ -23,6 +23,7 @@ from experiments.serving.interface.phases import (
     Instance,
     InstanceShape,
     PhasePolicy,
+    PhaseView,
     Site,
     Trial,
     instance_fault,
@@ -147,13 +148,72 @@ def test_long_prompts_are_copied_while_they_are_computed() -> None:
     assert (plan.copies[0].start, plan.copies[0].end) == pytest.approx((0.030, 0.050))
 
 
-def test_a_long_queue_of_prompts_borrows_a_machine_which_goes_back() -> None:
-    """Of three machines the prompts' one has 40 tokens waiting: one for answers computes the next prompts."""
-    trace = requests(*[(row, 20, 3) for row in range(6)], (900, 20, 3), (901, 20, 3))
-    plan = serve(trace, "splitwise", pairs(1, 2), prompt_queue=40, prefill_tokens=20)
+def test_the_first_layer_is_copied_once_it_is_computed() -> None:
+    """Of four layers in 30 ms the first is there after 7.5, and the copy of all takes 40."""
+    link = Link("1 token in 2 ms", 500.0, 0.0, True, "by hand")
+    joined = Fabric(link, link, 1, 1.0, 4)
+    plan = serve(requests((0, 20, 2)), "splitwise", pairs(1, 1), joined=joined, overlap_from=20)
+    assert (plan.copies[0].start, plan.copies[0].end) == pytest.approx((0.0075, 0.0475))
+    assert phase_figures(plan, requests((0, 20, 2)), LatencyObjective())["transfer_wait"] == 0
+
+
+@pytest.mark.parametrize("overlap_from", [20, 512])
+def test_a_long_queue_of_prompts_borrows_a_machine_which_goes_back(overlap_from: int) -> None:
+    """Of three machines the prompts' one has 40 tokens waiting: one for answers computes the next prompts.
+
+    Whether or not their KV is copied while they are computed.
+    """
+    trace = requests(*[(row, 20, 3) for row in range(6)], (900, 20, 3), (935, 20, 3))
+    knobs: dict[str, Any] = {"prompt_queue": 40, "prefill_tokens": 20, "overlap_from": overlap_from}
+    plan = serve(trace, "splitwise", pairs(1, 2), **knobs)
     with_prompts = {row.instance for row in plan.passes if row.prefill}
     late = {row.instance for row in plan.passes if row.prefill and row.start >= 0.9}
     assert len(with_prompts) == 2 and late == {0}
+    assert {row.instance for row in plan.passes if row.decode and row.start >= 0.9} == {1, 2}
+
+
+@pytest.mark.parametrize(("waiting", "helpers"), [(3, set()), (6, {1}), (9, {1, 2}), (20, {1, 2})])
+def test_as_many_machines_help_as_the_queue_is_longer(waiting: int, helpers: set[int]) -> None:
+    """Each takes prompts of 20 tokens until over 40 wait; the last machine for answers keeps to them."""
+    trace = requests(*[(0, 20, 3)] * waiting)
+    plan = serve(trace, "splitwise", pairs(1, 3), prompt_queue=40, prefill_tokens=20)
+    assert {row.instance for row in plan.passes if row.prefill} == {0} | helpers
+
+
+def test_a_machine_for_prompts_is_whole_again_once_the_answers_are_over_that_it_took() -> None:
+    """The one for answers is full, so machine 0 gets an answer; when it is over, a prompt runs there."""
+    known, prompt = [17, 4, 8, 4, 4], [16, 4, 8, 4, 4]
+    views = [
+        replace(instance_view(role, 4), known=known, prompt=prompt, place=place)
+        for place, role in enumerate((PREFILL, PREFILL, DECODE))
+    ]
+    view = PhaseView(prompt, views)
+    pools = policy("splitwise").begin(pairs(2, 1))
+    views[2].held[0] = []
+    assert (pools.on_arrival(1, view), view.goal[1]) == (1, 0)
+    views[1].due_tokens = 10**6
+    assert pools.on_arrival(3, view) == 0, "machines that are lent do the work of both"
+    known[3] += 2
+    views[1].due_tokens = 0
+    del views[2].held[0]
+    known[1] += 2  # its prompt and its answer are over, and another prompt is under way at machine 0
+    views[0].running.append(2)
+    assert (pools.on_arrival(4, view), view.goal[4]) == (0, 2)
+
+
+def test_the_load_of_an_instance_is_the_tokens_of_its_requests() -> None:
+    """Of 17 tokens in five blocks of four; passes under way have given three more; one of 6 is to come."""
+    view = instance_view(DECODE, 8)
+    view.known, view.grown = [17, 6], 3
+    view.held[0] = view.pool.take(5)
+    view.incoming.append(1)
+    assert view.kv_load == 17 + 3 + 6
+
+
+@every_policy
+def test_a_prompt_goes_to_an_idle_instance_before_one_that_computes(name: str) -> None:
+    plan = serve(requests((0, 20, 1), (10, 20, 1)), name, pairs(2, 1))
+    assert [round(1e3 * s.first_token, 6) for s in plan.serving.served] == [30, 40]
 
 
 def test_the_faster_shape_of_either_load_is_found_by_goodput() -> None:

@@ -38,8 +38,10 @@ def _experiment(request: ProjectRequest, experiment: UUID) -> Experiment:
 
 
 def _run(request: ProjectRequest, run: UUID) -> Run:
+    """Not in the trash, nor is its experiment."""
     found = Run.objects.select_related("experiment", "artifact", "host", "owner")
-    return get_object_or_404(found, pk=run, project=request.project)
+    there = found.exclude(experiment__trashed_at__isnull=False)
+    return get_object_or_404(there, pk=run, project=request.project)
 
 
 @require_safe

@@ -143,10 +143,12 @@ def test_runs_of_an_experiment_in_the_trash_leave_every_list(cast: Cast) -> None
     vera = signed_in(cast.vera)
     trash_experiment(made)
     assert listed_policies(cast) == {"dtr"}
+    assert vera.get(cast.url(f"runs/{thrown}/")).status_code == 404
     assert thrown not in vera.get(cast.url("compare/")).content.decode()
     assert "nothing to compare" in vera.get(cast.url("compare/"), {"run": thrown}).content.decode()
     trash.restore(cast.red, "experiment", str(made.pk), cast.max)
     assert listed_policies(cast) == {"dtr", "baseline", "vdnn-all"}
+    assert vera.get(cast.url(f"runs/{thrown}/")).status_code == 200
 
 
 def test_an_experiment_that_is_deleted_takes_its_runs_out_of_the_trash(cast: Cast) -> None:

@@ -90,7 +90,7 @@ class Browser:
         self.root = f"/t/{seeded.team}/{seeded.project}/"
 
     def size(self, path: str, query: Mapping[str, Any] | None = None) -> int:
-        answer = self.page.get(self.root + path, query)
+        answer = self.page.get(self.root + path, query, follow=True)
         assert answer.status_code == 200, (path, answer.status_code)
         return len(answer.getvalue())
 

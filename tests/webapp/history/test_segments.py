@@ -35,6 +35,7 @@ from webapp.runs.models import Experiment, Run, RunMetric
 
 HOUR = timedelta(hours=1)
 VALUES = (8, 16.0, 16, 0.1, True, False, "true", "many", "", None, [1, 2], {"a": 1}, 2**60)
+FIGURES = (0.5, 0.5, 1.0, 1.0, 2.0, 2.0, 7.25, 7.25, float("inf"), float("nan"))
 BATCH, OPTION = Field("knob", "max_batch"), Field("option", "batch")
 STEP, PEAK, LOSS = (Field("metric", name) for name in ("step_time", "peak_memory", "loss"))
 TEXTS = {"policy": ("vdnn", "orca", ""), "hardware": ("a100-40g", "t4-16g"), "state": ("succeeded", "queued")}
@@ -49,7 +50,7 @@ def fill(project: Any, count: int, draw: random.Random) -> None:
     began = timezone.now() - count * timedelta(minutes=1) - HOUR
     for number in range(count):
         knobs = {} if draw.random() < 0.2 else {"max_batch": draw.choice(VALUES)}
-        figures = {name: draw.choice((0.5, 1.0, 2.0, 7.25)) for name in ("step_time", "peak_memory")}
+        figures = {name: draw.choice(FIGURES) for name in ("step_time", "peak_memory")}
         run = cast.run(
             made,
             draw.choice(TEXTS["policy"]),
@@ -127,7 +128,9 @@ def same(found: reading.Grouped | None, wanted: list[dict[str, Any]], keys: int)
         _told(found.rows, keys),
         _told(wanted, keys),
     )
-    return groups_found == groups_wanted and figures_found == pytest.approx(figures_wanted, rel=1e-12)
+    return groups_found == groups_wanted and figures_found == pytest.approx(
+        figures_wanted, rel=1e-12, nan_ok=True
+    )
 
 
 def _told(rows: list[dict[str, Any]], keys: int) -> tuple[list[str], list[float]]:

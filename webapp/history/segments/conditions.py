@@ -136,7 +136,9 @@ def _are_alike(one: Any, other: Any) -> bool:
 
 
 def _hold(tests: Tests, values: Floats) -> Mask:
+    """To Postgres a value that is no number is the largest."""
     found = np.ones(len(values), bool)
     for comparison, value in tests:
-        found &= COMPARED[comparison](values, float(value)) if is_number(value) else False
+        held = COMPARED[comparison](values, float(value)) if is_number(value) else found & False
+        found &= held | np.isnan(values) if comparison in (">", ">=") and is_number(value) else held
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,20 +16,30 @@ from webapp.history.segments.columns import Block, Floats, Key, Mask, canonical
 from webapp.history.segments.conditions import found_in, key_of
 
 Places = NDArray[np.int64]
-#: A group's values to one figure of it.
+#: A group's values to one figure of it; to Postgres a value that is no number is the largest.
 OF_VALUES: dict[str, Callable[[Floats], Any]] = {
-    "min": lambda values: float(values.min()),
+    "min": lambda values: float(np.fmin.reduce(values)),
     "max": lambda values: float(values.max()),
     "mean": lambda values: float(values.mean()),
     "std": lambda values: _deviation(values),
     "interval": lambda values: _half_interval(values),
-    "median": lambda values: float(np.quantile(values, 0.5)),
-    "box": lambda values: np.quantile(values, FRACTIONS).tolist(),
+    "median": lambda values: _quantiles(values, (0.5,))[0],
+    "box": lambda values: _quantiles(values, FRACTIONS),
 }
 
 
 def _deviation(values: Floats) -> float | None:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else None
+    with np.errstate(invalid="ignore"):  # of what is infinite there is none
+        return float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+
+def _quantiles(values: Floats, fractions: Sequence[float]) -> list[float]:
+    """Between two values as far as the fraction says."""
+    if np.isfinite(values).all():
+        return [float(one) for one in np.quantile(values, fractions)]
+    ordered, places = np.sort(values), [fraction * (len(values) - 1) for fraction in fractions]
+    pairs = [(ordered[int(place)], ordered[math.ceil(place)], place % 1) for place in places]
+    return [float(low if low == high else low + (high - low) * part) for low, high, part in pairs]
 
 
 def _half_interval(values: Floats) -> float | None:

@@ -16,13 +16,15 @@ from experiments.serving.interface.paged import PagedView
 class PromptsFirst:
     """``swaps``: the latest request's blocks are copied to the host where they fit, else computed anew.
 
-    A prompt longer than ``max_tokens`` has a step of its own.
+    A prompt longer than ``max_tokens`` has a step of its own. ``padded``: that limit counts every prompt of
+    a step as long as the longest.
     """
 
     max_batch: int
     max_tokens: int
     watermark: float = 0.01
     swaps: bool = False
+    padded: bool = False
 
     def fill(self, view: PagedView, most: int | None = None) -> bool:
         """Fill a step, of at most ``most`` decodes; ``True``: it would be filled alike again."""
@@ -35,7 +37,7 @@ class PromptsFirst:
         return not (view.preempted or view.swapped or view.rejected or view.swapped_blocks)
 
     def _prompts(self, view: PagedView, reserve: int) -> bool:
-        admit_prompts(view, self.max_tokens, self.max_batch, reserve)
+        admit_prompts(view, self.max_tokens, self.max_batch, reserve, self.padded)
         return bool(view.entries)
 
     def _bring_back(self, view: PagedView, reserve: int) -> None:
@@ -50,19 +52,21 @@ class PromptsFirst:
                 return
 
 
-def admit_prompts(view: PagedView, tokens: int, max_batch: int, reserve: int) -> None:
+def admit_prompts(view: PagedView, tokens: int, max_batch: int, reserve: int, padded: bool = False) -> None:
     """Admit whole prompts of ``tokens`` together; the first may be longer. Such as never fit are rejected."""
-    left = tokens
-    while view.waiting and len(view.running) < max_batch and left > 0:
+    admitted = longest = counted = 0
+    while view.waiting and len(view.running) < max_batch and counted < tokens:
         if reject_too_large(view, reserve):
             continue
         request = view.waiting[0]
         known = view.known[request]
-        if known > left and left < tokens:
+        longest = max(longest, known)
+        counted = (admitted + 1) * longest if padded else counted + known
+        if counted > tokens and admitted:
             return
         if not view.admit(request, known, reserve=reserve):
             return
-        left -= known
+        admitted += 1
 
 
 def reject_too_large(view: PagedView, reserve: int) -> bool:

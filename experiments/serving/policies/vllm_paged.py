@@ -31,6 +31,7 @@ class VllmPaged(PagedPolicy):
     max_batch: int = knob(256, "sequences at once", low=1, high=65536)
     max_tokens: int = knob(2560, "tokens in a step of prompts", low=1, high=10**6, unit="tokens")
     watermark: float = knob(0.01, "share of blocks left free when a prompt is admitted", low=0.0, high=0.5)
+    padded: bool = knob(False, "count a step's prompts as long as the longest of them, as the first versions")
     preemption: str = knob("auto", "what the latest gives way by", choices=("auto", "recompute", "swap"))
 
     sequences: int = knob(1, "answers to each prompt", low=1, high=64)
@@ -43,4 +44,4 @@ class VllmPaged(PagedPolicy):
     def begin(self) -> StepFiller:
         swaps = self.preemption == "swap" or (self.preemption == "auto" and self.sequences > 1)
         at_once = max(1, self.max_batch // self.sequences)
-        return PromptsFirst(at_once, self.max_tokens, self.watermark, swaps)
+        return PromptsFirst(at_once, self.max_tokens, self.watermark, swaps, self.padded)

@@ -89,6 +89,16 @@ def test_the_watermark_admits_99_of_100_blocks_and_refuses_all_of_them() -> None
     assert "watermark" in plan.served[1].reason
 
 
+@pytest.mark.parametrize(
+    ("padded", "steps"), [(False, [50, 30, 70]), (True, [40, 40, 70])], ids=["tokens", "padded"]
+)
+def test_a_limit_of_padded_tokens_counts_every_prompt_as_the_longest(padded: bool, steps: list[int]) -> None:
+    """Of 60: 10 and 30 are 2 x 30, with 10 more 3 x 30; what is longer has a step of its own."""
+    trace = requests((0, 10, 1), (0, 30, 1), (0, 10, 1), (0, 30, 1), (0, 70, 1))
+    plan = serve_paged(trace, "vllm_paged", blocks=1000, max_tokens=60, padded=padded)
+    assert [count for count, _ in tokens(plan)] == steps
+
+
 def test_parts_of_prompts_leave_no_gap_above_a_step() -> None:
     plan = serve_paged(THREE, "sarathi_chunked", token_budget=4, watermark=0.0)
     assert ends(plan) == [14, 28, 41, 53]

@@ -49,10 +49,11 @@ def press(page: Page, *keys: str) -> str:
     return str(page.evaluate(FOCUSED))
 
 
-def tab_to(page: Page, words: str) -> None:
-    """Press Tab until what has the focus says so."""
+def tab_to(page: Page, words: str, whole: bool = False) -> None:
+    """Press Tab until what has the focus says so, or nothing but that."""
     for _ in range(60):
-        if words in press(page, "Tab"):
+        said = press(page, "Tab")
+        if said == words or (words in said and not whole):
             return
     raise AssertionError(f"{words} is not reached")
 
@@ -108,3 +109,31 @@ def test_a_panel_that_the_focus_leaves_closes(page: Page, red: Cast) -> None:
     tab_to(page, "Show these")
     press(page, "Tab")
     page.wait_for_function("!document.querySelector('.table-tools details.drop').open")
+
+
+def follow(page: Page) -> None:
+    """Press Enter on what leads to another page."""
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+
+
+def test_columns_change_a_search_is_kept_and_a_run_is_opened(page: Page) -> None:
+    tab_to(page, "Columns")
+    press(page, "Enter", "Tab", "Space")
+    tab_to(page, "Show these")
+    follow(page)
+    shown = page.locator("th button").all_text_contents()
+    tab_to(page, "Keep this search")
+    press(page, "Enter")
+    tab_to(page, "view-name")
+    page.keyboard.type("Mine")
+    assert press(page, "Tab", "Tab") == "Keep"
+    follow(page)
+    tab_to(page, "Mine")
+    follow(page)
+    assert page.locator("th button").all_text_contents() == shown
+    tab_to(page, "vdnn-all", whole=True)
+    follow(page)
+    page.get_by_role("heading", name="vdnn-all").wait_for()
+    page.go_back()
+    page.get_by_role("heading", name="All runs").wait_for()

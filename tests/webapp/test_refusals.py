@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from django.conf import settings
 from django.test import Client
 
 from tests.webapp.cast import Cast, experiment, signed_in
@@ -18,7 +19,7 @@ UNREADABLE = (
     (f"{FORM}; charset=utf-16", b"name=x"),
     ("multipart/form-data", b"name=x"),
     ("multipart/form-data; boundary=\xff", b"name=x"),
-    (FORM, b"&".join(b"a=1" for _ in range(1001))),
+    (FORM, b"&".join(b"a=1" for _ in range(settings.DATA_UPLOAD_MAX_NUMBER_FIELDS + 1))),
     (FORM, b"name=a%00b"),
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -49,13 +49,13 @@ def read_block(runs: QuerySet[Run], keys: Set[Key] | None = None) -> Block:
     asked = {**_own(keys), **_objects(keys), **_figures(keys), **_hidden(keys)}
     named = {f"told_{place}": expression for place, expression in enumerate(asked.values())}
     rows = list(runs.annotate(**named).values_list("pk", *named))
+    told = list(zip(*rows, strict=True)) if rows else [()] * (1 + len(asked))
     found: defaultdict[Key, dict[int, Any]] = defaultdict(dict)
-    for place, (_, *row) in enumerate(rows):
-        for key, value in zip(asked, row, strict=True):
-            for field, one in _fields_of(key, value, keys):
-                found[field][place] = one
+    for key, values in zip(asked, told[1:], strict=True):
+        for field, place, value in _values_of(key, values, keys):
+            found[field][place] = value
     if keys is None:
-        for key, place, value in _every_figure([row[0] for row in rows]):
+        for key, place, value in _every_figure(told[0]):
             found[key][place] = value
     return Block(len(rows), {key: _column(key, values, len(rows)) for key, values in found.items()})
 
@@ -85,22 +85,26 @@ def _hidden(keys: Set[Key] | None) -> dict[Key, Any]:
     return {key: expression for key, expression in known.items() if keys is None or key in keys}
 
 
-def _fields_of(key: Key, value: Any, keys: Set[Key] | None) -> Iterator[tuple[Key, Any]]:
-    """The fields that have a value: of an object those that are asked for."""
+def _values_of(key: Key, values: Sequence[Any], keys: Set[Key] | None) -> Iterator[tuple[Key, int, Any]]:
+    """The values that there are by field and row; of an object's fields those that are asked for."""
     if key[0] in OBJECTS:
-        told = orjson.loads(value) if value else None
-        for name, one in told.items() if isinstance(told, dict) else ():
-            if len(name) <= LONGEST_PARAM and (keys is None or (key[0], name) in keys):
-                yield (key[0], name), one
-    elif value is not None and not (key == ARCHIVED and not value):
-        yield key, STORED_AS.get(key, _itself)(value)
+        for place, told in enumerate(values):
+            for name, one in _fields_of(told):
+                if len(name) <= LONGEST_PARAM and (keys is None or (key[0], name) in keys):
+                    yield (key[0], name), place, one
+        return
+    stored_as = STORED_AS.get(key)
+    for place, value in enumerate(values):
+        if value is not None and value is not False:
+            yield key, place, stored_as(value) if stored_as else value
 
 
-def _itself(value: Any) -> Any:
-    return value
+def _fields_of(text: str | None) -> Iterable[tuple[str, Any]]:
+    told = orjson.loads(text) if text else None
+    return told.items() if isinstance(told, dict) else ()
 
 
-def _every_figure(runs: list[UUID]) -> Iterator[tuple[Key, int, float]]:
+def _every_figure(runs: Sequence[UUID]) -> Iterator[tuple[Key, int, float]]:
     for first in range(0, len(runs), AT_ONCE):
         places = {run: place for place, run in enumerate(runs[first : first + AT_ONCE], first)}
         metrics = RunMetric.objects.filter(run__in=places).order_by()

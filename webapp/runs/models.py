@@ -48,7 +48,14 @@ class Experiment(models.Model):
 
     class Meta:
         ordering = ["-created_at", "-id"]
-        indexes = [models.Index(fields=["project", "-created_at"])]
+        indexes = [
+            models.Index(fields=["project", "-created_at"]),
+            models.Index(
+                fields=["project"],
+                name="experiment_trash",
+                condition=models.Q(trashed_at__isnull=False),
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.name

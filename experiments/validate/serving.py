@@ -112,7 +112,7 @@ def _serving_cells(device: str, progress: Progress, chosen: Chosen) -> Iterator[
         return
     progress(0.0, "measuring the layers of the model")
     host = _measure(device, part(progress, 0.0, 0.1))
-    most = {name: _carried(host, name) for name in POLICIES}
+    most = {name: _capacity(host, name) for name in POLICIES}
     for done, (load, name) in enumerate(grid):
         here = part(progress, 0.1 + 0.9 * done / len(grid), 0.1 + 0.9 * (done + 1) / len(grid))
         if chosen.out_of_time:
@@ -163,7 +163,7 @@ def requests_at(rate: float) -> RequestTrace:
     return RequestTrace(TRACE, arrival - arrival[0], prompt, output, ("",) * REQUESTS)
 
 
-def _carried(host: LiveHost, name: str) -> float:
+def _capacity(host: LiveHost, name: str) -> float:
     """Requests a second that the policy answers, as the simulator has it, when they come as fast as the
     engine answers them at best: all at once under ``vllm_v1``.
     """

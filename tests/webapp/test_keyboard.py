@@ -17,29 +17,29 @@ FOCUSED = "document.activeElement.id || document.activeElement.textContent.trim(
 
 
 @pytest.fixture
-def red(settings, monkeypatch) -> Cast:  # type: ignore[no-untyped-def]
+def cast(settings, monkeypatch) -> Cast:  # type: ignore[no-untyped-def]
     settings.WHITENOISE_USE_FINDERS = settings.WHITENOISE_AUTOREFRESH = True
     monkeypatch.setitem(os.environ, "DJANGO_ALLOW_ASYNC_UNSAFE", "true")
-    cast = make_cast()
-    made = experiment(cast.project)
+    made_cast = make_cast()
+    made = experiment(made_cast.project)
     for number, policy in enumerate(("baseline", "vdnn-all", "dtr")):
         run(
             made, policy, {"step_time": 1.0 + number, "peak_memory": 9e9 - number, "throughput": 5.0 * number}
         )
-    return cast
+    return made_cast
 
 
 @pytest.fixture
-def page(red: Cast) -> Iterator[Page]:
+def page(cast: Cast) -> Iterator[Page]:
     with serving() as address, browser_page() as page:
-        enter(page, address, red.max)
-        page.goto(address + red.url("all-runs/"))
+        enter(page, address, cast.max)
+        page.goto(address + cast.url("all-runs/"))
         yield page
 
 
-def test_quotes_stand_in_figures_as_they_are(page: Page, red: Cast) -> None:
+def test_quotes_stand_in_figures_as_they_are(page: Page, cast: Cast) -> None:
     """Plotly has markup and knows no name of a quote, so that legends said ``&quot;``."""
-    page.goto(page.url.replace("all-runs/", f"compare/{red.project.experiments.get().pk}/?figure=scatter"))
+    page.goto(page.url.replace("all-runs/", f"compare/{cast.project.experiments.get().pk}/?figure=scatter"))
     assert page.evaluate("""escapeText('"a" <b> & c')""") == '"a" &lt;b&gt; &amp; c'
 
 
@@ -79,9 +79,9 @@ def test_runs_are_searched_chosen_and_tagged(page: Page) -> None:
     page.get_by_text("1 run is tagged paper.").wait_for()
 
 
-def test_a_choice_made_with_keys_holds_once_it_is_made(page: Page, red: Cast) -> None:
+def test_a_choice_made_with_keys_holds_once_it_is_made(page: Page, cast: Cast) -> None:
     """Every step of a key was a choice, so that only the next one could be made, and the focus was lost."""
-    page.goto(page.url.replace("all-runs/", f"compare/{red.project.experiments.get().pk}/?figure=scatter"))
+    page.goto(page.url.replace("all-runs/", f"compare/{cast.project.experiments.get().pk}/?figure=scatter"))
     page.locator("#axis-x").focus()
     first = page.locator("#axis-x").input_value()
     page.evaluate("window.notReloaded = true")
@@ -97,9 +97,9 @@ def test_a_choice_made_with_keys_holds_once_it_is_made(page: Page, red: Cast) ->
     page.wait_for_function(f"{FOCUSED} === 'axis-x'")
 
 
-def test_a_panel_that_the_focus_leaves_closes(page: Page, red: Cast) -> None:
+def test_a_panel_that_the_focus_leaves_closes(page: Page, cast: Cast) -> None:
     """It stayed open over what had the focus next."""
-    page.goto(page.url.replace("all-runs/", f"compare/{red.project.experiments.get().pk}/"))
+    page.goto(page.url.replace("all-runs/", f"compare/{cast.project.experiments.get().pk}/"))
     columns = page.locator(".table-tools details.drop")
     columns.locator("summary").focus()
     press(page, "Enter", "Tab")

@@ -51,13 +51,13 @@ class ProfilePrice:
     def seconds(self, load: StepLoad, steps: int = 1) -> Floats:
         fixed = self.overhead + self.dense(load.tokens) + self.head(load)
         fixed += self.communication(load.tokens)
-        read = self._read(load)
+        read = self._for_attention(load)
         if steps == 1 and self.times.unequal is None:  # without arrays, which cost more than the lookup
             mean = float(read.decode_context // read.decodes) if read.decodes else 0.0
             return np.array([fixed + self.model.layers * self._look_up(read, mean)])
         return fixed + self.model.layers * self._attention(read, steps)
 
-    def _read(self, load: StepLoad) -> StepLoad:
+    def _for_attention(self, load: StepLoad) -> StepLoad:
         """What attention is looked up by."""
         return load if self.times.attention.is_apart else load.for_attention()
 
@@ -147,7 +147,7 @@ class ProfilePrice:
         return np.array(shares)
 
     def steps_beyond(self, load: StepLoad, steps: int = 1) -> int:
-        attention, read = self.times.attention, self._read(load)
+        attention, read = self.times.attention, self._for_attention(load)
         chunk, (context, decodes) = attention.chunks[-1], attention.longest
         if (
             load.tokens > self._most_tokens

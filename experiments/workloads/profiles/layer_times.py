@@ -108,7 +108,7 @@ class AttentionTimes:
 
     @cached_property
     def most_beside(self) -> int:
-        """The largest number of decodes that was measured beside a prompt."""
+        """The largest number of decodes that was measured next to a prompt."""
         return max((count for chunk, count in self.groups if chunk), default=0)
 
     @cached_property
@@ -166,7 +166,7 @@ class ApartTimes:
 
     @property
     def most_beside(self) -> int:
-        """The largest number of decodes that was measured; a prompt beside them changes nothing."""
+        """The largest number of decodes that was measured; a prompt next to them changes nothing."""
         return int(self.counts[-1])
 
     @cached_property

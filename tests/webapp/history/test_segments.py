@@ -23,12 +23,12 @@ from hypothesis import strategies as st
 from tests.webapp import cast
 from tests.webapp.cast import Place
 from webapp.history import archive, table
-from webapp.history.models import RunTag, Segment, SegmentMark
+from webapp.history.models import RunTag, Segment, SegmentColumn, SegmentMark
 from webapp.history.search import parse
 from webapp.history.search.rows import groups
 from webapp.history.search.tree import And, Between, Compare, Condition, Field, Missing, Not, OneOf, Or
 from webapp.history.search.words import write
-from webapp.history.segments import keeping, reading
+from webapp.history.segments import keeping, reading, rows
 from webapp.history.segments.rows import ended_between
 from webapp.runs import trashing
 from webapp.runs.models import Experiment, Run, RunMetric
@@ -125,15 +125,15 @@ def same(found: reading.Grouped | None, wanted: list[dict[str, Any]], keys: int)
     if found is None or found.count != sum(row.get("count", 0) for row in wanted):
         return False
     (groups_found, figures_found), (groups_wanted, figures_wanted) = (
-        _told(found.rows, keys),
-        _told(wanted, keys),
+        _apart(found.rows, keys),
+        _apart(wanted, keys),
     )
     return groups_found == groups_wanted and figures_found == pytest.approx(
         figures_wanted, rel=1e-12, nan_ok=True
     )
 
 
-def _told(rows: list[dict[str, Any]], keys: int) -> tuple[list[str], list[float]]:
+def _apart(rows: list[dict[str, Any]], keys: int) -> tuple[list[str], list[float]]:
     """What the groups are, in an order, and their figures one after the other; -1 for none."""
     told = sorted((repr(_plain(list(row.values())[:keys])), list(row.values())[keys:]) for row in rows)
     return [key for key, _ in told], [-1.0 if one is None else one for _, figures in told for one in figures]
@@ -157,7 +157,7 @@ def test_groups_of_columns_are_those_of_the_runs(history: Place) -> None:
     compare()
 
 
-def held() -> int:
+def count_held() -> int:
     """Runs of segments that are read."""
     marked = SegmentMark.objects.values("segment")
     return sum(Segment.objects.exclude(pk__in=marked).values_list("size", flat=True))
@@ -257,7 +257,7 @@ def test_many_different_numbers_and_few_that_have_them(db: None, monkeypatch: py
         knobs = {"max_batch": number / 7, "wide": 2**60 + number} | ({"rare": 1} if number == 150 else {})
         cast.run(made, "vdnn", {"step_time": number / 3}, knobs=knobs)
     build(ada)
-    assert held() > 280
+    assert count_held() > 280
     for text in (
         "knob.max_batch > 20 group by knob.max_batch: count",
         f"param.wide > {2**60 + 17} group by policy: count, median(step_time)",
@@ -268,6 +268,37 @@ def test_many_different_numbers_and_few_that_have_them(db: None, monkeypatch: py
         query = parse(text)
         found = reading.groups_of_many([ada.project.pk], query, 400, with_archived=True)
         assert same(found, groups(table.runs_of(ada.project), query, 400), 1), text
+
+
+def test_groups_by_many_fields_of_many_values(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven fields of 400 values: all together they are more than 64 bits count."""
+    monkeypatch.setattr(keeping, "SIZE", 395)
+    ada = cast.place("ada")
+    made, names = cast.experiment(ada.project), [f"p{place}" for place in range(8)]
+    for number in range(400):
+        cast.run(made, "vdnn", {"step_time": 1.0}, knobs={name: str(number) for name in names})
+    build(ada)
+    query = parse(f"group by {', '.join(f'param.{name}' for name in names)}: count")
+    found = reading.groups_of_many([ada.project.pk], query, 500, with_archived=True)
+    assert same(found, groups(table.runs_of(ada.project), query, 500), len(names))
+
+
+def test_a_segment_of_too_many_fields_is_left_to_the_rows(
+    history: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "MOST_FIELDS", 8)
+    build(history)
+    assert count_held() and not SegmentColumn.objects.exists()
+    agree(history)
+
+
+def test_segments_of_another_server_are_built_here(history: Place) -> None:
+    """Its transactions had larger numbers: what was marked was never built again."""
+    chosen = one_of(history, 1)
+    Segment.objects.update(armed=2**62)
+    Run.objects.filter(pk=chosen.pk).update(policy="renamed")
+    keeping.go_on(timezone.now())
+    assert not Segment.objects.filter(armed=2**62).exists()
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ class Column:
         whole[self.rows], there[self.rows] = self.values, True
         return whole, there
 
-    def coded(self, size: int) -> tuple[NDArray[np.int64], list[Any]]:
+    def codes(self, size: int) -> tuple[NDArray[np.int64], list[Any]]:
         """A code for each row and the values that they stand for; -1 where a row has none."""
         words: list[Any]
         if self.words is None:

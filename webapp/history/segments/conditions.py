@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial, reduce
 from typing import Any
@@ -121,8 +121,7 @@ def _as_written(number: Any) -> Any:
 
 def microseconds(moment: datetime) -> int:
     """Since 1970, which 8 bytes of a number hold without loss for another two centuries."""
-    past = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (past.days * 86_400 + past.seconds) * 1_000_000 + past.microseconds
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def _holds(tests: Tests, word: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,9 +34,7 @@ def _deviation(values: Floats) -> float | None:
 
 
 def _quantiles(values: Floats, fractions: Sequence[float]) -> list[float]:
-    """Between two values as far as the fraction says."""
-    if np.isfinite(values).all():
-        return [float(one) for one in np.quantile(values, fractions)]
+    """Between two values as far as the fraction says, as numpy has it of what is finite alone."""
     ordered, places = np.sort(values), [fraction * (len(values) - 1) for fraction in fractions]
     pairs = [(ordered[int(place)], ordered[math.ceil(place)], place % 1) for place in places]
     return [float(low if low == high else low + (high - low) * part) for low, high, part in pairs]
@@ -80,17 +78,16 @@ class Groups:
 
     def _groups_of(self, block: Block, found: Mask) -> Places:
         """The place of each found run's group."""
-        fields = list(dict.fromkeys(map(key_of, self.query.group)))
-        coded = [_coded(block, key, found) for key in fields]
-        combined, bases = np.zeros(int(found.sum()), np.int64), [len(words) for _, words in coded]
-        for (codes, _), base in zip(coded, bases, strict=True):
-            combined = combined * base + codes
-        different, inverse = np.unique(combined, return_inverse=True)
-        places = [self._place(_apart(int(code), bases), coded) for code in different]
-        return np.array(places, np.int64)[inverse]
+        fields = [_codes_of(block, key, found) for key in dict.fromkeys(map(key_of, self.query.group))]
+        combined = np.zeros(int(found.sum()), np.int64)
+        for codes, words in fields:  # numbered anew with each field, so that no number is too large
+            _, first, combined = np.unique(
+                combined * len(words) + codes, return_index=True, return_inverse=True
+            )
+        places = [self._place(tuple(words[codes[row]] for codes, words in fields)) for row in first]
+        return np.array(places, np.int64)[combined]
 
-    def _place(self, codes: Sequence[int], coded: Sequence[tuple[Places, list[Any]]]) -> int:
-        values = tuple(words[code] for code, (_, words) in zip(codes, coded, strict=True))
+    def _place(self, values: tuple[Any, ...]) -> int:
         same = tuple(value if value is MISSING else canonical(value) for value in values)
         self._keys.setdefault(same, tuple(None if value is MISSING else value for value in values))
         return self._places.setdefault(same, len(self._places))
@@ -128,21 +125,13 @@ class _Missing:
 MISSING = _Missing()
 
 
-def _coded(block: Block, key: Key, found: Mask) -> tuple[Places, list[Any]]:
+def _codes_of(block: Block, key: Key, found: Mask) -> tuple[Places, list[Any]]:
     column = block.columns.get(key)
     if column is None:
         return np.zeros(int(found.sum()), np.int64), [MISSING]
-    codes, words = column.coded(block.size)
+    codes, words = column.codes(block.size)
     chosen = codes[found]
     return np.where(chosen < 0, len(words), chosen), [*words, MISSING]
-
-
-def _apart(combined: int, bases: Iterable[int]) -> list[int]:
-    codes = []
-    for base in reversed(list(bases)):
-        combined, code = divmod(combined, base)
-        codes.append(code)
-    return codes[::-1]
 
 
 def _nothing(size: int) -> tuple[Floats, Mask]:

@@ -6,6 +6,7 @@ that began before its segment was there cannot mark it, so a segment is built on
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -46,8 +47,10 @@ def go_on(now: datetime) -> bool:
 def _go_on(now: datetime) -> bool:
     until = time.monotonic() + LONGEST
     for project in Project.objects.filter(trashed_at=None):
-        form(project, now - LATELY)
-    Segment.objects.filter(armed=None).update(armed=_transaction())
+        form(project, now - LATELY, until)
+    number = _transaction()
+    # A database that was restored on another server begins with smaller numbers.
+    Segment.objects.filter(Q(armed=None) | Q(armed__gt=number)).update(armed=number)
     SegmentMark.objects.exclude(segment__in=Segment.objects.values("pk")).delete()
     for segment in waiting():
         if time.monotonic() > until:
@@ -56,28 +59,33 @@ def _go_on(now: datetime) -> bool:
     return False
 
 
-def form(project: Project, before: datetime) -> None:
-    """Segments of the project's runs that ended before then, behind those that it has; not yet built."""
+def form(project: Project, before: datetime, until: float = math.inf) -> None:
+    """Segments of the project's runs that ended before then, behind those that it has; not yet built. The
+    clock (``time.monotonic``) may cut it short.
+    """
     newest = Segment.objects.filter(project=project).order_by("-begins").first()
     begins = newest.ends if newest else _first_end(project)
-    while begins is not None and (ends := _end_of_segment(project, begins)) is not None and ends < before:
+    while begins is not None and time.monotonic() < until:
+        ends = _end_of_segment(project, begins)
+        if ends is None or ends >= before:
+            return
         Segment.objects.create(project=project, begins=begins, ends=ends)
         begins = ends
 
 
-def _ended(project: Project) -> QuerySet[Run]:
+def _ended_runs(project: Project) -> QuerySet[Run]:
     """In that order; those in the trash too, so that bounds do not move when they come back."""
     found = Run.everything.filter(project=project, state__in=Run.FINAL)
     return found.alias(ended=ENDED).order_by("ended")
 
 
 def _first_end(project: Project) -> datetime | None:
-    return _ended(project).values_list(ENDED, flat=True).first()
+    return _ended_runs(project).values_list(ENDED, flat=True).first()
 
 
 def _end_of_segment(project: Project, begins: datetime) -> datetime | None:
     """When the first run ended that the segment has no room for; of one moment it has all."""
-    ends = _ended(project).values_list(ENDED, flat=True)
+    ends = _ended_runs(project).values_list(ENDED, flat=True)
     found = ends.filter(**{"ended__gte": begins})[SIZE : SIZE + 1].first()
     return found if found != begins else ends.filter(**{"ended__gt": begins}).first()
 

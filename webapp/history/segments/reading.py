@@ -19,7 +19,7 @@ from webapp.history.search.tree import Query
 from webapp.history.segments.columns import Block, Column, Key, Mask, decode
 from webapp.history.segments.conditions import Unanswerable, key_of, keys_of
 from webapp.history.segments.grouping import Groups
-from webapp.history.segments.rows import ARCHIVED, EXPERIMENT, ended_between, read_block, recorded
+from webapp.history.segments.rows import ARCHIVED, EXPERIMENT, ended_between, read_block, recorded_runs
 from webapp.runs.models import Experiment, Run
 
 #: So many runs that no segment holds are read row by row; with more, all is left to the database.
@@ -132,7 +132,7 @@ def _blocks(projects: Sequence[int], keys: Iterable[Key]) -> Iterator[tuple[Stre
 def _fields(projects: Sequence[int], keys: Sequence[Key]) -> Iterator[_Field]:
     connection.ensure_connection()
     # Bytes come as they are, and not as text of twice the length.
-    with psycopg.Cursor(connection.connection) as cursor:
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
         asked = [list(projects), [kind for kind, _ in keys], [name for _, name in keys]]
         for row in cursor.execute(COLUMNS, asked, binary=True):
             segment, project, begins, ends, size, kind, name, *stored = row
@@ -141,7 +141,7 @@ def _fields(projects: Sequence[int], keys: Sequence[Key]) -> Iterator[_Field]:
 
 def _outside(projects: Sequence[int], held: Sequence[Stretch]) -> Iterator[QuerySet[Run]]:
     """The runs that go on, and those that ended outside of what is held, each part by an index."""
-    runs = recorded().filter(project__in=projects)
+    runs = recorded_runs().filter(project__in=projects)
     yield from (runs.filter(state=state) for state in GOING_ON)
     for project in projects:
         begins = BEGINNING

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from datetime import datetime
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -29,11 +30,13 @@ OBJECTS = {"knob": "spec__knobs", "option": "spec__workload__options"}
 ENDED = Coalesce("finished_at", "queued_at")
 #: What is no value of JSON, as one.
 STORED_AS: dict[Key, Callable[[Any], Any]] = {("column", "time"): microseconds, EXPERIMENT: str}
+#: Programs may name their parameters as they like, a thousand a run.
+MOST_FIELDS = 20_000
 #: Runs whose figures are read at once.
 AT_ONCE = 5_000
 
 
-def recorded() -> QuerySet[Run]:
+def recorded_runs() -> QuerySet[Run]:
     """What searches find, in no order."""
     return Run.objects.filter(kind__in=Run.RECORDED).order_by()
 
@@ -41,22 +44,24 @@ def recorded() -> QuerySet[Run]:
 def ended_between(project: int, begins: datetime, ends: datetime) -> QuerySet[Run]:
     """Those of a project that ended from ``begins`` on and before ``ends``."""
     bounds = {"ended__gte": begins, "ended__lt": ends}
-    return recorded().filter(project=project, state__in=Run.FINAL).alias(ended=ENDED).filter(**bounds)
+    return recorded_runs().filter(project=project, state__in=Run.FINAL).alias(ended=ENDED).filter(**bounds)
 
 
 def read_block(runs: QuerySet[Run], keys: Set[Key] | None = None) -> Block:
-    """The runs of ``recorded`` with those of their fields that are asked for, or with all."""
+    """The runs with those of their fields that are asked for, or with all; with none where these are more
+    than ``MOST_FIELDS``.
+    """
     asked = {**_own(keys), **_objects(keys), **_figures(keys), **_hidden(keys)}
     named = {f"told_{place}": expression for place, expression in enumerate(asked.values())}
     rows = list(runs.annotate(**named).values_list("pk", *named))
     told = list(zip(*rows, strict=True)) if rows else [()] * (1 + len(asked))
     found: defaultdict[Key, dict[int, Any]] = defaultdict(dict)
-    for key, values in zip(asked, told[1:], strict=True):
-        for field, place, value in _values_of(key, values, keys):
-            found[field][place] = value
-    if keys is None:
-        for key, place, value in _every_figure(told[0]):
-            found[key][place] = value
+    figures = _every_figure(told[0]) if keys is None else ()
+    parts = (_values_of(key, values, keys) for key, values in zip(asked, told[1:], strict=True))
+    for field, place, value in chain(*parts, figures):
+        found[field][place] = value
+        if len(found) > MOST_FIELDS:
+            return Block(len(rows), {})
     return Block(len(rows), {key: _column(key, values, len(rows)) for key, values in found.items()})
 
 

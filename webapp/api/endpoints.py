@@ -6,7 +6,7 @@ from typing import Annotated, Any, cast
 from uuid import UUID
 
 from django.conf import settings
-from django.http import FileResponse, HttpRequest
+from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import File, Status, UploadedFile
 from ninja.errors import HttpError
@@ -29,7 +29,8 @@ from webapp.api.application import (
 from webapp.api.gate import read_json
 from webapp.api.projects import project_of
 from webapp.api.schemas import ArtifactAnswer, ExperimentAnswer, RunAnswer, RunPage
-from webapp.artifacts.services import open_blob, store_upload
+from webapp.artifacts.sending import attachment
+from webapp.artifacts.services import store_upload
 from webapp.history.search import Query as Search
 from webapp.history.search import SearchError, parse
 from webapp.history.search.rows import search
@@ -86,7 +87,7 @@ def read_file(request: HttpRequest, sha256: str) -> Any:
     found = artifacts_of(request).filter(blob_id=sha256).first()
     if found is None or found.blob is None:
         raise HttpError(404, f"the team has no file {sha256!r:.80}")
-    return FileResponse(open_blob(found.blob), as_attachment=True, content_type="application/octet-stream")
+    return attachment(found.blob, found.name)
 
 
 @api.post("/runs", response={201: RunAnswer, **REFUSALS}, openapi_extra=json_body("a RunSpec"), tags=["runs"])

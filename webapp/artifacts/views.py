@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.contrib import messages
-from django.http import FileResponse, Http404, HttpResponse
+from django.http import Http404, HttpResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
@@ -29,6 +29,7 @@ from webapp.artifacts.generated import TRACES, USUAL_DEVICE
 from webapp.artifacts.models import Artifact, Upload
 from webapp.artifacts.profile import page as profile_page
 from webapp.artifacts.samples import SAMPLES
+from webapp.artifacts.sending import attachment
 from webapp.artifacts.tables import ArtifactTable
 from webapp.artifacts.workloads import job_groups, jobs, requests
 from webapp.compare.listing import asked_export
@@ -269,15 +270,12 @@ def timeline(request: ProjectRequest, artifact: int) -> HttpResponse:
 
 @require_safe
 @in_project()
-def download(request: ProjectRequest, artifact: int) -> FileResponse:
-    """The bytes as they came, always as an attachment: a browser must not open what somebody uploaded."""
+def download(request: ProjectRequest, artifact: int) -> StreamingHttpResponse:
+    """The bytes as they came."""
     found = _artifact(request, artifact)
     if found.blob is None:
         raise Http404("a model of the zoo has no file")
-    content = services.open_blob(found.blob)
-    return FileResponse(
-        content, as_attachment=True, filename=found.name, content_type="application/octet-stream"
-    )
+    return attachment(found.blob, found.name)
 
 
 @require_POST

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
-from typing import IO, Any
 
-from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse, StreamingHttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -15,12 +12,11 @@ from experiments.core.errors import BadInput
 from webapp.api.gate import read_json
 from webapp.artifacts import arrivals
 from webapp.artifacts.models import Blob
-from webapp.artifacts.services import open_blob
+from webapp.artifacts.sending import BYTES, pieces
 from webapp.artifacts.uploads import Refused, WrongOffset
 from webapp.hosts import editions, joining
 from webapp.hosts.gate import HostRequest, for_hosts
 
-CHUNK = 2**20
 RANGE = re.compile(r"bytes=(\d{1,18})-(\d{0,18})")
 
 
@@ -80,19 +76,7 @@ def _give(request: HostRequest, blob: Blob) -> HttpResponseBase:
     headers = {"Content-Length": str(last - first + 1), "Accept-Ranges": "bytes", "Cache-Control": "no-store"}
     if status == 206:
         headers["Content-Range"] = f"bytes {first}-{last}/{blob.size}"
-    content: Any = [] if request.method == "HEAD" else _chunks(blob, first, last - first + 1)
+    left = 0 if request.method == "HEAD" else last - first + 1
     return StreamingHttpResponse(
-        content, status=status, headers=headers, content_type="application/octet-stream"
+        pieces(blob, first, left), status=status, headers=headers, content_type=BYTES
     )
-
-
-async def _chunks(blob: Blob, first: int, left: int) -> AsyncIterator[bytes]:
-    """So many bytes from ``first``, never the whole file in memory."""
-    source: IO[bytes] = await sync_to_async(open_blob)(blob)
-    try:
-        await sync_to_async(source.seek)(first)
-        while left > 0 and (chunk := await sync_to_async(source.read)(min(CHUNK, left))):
-            left -= len(chunk)
-            yield chunk
-    finally:
-        await sync_to_async(source.close)()

@@ -268,7 +268,7 @@ def test_a_file_is_read_by_its_hash_by_its_own_team(
     settings.MEDIA_ROOT = tmp_path
     file = store_upload(ada.project, ada.user, "a.json", ContentFile(b"{}", "a.json"))
     answer = caller.client.get(f"/api/v1/files/{file.blob_id}")
-    assert b"".join(answer.streaming_content) == b"{}"  # type: ignore[attr-defined]
+    assert b"".join(answer) == b"{}"
     assert stranger.get(f"/files/{file.blob_id}")["detail"].startswith("the team has no file")
     caller.get("/files/" + "0" * 64)
     assert caller.last == 404

@@ -5,13 +5,18 @@ from __future__ import annotations
 import hashlib
 import re
 
+from asgiref.sync import async_to_sync
+from django.core.files.base import ContentFile
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.http import StreamingHttpResponse
 
 from experiments.readers.base import reader_for
 from tests.webapp.cast import Cast, ready, signed_in
 from webapp.artifacts.cards import card_of
 from webapp.artifacts.models import Artifact
 from webapp.artifacts.samples import SAMPLES
+from webapp.artifacts.sending import CHUNK
+from webapp.artifacts.services import store_upload
 
 
 def file(name: str = "config.json", content: bytes = b'{"n_embd": 768}') -> SimpleUploadedFile:
@@ -73,7 +78,22 @@ def test_a_download_is_an_attachment_whatever_it_contains(cast: Cast) -> None:
     max_.post(cast.url("artifacts/upload"), {"files": file("page.html", b"<script>alert(1)</script>")})
     answer = max_.get(cast.url(f"artifacts/{Artifact.objects.get().pk}/download"))
     assert answer["Content-Type"] == "application/octet-stream"
-    assert answer["Content-Disposition"].startswith("attachment")
+    assert answer["Content-Disposition"] == 'attachment; filename="page.html"'
+
+
+async def _pieces(answer: StreamingHttpResponse) -> list[bytes]:
+    return [piece async for piece in answer]
+
+
+def test_a_download_comes_in_pieces(cast: Cast) -> None:
+    """As the server asks for it: what is not asynchronous would be collected whole in memory first."""
+    content = bytes(range(256)) * (CHUNK // 256 * 2 + 1)
+    made = store_upload(cast.project, cast.max, "large.bin", ContentFile(content))
+    answer = signed_in(cast.vera).get(cast.url(f"artifacts/{made.pk}/download"))
+    assert isinstance(answer, StreamingHttpResponse) and answer.is_async
+    found = async_to_sync(_pieces)(answer)
+    assert [len(piece) for piece in found] == [CHUNK, CHUNK, 256]
+    assert b"".join(found) == content and answer["Content-Length"] == str(len(content))
 
 
 def test_samples_are_what_they_say_and_the_same_every_time() -> None:

@@ -11,6 +11,8 @@ import django
 from celery import Celery, bootsteps
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings.local")
+# Django's checks load every page; migrating, which comes before any of this starts, makes them.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 django.setup()
 
 log = logging.getLogger(__name__)
@@ -18,13 +20,16 @@ log = logging.getLogger(__name__)
 app = Celery("workers")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 # Tasks are short; threads, because trials are children of this process and die with it.
-app.conf.update(worker_pool="threads", include=["workers.tasks"], worker_send_task_events=False)
+app.conf.update(worker_pool="threads", worker_send_task_events=False)
 
 
 class Runs(bootsteps.StartStopStep):  # type: ignore[misc]  # celery is untyped
-    """The slots start and stop with the worker; ``--concurrency`` says how many."""
+    """The slots start and stop with the worker; ``--concurrency`` says how many. It alone loads the tasks:
+    beat, whose memory they would more than half fill, sends them by name.
+    """
 
     def __init__(self, worker, **options):  # type: ignore[no-untyped-def]
+        import workers.tasks  # noqa: F401
         from workers.dispatcher import Dispatcher
 
         self.dispatcher = app.dispatcher = Dispatcher(worker.concurrency or os.cpu_count() or 1)

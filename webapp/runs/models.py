@@ -359,12 +359,15 @@ LONGEST_METRIC = 60
 class RunMetric(models.Model):
     """One figure of a run, narrow and indexed; unit and direction come from ``experiments.core.metrics``."""
 
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="metrics")
+    # The constraint's index, which has the value too, finds the figures of a run and is all that they take.
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, db_index=False, related_name="metrics")
     name = models.CharField(max_length=LONGEST_METRIC)
     value = models.FloatField()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["run", "name"], name="one_value_per_run_and_metric")]
+        constraints = [
+            models.UniqueConstraint(fields=["run", "name"], include=["value"], name="figure_of_run")
+        ]
         indexes = [models.Index(fields=["name", "value"], include=["run"], name="metric_with_its_run")]
 
 

@@ -34,10 +34,11 @@ def _deviation(values: Floats) -> float | None:
 
 
 def _quantiles(values: Floats, fractions: Sequence[float]) -> list[float]:
-    """Between two values as far as the fraction says, as numpy has it of what is finite alone."""
+    """Between two values as far as the fraction says, as Postgres has it: between infinite ones is none."""
     ordered, places = np.sort(values), [fraction * (len(values) - 1) for fraction in fractions]
     pairs = [(ordered[int(place)], ordered[math.ceil(place)], place % 1) for place in places]
-    return [float(low if low == high else low + (high - low) * part) for low, high, part in pairs]
+    with np.errstate(invalid="ignore"):
+        return [float(low + (high - low) * part if part else low) for low, high, part in pairs]
 
 
 def _half_interval(values: Floats) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from urllib.parse import quote_plus
 
 import pytest
 from playwright.sync_api import Page
@@ -75,7 +76,7 @@ def test_runs_are_searched_chosen_and_tagged(page: Page) -> None:
     assert press(page, "Enter") == "with-chosen"
     assert [press(page, "Tab"), press(page, "Tab")] == ["Compare the chosen", "tag-name"]
     page.keyboard.type("paper")
-    press(page, "Enter")
+    page.keyboard.press("Enter")
     page.get_by_text("1 run is tagged paper.").wait_for()
 
 
@@ -95,6 +96,24 @@ def test_a_choice_made_with_keys_holds_once_it_is_made(page: Page, cast: Cast) -
     page.keyboard.press("Tab")
     page.wait_for_url(lambda url: f"x={last}" not in url)
     page.wait_for_function(f"{FOCUSED} === 'axis-x'")
+
+
+def test_the_catalog_is_narrowed_with_keys(page: Page) -> None:
+    """A verdict is chosen once Enter is pressed; what is typed narrows the rows without a new page."""
+    page.goto(page.url.replace("all-runs/", "systems/"))
+    page.locator("#id_verdict").focus()
+    page.evaluate("window.notReloaded = true")
+    press(page, "End", "ArrowUp")
+    chosen = page.locator("#id_verdict").input_value()
+    assert chosen and page.evaluate("window.notReloaded")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**verdict={quote_plus(chosen)}**")
+    page.wait_for_function(f"{FOCUSED} === 'id_verdict'")
+    page.evaluate("window.notReloaded = true")
+    page.locator("#id_q").focus()
+    page.keyboard.type("no system has this name")
+    page.get_by_text("0 systems", exact=True).wait_for()
+    assert page.evaluate("window.notReloaded")
 
 
 def test_a_panel_that_the_focus_leaves_closes(page: Page, cast: Cast) -> None:

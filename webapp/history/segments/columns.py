@@ -61,16 +61,20 @@ class Column:
         whole[self.rows], there[self.rows] = self.values, True
         return whole, there
 
-    def codes(self, size: int) -> tuple[NDArray[np.int64], list[Any]]:
-        """A code for each row and the values that they stand for; -1 where a row has none."""
+    def codes(self, size: int) -> tuple[NDArray[Any], list[Any]]:
+        """A code for each row and the values that they stand for, of which there is one less than codes where
+        a row has none.
+        """
         words: list[Any]
         if self.words is None:
             different, codes = np.unique(self.values, return_inverse=True)
             words = [int(one) if one == int(one) else float(one) for one in different.tolist()]
         else:
             codes, words = self.values, list(self.words)
-        whole = np.full(size, -1, np.int64)
-        whole[slice(None) if self.rows is None else self.rows] = codes
+        if self.rows is None:
+            return codes, words
+        whole = np.full(size, len(words), np.min_scalar_type(len(words)))
+        whole[self.rows] = codes
         return whole, words
 
 
@@ -99,7 +103,7 @@ def column_of(values: Sequence[Any], rows: Sequence[int], size: int) -> Column:
     if len(words) > FEW and all(map(is_exact, values)):
         return Column(np.array(values, np.float64), None, where)
     places = {key: place for place, key in enumerate(words)}
-    return Column(np.array([places[key] for key in keys], _narrow(len(words))), tuple(words.values()), where)
+    return Column(np.array([places[key] for key in keys], narrow(len(words))), tuple(words.values()), where)
 
 
 def numbers_of(values: Sequence[float], rows: Sequence[int], size: int) -> Column:
@@ -112,12 +116,13 @@ def canonical(value: Any) -> Any:
     """What is equal for two values of JSON that Postgres takes to be equal: 1 and 1.0, but not true."""
     if isinstance(value, str):
         return value
-    if is_number(value):
+    if type(value) is int or type(value) is float or is_number(value):
         return (0, value)
     return (1, orjson.dumps(value, option=orjson.OPT_SORT_KEYS))
 
 
-def _narrow(words: int) -> type[np.unsignedinteger[Any]]:
+def narrow(words: int) -> type[np.unsignedinteger[Any]]:
+    """The type of the codes of so many words."""
     return np.uint8 if words <= FEW else np.uint32
 
 
@@ -132,4 +137,4 @@ def decode(words: bytes | None, values: bytes, rows: bytes | None) -> Column:
     if words is None:
         return Column(np.frombuffer(values, np.float64), None, where)
     told = tuple(orjson.loads(words))
-    return Column(np.frombuffer(values, _narrow(len(told))), told, where)
+    return Column(np.frombuffer(values, narrow(len(told))), told, where)

@@ -79,14 +79,13 @@ class Groups:
 
     def _groups_of(self, block: Block, found: Mask) -> Places:
         """The place of each found run's group."""
-        fields = [_codes_of(block, key, found) for key in dict.fromkeys(map(key_of, self.query.group))]
-        combined = np.zeros(int(found.sum()), np.int64)
-        for codes, words in fields:  # numbered anew with each field, so that no number is too large
-            _, first, combined = np.unique(
-                combined * len(words) + codes, return_index=True, return_inverse=True
-            )
-        places = [self._place(tuple(words[codes[row]] for codes, words in fields)) for row in first]
-        return np.array(places, np.int64)[combined]
+        groups, keys = np.zeros(int(found.sum()), np.int64), [()]
+        for key in dict.fromkeys(map(key_of, self.query.group)):
+            codes, words = _codes_of(block, key, found)
+            # Numbered anew with each field, so that no number is too large.
+            there, groups = _numbered(groups * len(words) + codes, len(keys) * len(words))
+            keys = [(*keys[one // len(words)], words[one % len(words)]) for one in there.tolist()]
+        return np.array([self._place(values) for values in keys], np.int64)[groups]
 
     def _place(self, values: tuple[Any, ...]) -> int:
         same = tuple(value if value is MISSING else canonical(value) for value in values)
@@ -126,13 +125,22 @@ class _Missing:
 MISSING = _Missing()
 
 
+def _numbered(numbers: Places, bound: int) -> tuple[Places, Places]:
+    """Which of the numbers below ``bound`` there are, ascending, and each one's place among them."""
+    if bound > 4 * len(numbers):
+        return np.unique(numbers, return_inverse=True)
+    there = np.flatnonzero(np.bincount(numbers, minlength=bound))
+    places = np.zeros(bound, np.int64)
+    places[there] = np.arange(len(there))
+    return there, places[numbers]
+
+
 def _codes_of(block: Block, key: Key, found: Mask) -> tuple[Places, list[Any]]:
     column = block.columns.get(key)
     if column is None:
         return np.zeros(int(found.sum()), np.int64), [MISSING]
     codes, words = column.codes(block.size)
-    chosen = codes[found]
-    return np.where(chosen < 0, len(words), chosen), [*words, MISSING]
+    return codes[found].astype(np.int64), [*words, MISSING]
 
 
 def _nothing(size: int) -> tuple[Floats, Mask]:

@@ -19,6 +19,7 @@ from webapp.history.search.tree import Query
 from webapp.history.segments.columns import Block, Column, Key, Mask, decode
 from webapp.history.segments.conditions import Unanswerable, key_of, keys_of
 from webapp.history.segments.grouping import Groups
+from webapp.history.segments.joining import joined
 from webapp.history.segments.rows import ARCHIVED, EXPERIMENT, ended_between, read_block, recorded_runs
 from webapp.runs.models import Experiment, Run
 
@@ -110,10 +111,8 @@ def groups_of_many(projects: Sequence[int], query: Query, most: int, with_archiv
     if sum(runs[: MOST_ROWS + 1].count() for runs in outside) > MOST_ROWS:
         return None
     made = Groups(query)
-    for block in (
-        *(block for _, block in blocks),
-        *(read_block(runs, keys | shown.keys) for runs in outside),
-    ):
+    rows = [read_block(runs, keys | shown.keys) for runs in outside]
+    for block in joined([*(block for _, block in blocks), *rows]):
         made.add(block, shown.hides(block))
     return Grouped(made.count, made.rows(most))
 

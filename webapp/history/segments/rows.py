@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from itertools import chain
 from typing import Any
@@ -11,6 +11,7 @@ from uuid import UUID
 
 import orjson
 from django.db.models import Exists, F, OuterRef, QuerySet, Subquery, TextField
+from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Cast, Coalesce
 
 from webapp.history import archive
@@ -51,18 +52,18 @@ def read_block(runs: QuerySet[Run], keys: Set[Key] | None = None) -> Block:
     """The runs with those of their fields that are asked for, or with all; with none where these are more
     than ``MOST_FIELDS``.
     """
-    asked = {**_own(keys), **_objects(keys), **_figures(keys), **_hidden(keys)}
+    objects = _whole_objects() if keys is None else _parts(keys)
+    asked = {**_own(keys), **objects, **_figures(keys), **_hidden(keys)}
     named = {f"told_{place}": expression for place, expression in enumerate(asked.values())}
     rows = list(runs.annotate(**named).values_list("pk", *named))
     told = list(zip(*rows, strict=True)) if rows else [()] * (1 + len(asked))
-    found: defaultdict[Key, dict[int, Any]] = defaultdict(dict)
-    figures = _every_figure(told[0]) if keys is None else ()
-    parts = (_values_of(key, values, keys) for key, values in zip(asked, told[1:], strict=True))
-    for field, place, value in chain(*parts, figures):
-        found[field][place] = value
-        if len(found) > MOST_FIELDS:
-            return Block(len(rows), {})
-    return Block(len(rows), {key: _column(key, values, len(rows)) for key, values in found.items()})
+    found = dict(zip(asked, told[1:], strict=True))
+    whole = {key: found.pop(key) for key in objects} if keys is None else {}
+    columns = {key: _column(key, values) for key, values in found.items()}
+    inside = _columns_of_all(told[0], whole) if keys is None else {}
+    if len(columns) + len(inside) > MOST_FIELDS:
+        return Block(len(rows), {})
+    return Block(len(rows), {key: one for key, one in (columns | inside).items() if len(one.values)})
 
 
 def _own(keys: Set[Key] | None) -> dict[Key, Any]:
@@ -70,10 +71,15 @@ def _own(keys: Set[Key] | None) -> dict[Key, Any]:
     return {key: F(COLUMNS[key[1]][0]) for key in wanted}
 
 
-def _objects(keys: Set[Key] | None) -> dict[Key, Any]:
-    """Objects of the spec in whole, as text, for the database takes them apart more slowly."""
-    kinds = [kind for kind in OBJECTS if keys is None or any(kind == one for one, _ in keys)]
-    return {(kind, ""): Cast(OBJECTS[kind], TextField()) for kind in kinds}
+def _whole_objects() -> dict[Key, Any]:
+    """Objects of the spec as text, for the database takes them apart more slowly."""
+    return {(kind, ""): Cast(path, TextField()) for kind, path in OBJECTS.items()}
+
+
+def _parts(keys: Set[Key]) -> dict[Key, Any]:
+    """Values of single keys of the spec's objects, as text."""
+    wanted = sorted(key for key in keys if key[0] in OBJECTS)
+    return {key: Cast(KeyTransform(key[1], OBJECTS[key[0]]), TextField()) for key in wanted}
 
 
 def _figures(keys: Set[Key] | None) -> dict[Key, Any]:
@@ -90,18 +96,33 @@ def _hidden(keys: Set[Key] | None) -> dict[Key, Any]:
     return {key: expression for key, expression in known.items() if keys is None or key in keys}
 
 
-def _values_of(key: Key, values: Sequence[Any], keys: Set[Key] | None) -> Iterator[tuple[Key, int, Any]]:
-    """The values that there are by field and row; of an object's fields those that are asked for."""
-    if key[0] in OBJECTS:
+def _column(key: Key, values: Sequence[Any]) -> Column:
+    """Of one value for each run; ``None`` and false are none."""
+    rows = [place for place, value in enumerate(values) if value is not None and value is not False]
+    there = [values[row] for row in rows]
+    stored_as = STORED_AS.get(key) or (orjson.loads if key[0] in OBJECTS else None)
+    return _kept(key, list(map(stored_as, there)) if stored_as else there, rows, len(values))
+
+
+def _columns_of_all(runs: Sequence[UUID], objects: Mapping[Key, Sequence[Any]]) -> dict[Key, Column]:
+    """Of every figure and every part of the objects that any run has; of no more than are kept."""
+    found: defaultdict[Key, dict[int, Any]] = defaultdict(dict)
+    for field, place, value in chain(_every_part(objects), _every_figure(runs)):
+        found[field][place] = value
+        if len(found) > MOST_FIELDS:
+            break
+    rows = {key: sorted(of) for key, of in found.items()}
+    return {
+        key: _kept(key, [of[row] for row in rows[key]], rows[key], len(runs)) for key, of in found.items()
+    }
+
+
+def _every_part(objects: Mapping[Key, Sequence[Any]]) -> Iterator[tuple[Key, int, Any]]:
+    for (kind, _), values in objects.items():
         for place, told in enumerate(values):
             for name, one in _fields_of(told):
-                if len(name) <= LONGEST_PARAM and (keys is None or (key[0], name) in keys):
-                    yield (key[0], name), place, one
-        return
-    stored_as = STORED_AS.get(key)
-    for place, value in enumerate(values):
-        if value is not None and value is not False:
-            yield key, place, stored_as(value) if stored_as else value
+                if len(name) <= LONGEST_PARAM:
+                    yield (kind, name), place, one
 
 
 def _fields_of(text: str | None) -> Iterable[tuple[str, Any]]:
@@ -117,7 +138,5 @@ def _every_figure(runs: Sequence[UUID]) -> Iterator[tuple[Key, int, float]]:
             yield ("metric", name), places[run], value
 
 
-def _column(key: Key, values: dict[int, Any], size: int) -> Column:
-    rows = sorted(values)
-    told = [values[row] for row in rows]
-    return numbers_of(told, rows, size) if key[0] == "metric" else column_of(told, rows, size)
+def _kept(key: Key, values: Sequence[Any], rows: Sequence[int], size: int) -> Column:
+    return numbers_of(values, rows, size) if key[0] == "metric" else column_of(values, rows, size)

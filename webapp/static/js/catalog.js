@@ -1,4 +1,4 @@
-// Search while typing: rows without what is sought go out of sight; choices act at once. The address follows.
+// Search while typing: rows without what is sought go out of sight, and the address follows.
 "use strict";
 
 function seek(form) {
@@ -20,7 +20,6 @@ document.addEventListener("DOMContentLoaded", () => {
   for (const form of document.querySelectorAll("form[data-seek]")) {
     form.elements.q.addEventListener("input", () => seek(form));
     form.addEventListener("submit", (event) => { event.preventDefault(); seek(form); });
-    for (const choice of form.querySelectorAll("select")) choice.addEventListener("change", () => form.submit());
     seek(form);
   }
 });

@@ -1,4 +1,5 @@
-// Choices of a comparison take effect at once; without scripts the buttons beside them do.
+// Choices of a form with data-at-once take effect at once, and so does what is typed (not where it says
+// "choices"); without scripts the buttons next to them do.
 "use strict";
 
 const PAUSE = 400; // of typing, in ms
@@ -10,10 +11,11 @@ let isPending = false; // ... and have changed
 
 // The page that follows has the focus where it was, or where the choice was made.
 function submitAtOnce(field, focused) {
-  const form = field.closest("form[data-comparison]");
+  const form = field.closest("form[data-at-once]");
   if (!form) return;
   sessionStorage.setItem(KEPT_FOCUS, focused?.id || field.id);
-  form.requestSubmit(form.querySelector("[data-search]"));
+  if (form.dataset.atOnce === "choices") form.submit();
+  else form.requestSubmit(form.querySelector("[data-search]"));
 }
 
 function takeFocusBack() {
@@ -39,7 +41,7 @@ function endSteps(focused) {
 
 // Keys change a select at every step: what they chose holds once Enter is pressed or the select is left.
 document.addEventListener("keydown", (event) => {
-  if (!event.target.matches("form[data-comparison] select")) return;
+  if (!event.target.matches("form[data-at-once] select")) return;
   if (event.key === "Enter" && isPending) {
     event.preventDefault();
     endSteps(event.target);
@@ -53,7 +55,7 @@ document.addEventListener("change", (event) => {
   if (event.target.matches("input[name=run]")) countTicks();
 });
 document.addEventListener("input", (event) => {
-  if (!event.target.matches("input[type=search], input[type=text]")) return;
+  if (!event.target.matches("form[data-at-once=''] input:is([type=search], [type=text])")) return;
   clearTimeout(typing);
   typing = setTimeout(() => submitAtOnce(event.target), PAUSE);
 });

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from webapp.history.segments.columns import Block, Column, Floats, Key, canonical, is_exact, narrow
 
-#: Rows that are looked at together; a column of numbers takes eight bytes of each.
-TOGETHER = 2**20
+#: Rows that are looked at together: a column of numbers of them fits into the caches of a core.
+TOGETHER = 2**17
 #: A column with the rows of its block and the row from which on they stand in the joined one.
 Piece = tuple[Column, int, int]
 

@@ -17,6 +17,7 @@ django.setup()
 
 log = logging.getLogger(__name__)
 
+TASKS = "workers.tasks"
 app = Celery("workers")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 # Tasks are short; threads, because trials are children of this process and die with it.
@@ -29,8 +30,9 @@ class Runs(bootsteps.StartStopStep):  # type: ignore[misc]  # celery is untyped
     """
 
     def __init__(self, worker, **options):  # type: ignore[no-untyped-def]
-        import workers.tasks  # noqa: F401
         from workers.dispatcher import Dispatcher
+
+        app.loader.import_task_module(TASKS)
 
         self.dispatcher = app.dispatcher = Dispatcher(worker.concurrency or os.cpu_count() or 1)
 

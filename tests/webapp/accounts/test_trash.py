@@ -21,7 +21,7 @@ from webapp.artifacts.models import Artifact, Blob
 from webapp.runs import queue
 from webapp.runs.models import Experiment, Run
 from webapp.runs.services import trash_experiment
-from workers.app import app
+from workers.app import TASKS, app
 
 pytestmark = pytest.mark.django_db
 
@@ -104,7 +104,7 @@ def test_beat_empties_the_old_trash_of_every_team(cast: Cast, settings) -> None:
         age(old, 31)
     recent = ready(cast.project, name="recent")
     services.trash(recent)
-    app.loader.import_default_modules()
+    app.loader.import_task_module(TASKS)
     app.tasks[queue.RETAIN].apply(throw=True)
     assert [artifact.name for artifact in Artifact.objects.all()] == ["recent"]
     task = PeriodicTask.objects.get(task=queue.RETAIN)

@@ -193,9 +193,9 @@ def test_beat_is_told_the_time_and_the_one_task_name(nightly: Schedule) -> None:
 
 
 def test_the_worker_registers_the_task_that_beat_sends() -> None:
-    from workers.app import app
+    from workers.app import TASKS, app
 
-    app.loader.import_default_modules()
+    app.loader.import_task_module(TASKS)
     assert queue.NIGHT in app.tasks
 
 

@@ -168,9 +168,9 @@ def test_a_submission_does_not_need_redis(
 
 
 def test_every_task_that_is_sent_is_registered() -> None:
-    from workers.app import app
+    from workers.app import TASKS, app
 
-    app.loader.import_default_modules()
+    app.loader.import_task_module(TASKS)
     assert {name for name, _ in queue.PERIODIC} | {queue.WAKE} <= set(app.tasks)
 
 

@@ -110,6 +110,7 @@ def test_two_hosts_one_of_them_slow_cut_and_killed_lose_and_reject_nothing(
         proxy.cut()
     lab.add_host(cast.project, "near")
     time.sleep(CUT)
+    until(lambda: runs_to_end().filter(host__name="near").exists(), LIMIT, "the near host is at work")
     for proxy in lab.networks["far"]:
         proxy.mend()
     until(lambda: not runs_to_end().exclude(state__in=Run.FINAL).exists(), LIMIT, "every run ended")

@@ -33,7 +33,6 @@ class Runs(bootsteps.StartStopStep):  # type: ignore[misc]  # celery is untyped
         from workers.dispatcher import Dispatcher
 
         app.loader.import_task_module(TASKS)
-
         self.dispatcher = app.dispatcher = Dispatcher(worker.concurrency or os.cpu_count() or 1)
 
     def start(self, worker) -> None:  # type: ignore[no-untyped-def]

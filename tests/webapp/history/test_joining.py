@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from webapp.history.segments import columns
 from webapp.history.segments.columns import Block, Key, canonical, column_of, numbers_of
-from webapp.history.segments.joining import joined
+from webapp.history.segments.joining import join_blocks
 
 ABSENT = object()
 BATCH, LOSS = ("knob", "batch"), ("metric", "loss")
@@ -39,7 +39,7 @@ def block_of(runs: Sequence[tuple[Any, Any]]) -> Block:
     return Block(len(runs), found)
 
 
-def told(block: Block, key: Key) -> list[Any]:
+def values_of(block: Block, key: Key) -> list[Any]:
     """The value of each row."""
     column = block.columns.get(key)
     if column is None:
@@ -53,9 +53,9 @@ def test_each_row_has_its_values(histories: list[list[tuple[Any, Any]]], togethe
     """So do those whose field is words in one block and many different numbers in another."""
     with mock.patch.object(columns, "FEW", 3):
         blocks = [block_of(runs) for runs in histories]
-        few = list(joined(blocks, together))
+        few = list(join_blocks(blocks, together))
         wanted = [run[0] if run[0] is ABSENT else canonical(run[0]) for runs in histories for run in runs]
-        assert [value for block in few for value in told(block, BATCH)] == wanted
+        assert [value for block in few for value in values_of(block, BATCH)] == wanted
         figures = [block.columns[LOSS].numbers(block.size) for block in few if LOSS in block.columns]
         assert np.concatenate([[], *(values[there] for values, there in figures)]).tolist() == [
             run[1] for runs in histories for run in runs if run[1] is not ABSENT
@@ -65,6 +65,6 @@ def test_each_row_has_its_values(histories: list[list[tuple[Any, Any]]], togethe
 
 def test_blocks_of_few_words_are_one() -> None:
     blocks = [block_of([(value, 0.5)]) for value in ("a", "b", "a")]
-    (one,) = joined(blocks)
+    (one,) = join_blocks(blocks)
     assert one.columns[BATCH].words == ("a", "b") and one.columns[BATCH].values.tolist() == [0, 1, 0]
     assert one.columns[LOSS].rows is None

@@ -83,7 +83,7 @@ class Groups:
         for key in dict.fromkeys(map(key_of, self.query.group)):
             codes, words = _codes_of(block, key, found)
             # Numbered anew with each field, so that no number is too large.
-            there, groups = _numbered(groups * len(words) + codes, len(keys) * len(words))
+            there, groups = _number_anew(groups * len(words) + codes, len(keys) * len(words))
             keys = [(*keys[one // len(words)], words[one % len(words)]) for one in there.tolist()]
         return np.array([self._place(values) for values in keys], np.int64)[groups]
 
@@ -125,7 +125,7 @@ class _Missing:
 MISSING = _Missing()
 
 
-def _numbered(numbers: Places, bound: int) -> tuple[Places, Places]:
+def _number_anew(numbers: Places, bound: int) -> tuple[Places, Places]:
     """Which of the numbers below ``bound`` there are, ascending, and each one's place among them."""
     if bound > 4 * len(numbers):
         return np.unique(numbers, return_inverse=True)

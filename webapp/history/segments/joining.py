@@ -20,7 +20,7 @@ class Mixed(Exception):
     """A field is words in one block and too many different numbers in another."""
 
 
-def joined(blocks: Sequence[Block], together: int = TOGETHER) -> Iterator[Block]:
+def join_blocks(blocks: Sequence[Block], together: int = TOGETHER) -> Iterator[Block]:
     """The same rows in the same order."""
     for few in _batches(blocks, together):
         try:
@@ -74,20 +74,20 @@ def _rows(pieces: Sequence[Piece], size: int) -> NDArray[np.uint32] | None:
 def _of_words(columns: Sequence[Column], rows: NDArray[np.uint32] | None) -> Column:
     """Words by their codes in all blocks; those that JSON takes to be equal are one, as in one block."""
     told = [word for column in columns for word in column.words or ()]
-    words, codes = _numbers_coded(told) if all(map(is_exact, told)) else _coded(told)
+    words, codes = _code_numbers(told) if all(map(is_exact, told)) else _code_words(told)
     ends = np.cumsum([len(column.words or ()) for column in columns])
     tables = np.split(codes.astype(narrow(len(words))), ends[:-1])
     values = [table[column.values] for table, column in zip(tables, columns, strict=True)]
     return Column(np.concatenate(values), tuple(words), rows)
 
 
-def _coded(told: Sequence[Any]) -> tuple[list[Any], NDArray[np.int64]]:
+def _code_words(told: Sequence[Any]) -> tuple[list[Any], NDArray[np.int64]]:
     places: dict[Any, int] = {}
     codes = [places.setdefault(canonical(word), len(places)) for word in told]
     return [told[row] for row in np.unique(codes, return_index=True)[1]], np.array(codes)
 
 
-def _numbers_coded(told: Sequence[Any]) -> tuple[list[Any], NDArray[np.int64]]:
+def _code_numbers(told: Sequence[Any]) -> tuple[list[Any], NDArray[np.int64]]:
     _, first, codes = np.unique(np.array(told, np.float64), return_index=True, return_inverse=True)
     return [told[row] for row in first], codes
 

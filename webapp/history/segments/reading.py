@@ -19,7 +19,7 @@ from webapp.history.search.tree import Query
 from webapp.history.segments.columns import Block, Column, Key, Mask, decode
 from webapp.history.segments.conditions import Unanswerable, key_of, keys_of
 from webapp.history.segments.grouping import Groups
-from webapp.history.segments.joining import joined
+from webapp.history.segments.joining import join_blocks
 from webapp.history.segments.rows import ARCHIVED, EXPERIMENT, ended_between, read_block, recorded_runs
 from webapp.runs.models import Experiment, Run
 
@@ -112,7 +112,7 @@ def groups_of_many(projects: Sequence[int], query: Query, most: int, with_archiv
         return None
     made = Groups(query)
     rows = [read_block(runs, keys | shown.keys) for runs in outside]
-    for block in joined([*(block for _, block in blocks), *rows]):
+    for block in join_blocks([*(block for _, block in blocks), *rows]):
         made.add(block, shown.hides(block))
     return Grouped(made.count, made.rows(most))
 

@@ -101,7 +101,7 @@ def _column(key: Key, values: Sequence[Any]) -> Column:
     rows = [place for place, value in enumerate(values) if value is not None and value is not False]
     there = [values[row] for row in rows]
     stored_as = STORED_AS.get(key) or (orjson.loads if key[0] in OBJECTS else None)
-    return _kept(key, list(map(stored_as, there)) if stored_as else there, rows, len(values))
+    return _make_column(key, list(map(stored_as, there)) if stored_as else there, rows, len(values))
 
 
 def _columns_of_all(runs: Sequence[UUID], objects: Mapping[Key, Sequence[Any]]) -> dict[Key, Column]:
@@ -113,7 +113,8 @@ def _columns_of_all(runs: Sequence[UUID], objects: Mapping[Key, Sequence[Any]]) 
             break
     rows = {key: sorted(of) for key, of in found.items()}
     return {
-        key: _kept(key, [of[row] for row in rows[key]], rows[key], len(runs)) for key, of in found.items()
+        key: _make_column(key, [of[row] for row in rows[key]], rows[key], len(runs))
+        for key, of in found.items()
     }
 
 
@@ -138,5 +139,5 @@ def _every_figure(runs: Sequence[UUID]) -> Iterator[tuple[Key, int, float]]:
             yield ("metric", name), places[run], value
 
 
-def _kept(key: Key, values: Sequence[Any], rows: Sequence[int], size: int) -> Column:
+def _make_column(key: Key, values: Sequence[Any], rows: Sequence[int], size: int) -> Column:
     return numbers_of(values, rows, size) if key[0] == "metric" else column_of(values, rows, size)

@@ -1,12 +1,13 @@
 """How fast the dashboard answers from a history of 10,000 and of 1,000,000 runs, next to what it may take.
 
-    python -m benchmarks.dashboard [--runs 10000] [--times 20] [--folder KEPT] [--only home]
+    python -m benchmarks.dashboard [--runs 10000] [--times 20] [--folder KEPT] [--only home] [--peer PYTHON]
 
 The lab of ``benchmarks.seeding`` in a database of its own, asked in this process through all of Django: the
 middle and the 95th of a hundred, the processor time of Django and of Postgres, queries and bytes, and the
 most rows of the tables that grow with the history that one query looks at (by EXPLAIN). It ends with an error
 where a list looks at more than its page needs, which no clock decides. With ``--folder`` the seeded lab is
-kept there and found again.
+kept there and found again. ``--peer`` names a Python that has MLflow: it is asked the same behind ours, with
+a database of its own on the same Postgres (``benchmarks/dashboard_peer.py``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 from uuid import UUID, uuid4
 
 import orjson
@@ -41,6 +45,7 @@ RARE = "step_time < 0.0005 and param.k03 > 10"
 BATCH, SERIES = 1_000, 12_000
 #: Rows of a run of one's own and of its few series.
 OF_ONE_RUN = 10
+PEER = Path(__file__).with_name("dashboard_peer.py")
 
 
 @dataclass(frozen=True)
@@ -94,8 +99,8 @@ class Browser:
         assert answer.status_code == 200, (path, answer.status_code)
         return len(answer.getvalue())
 
-    def csv(self, path: str, rows: int) -> int:
-        answer = self.page.get(self.root + path, {"export": "csv"}).getvalue()
+    def csv(self, path: str, rows: int, **which: Any) -> int:
+        answer = b"".join(self.page.get(self.root + path, {"export": "csv", **which}))
         assert answer.count(b"\n") == rows + 1, (answer.count(b"\n"), rows)
         return len(answer)
 
@@ -159,6 +164,9 @@ def cases(browser: Browser, seeded: Seeded) -> dict[str, Case]:
         f"CSV of {WIDE:,} runs": Case(
             lambda: browser.csv(f"experiments/{seeded.wide}/", WIDE), 5_000, 5_000, WIDE * figures, times=3
         ),
+        f"CSV of {WIDE:,} with figures": Case(
+            lambda: browser.csv("all-runs/", WIDE, column=NAMES), 5_000, 5_000, 2 * WIDE, times=3
+        ),
         "all runs": Case(lambda: browser.size("all-runs/"), 60, 100, listed),
         "runs in a metric's order": Case(
             lambda: browser.size("all-runs/", {"q": "order by step_time"}), 100, 100, listed
@@ -186,11 +194,16 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=20, help="requests of each address")
     parser.add_argument("--folder", type=Path, help="where the seeded lab is kept")
     parser.add_argument("--only", default="", help="cases whose name has this in it")
+    parser.add_argument("--peer", metavar="PYTHON", help="one that has MLflow")
     arguments = parser.parse_args()
+    if arguments.peer and not shutil.which(arguments.peer):
+        parser.error(f"there is no {arguments.peer}")
     with lab(arguments.folder, arguments.runs) as seeded:
         found = cases(Browser(seeded), seeded)
         chosen = {name: case for name, case in found.items() if arguments.only in name}
         told = [report(name, case, arguments) for name, case in chosen.items()]
+        if arguments.peer:
+            _ask_peer(arguments)
     late = [name for name, (is_in_time, _) in zip(chosen, told, strict=True) if not is_in_time]
     astray = [name for name, (_, is_narrow) in zip(chosen, told, strict=True) if not is_narrow]
     print(f"{len(chosen) - len(late)} of {len(chosen)} within their goals; missed:", *(late or "-"))
@@ -271,6 +284,23 @@ def report(name: str, case: Case, arguments: argparse.Namespace) -> tuple[bool, 
     if not is_narrow:
         print(f"{'':24} looks at", *(f"{count:,} of {table}" for table, count in taken.rows.most_common()))
     return is_in_time, is_narrow
+
+
+def _ask_peer(arguments: argparse.Namespace) -> None:
+    """In a database of the same server, which is dropped afterwards."""
+    from django.db import connection
+
+    name = f"peer_{os.getpid()}"
+    store = urlsplit(os.environ["DATABASE_URL"])._replace(scheme="postgresql+psycopg", path=f"/{name}")
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {name}")
+    try:
+        command = [arguments.peer, str(PEER), urlunsplit(store)]
+        asked = ["--runs", str(arguments.runs), "--times", str(arguments.times)]
+        subprocess.run([*command, *asked], check=True)
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def measure(case: Case, times: int) -> Taken:

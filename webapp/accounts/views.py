@@ -7,6 +7,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
@@ -83,7 +84,7 @@ def project(request: ProjectRequest) -> HttpResponse:
 
 @require_safe
 @in_team(exports=True)
-def team(request: TeamRequest) -> HttpResponse:
+def team(request: TeamRequest) -> HttpResponseBase:
     members = request.team.memberships.select_related("user").order_by("user__username")
     projects = request.team.projects.filter(trashed_at=None).order_by("name")
     trash.apply_retention(request.team, timezone.now())

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models import F, QuerySet
 
-from experiments.core.metrics import known_or_plain
+from experiments.core.metrics import Metric, known_or_plain
 from webapp.artifacts.models import Artifact
 from webapp.runs.models import Experiment, Run, RunDocument
 from webapp.runs.results import every_figure
@@ -44,17 +44,19 @@ def run_rows(runs: QuerySet[Run]) -> list[dict[str, Any]]:
     columns = {f"told_{name}": value for name, value in RENAMED.items()}
     found = list(runs.annotate(**columns).values(*SAME, *columns))
     metrics = every_figure([row["id"] for row in found])
-    return [_run_row(row, metrics.get(row["id"], {})) for row in found]
+    about = {name: known_or_plain(name) for name in {name for told in metrics.values() for name in told}}
+    return [_run_row(row, metrics.get(row["id"], {}), about) for row in found]
 
 
-def _run_row(row: Mapping[str, Any], metrics: Mapping[str, float]) -> dict[str, Any]:
+def _run_row(
+    row: Mapping[str, Any], metrics: Mapping[str, float], about: Mapping[str, Metric]
+) -> dict[str, Any]:
     told = {name.removeprefix("told_"): value for name, value in row.items()}
-    return {**told, "metrics": {name: _figure(name, value) for name, value in metrics.items()}}
-
-
-def _figure(name: str, value: float) -> dict[str, Any]:
-    known = known_or_plain(name)
-    return {"value": value, "unit": known.unit, "lower_is_better": known.lower_is_better}
+    told["metrics"] = {
+        name: {"value": value, "unit": (known := about[name]).unit, "lower_is_better": known.lower_is_better}
+        for name, value in metrics.items()
+    }
+    return told
 
 
 def run_answer(run: Run) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from uuid import UUID
 from django.conf import settings
 from django.contrib import messages
 from django.http import Http404, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
@@ -46,7 +47,7 @@ def _artifact(request: ProjectRequest, artifact: int) -> Artifact:
 
 @require_safe
 @in_project(exports=True)
-def index(request: ProjectRequest) -> HttpResponse:
+def index(request: ProjectRequest) -> HttpResponseBase:
     chosen = ArtifactFilter(request.GET, Artifact.objects.of(request.project).for_list())
     table = ArtifactTable(chosen.qs, request, fields=chosen.form)
     return asked_export(request, table) or render(request, "artifacts/index.html", {"table": table})
@@ -188,7 +189,7 @@ def add_generated(request: ProjectRequest) -> HttpResponse:
 
 @require_safe
 @in_project(exports=True)
-def artifact(request: ProjectRequest, artifact: int) -> HttpResponse:
+def artifact(request: ProjectRequest, artifact: int) -> HttpResponseBase:
     page = _page(request, _artifact(request, artifact), ProfileForm())
     profiled = page["profile_page"].listings if page["profile_page"] else ()
     return asked_export(request, page["runs"], *profiled) or render(request, "artifacts/artifact.html", page)

@@ -9,14 +9,16 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from django.http import Http404, HttpResponse
+from asgiref.sync import sync_to_async
+from django.http import Http404, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from django.utils.text import slugify
 
 from experiments.core.units import common_scale, significant
-from webapp.compare.export_table import Cell, Table, heading_of, label_with_unit
+from webapp.compare.export_table import Cell, LongTable, Rows, Table, heading_of, label_with_unit
 from webapp.compare.parquet import to_parquet
 
 # CSV
@@ -46,12 +48,18 @@ def _csv_cell(cell: Cell) -> str:
 
 
 def to_csv(table: Table) -> str:
-    out = io.StringIO(newline="")
-    writer = csv.writer(out)
     heading = [heading_of(column) for column in table.columns]
-    writer.writerow([_csv_cell(name) for name in (*heading, *(label for label, _ in table.constants))])
+    return _csv_lines([(*heading, *(label for label, _ in table.constants))]) + _csv_rows(table, table.rows)
+
+
+def _csv_rows(table: Table, rows: Rows) -> str:
     same = [value for _, value in table.constants]
-    writer.writerows([_csv_cell(cell) for cell in (*row, *same)] for row in table.rows)
+    return _csv_lines((*row, *same) for row in rows) if same else _csv_lines(rows)
+
+
+def _csv_lines(lines: Iterable[Sequence[Cell]]) -> str:
+    out = io.StringIO(newline="")
+    csv.writer(out).writerows([_csv_cell(cell) for cell in line] for line in lines)
     return out.getvalue()
 
 
@@ -196,36 +204,42 @@ def to_latex(table: Table) -> str:
 
 @dataclass(frozen=True)
 class Format:
-    write: Callable[[Table], str]
+    write: Callable[[Table], str | bytes]
     content_type: str
     suffix: str
 
 
 FORMATS: Mapping[str, Format] = {
-    "csv": Format(to_csv, "text/csv", "csv"),
-    "markdown": Format(to_markdown, "text/markdown", "md"),
-    "latex": Format(to_latex, "application/x-tex", "tex"),
+    "csv": Format(to_csv, "text/csv; charset=utf-8", "csv"),
+    "markdown": Format(to_markdown, "text/markdown; charset=utf-8", "md"),
+    "latex": Format(to_latex, "application/x-tex; charset=utf-8", "tex"),
+    "parquet": Format(to_parquet, "application/vnd.apache.parquet", "parquet"),
 }
 
 
-#: Bytes, not text (``webapp.compare.parquet``).
-PARQUET = "parquet"
-
-
-def download(table: Table, name: str) -> HttpResponse:
-    """The table as a file; 404 for a format that does not exist."""
-    if name == PARQUET:
-        return _file(table, to_parquet(table), "application/vnd.apache.parquet", PARQUET)
+def download(table: Table | LongTable, name: str) -> HttpResponseBase:
+    """The table as a file; 404 for a format that does not exist. A long CSV is sent while it is read; other
+    formats have to know all figures before they write one.
+    """
     if name not in FORMATS:
-        raise Http404(f"no export format {name!r:.40}; there are {', '.join((*FORMATS, PARQUET))}")
-    format = FORMATS[name]
-    body = format.write(table).encode("utf-8")
-    return _file(table, body, f"{format.content_type}; charset=utf-8", format.suffix)
-
-
-def _file(table: Table, body: bytes, content_type: str, suffix: str) -> HttpResponse:
-    answer = HttpResponse(body, content_type=content_type)
-    name = "-".join(filter(None, (slugify(table.title)[:80] or "table", slugify(table.part))))
-    file_name = f"{name}.{suffix}"
-    answer["Content-Disposition"] = f'attachment; filename="{file_name}"'
+        raise Http404(f"no export format {name!r:.40}; there are {', '.join(FORMATS)}")
+    long, format = table if isinstance(table, LongTable) else LongTable(table), FORMATS[name]
+    if name == "csv" and long.following:
+        answer: HttpResponseBase = StreamingHttpResponse(_csv_pieces(long))
+    else:
+        answer = HttpResponse(format.write(long.whole))
+    file_name = "-".join(filter(None, (slugify(long.table.title)[:80] or "table", slugify(long.part))))
+    answer["Content-Type"] = format.content_type
+    answer["Content-Disposition"] = f'attachment; filename="{file_name}.{format.suffix}"'
     return answer
+
+
+async def _csv_pieces(long: LongTable) -> AsyncIterator[bytes]:
+    """Asynchronous: Django collects any other answer whole before it sends."""
+
+    def read_and_write(read: Callable[[], Rows]) -> bytes:
+        return _csv_rows(long.table, read()).encode()
+
+    yield to_csv(long.table).encode()
+    for read in long.following:
+        yield await sync_to_async(read_and_write)(read)

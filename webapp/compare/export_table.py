@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TypeVar
 
 Cell = str | int | float | bool | None
+Rows = tuple[tuple[Cell, ...], ...]
+T = TypeVar("T")
+#: Rows of a long table that are read at once.
+PART = 1_000
 
 
 @dataclass(frozen=True)
@@ -26,7 +33,7 @@ class Table:
 
     title: str
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: Rows
     constants: tuple[tuple[str, str], ...] = ()
     of: str = ""
 
@@ -42,12 +49,43 @@ class Table:
     @property
     def part(self) -> str:
         """``The first 20 of 34``; empty where these are all."""
-        return f"The first {len(self.rows):,} of {self.of}" if self.of else ""
+        return _first(len(self.rows), self.of)
 
     @property
     def notes(self) -> str:
         """What stands below the caption."""
         return ". ".join(filter(None, (self.said_once, self.part)))
+
+
+@dataclass(frozen=True)
+class LongTable:
+    """``table`` has the first of its ``count`` rows, and each of ``following`` reads the next ones: a file
+    begins before all of them are read.
+    """
+
+    table: Table
+    following: tuple[Callable[[], Rows], ...] = ()
+    count: int | None = None
+
+    @property
+    def whole(self) -> Table:
+        """All of it, read now."""
+        others = chain.from_iterable(read() for read in self.following)
+        return replace(self.table, rows=(*self.table.rows, *others))
+
+    @property
+    def part(self) -> str:
+        """As that of its table, of all its rows."""
+        return _first(len(self.table.rows) if self.count is None else self.count, self.table.of)
+
+
+def _first(count: int, of: str) -> str:
+    return f"The first {count:,} of {of}" if of else ""
+
+
+def in_parts(found: Sequence[T]) -> list[Sequence[T]]:
+    """``PART`` of them and ``PART`` more; one that is empty where there are none."""
+    return [found[first : first + PART] for first in range(0, max(1, len(found)), PART)]
 
 
 def heading_of(column: Column) -> str:

@@ -8,19 +8,23 @@ tables: ``?nights-q=failed&nights-sort=-night&nights-column=state&nights-page=2`
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from typing import Any, Protocol
 
 import django_tables2 as tables
 from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest
+from django.http.response import HttpResponseBase
 from django_tables2 import RequestConfig
 
 from webapp import presentation
 from webapp.compare.export import download
-from webapp.compare.export_table import Cell, Column, Table
+from webapp.compare.export_table import PART, Cell, Column, LongTable, Rows, Table, in_parts
+from webapp.runs.among import among
 
 PER_PAGE = 50
 RIGHT = {"th": {"class": "right"}, "td": {"class": "right"}}
@@ -77,11 +81,13 @@ class Listing(tables.Table):  # type: ignore[misc]
     """Base of the lists. ``search_fields`` are what ``q`` looks in where the rows are a query set.
 
     ``fields`` are bound form fields that narrow the rows instead of ``q``; ``command`` prints the same on a
-    command line, where there is such a command.
+    command line, where there is such a command. ``read_for_file`` is what a file's columns read of a row of
+    a query set, where that is not all of it.
     """
 
     title = ""
     search_fields: Sequence[str] = ()
+    read_for_file: Sequence[str] = ()
 
     def __init__(
         self,
@@ -116,13 +122,27 @@ class Listing(tables.Table):  # type: ignore[misc]
     def can_search(self) -> bool:
         return bool(self.search_fields) or not isinstance(self.data, tables.data.TableQuerysetData)
 
-    def export_table(self) -> Table:
+    def export_table(self) -> LongTable:
         """All rows as they are searched and sorted, in the columns that are shown."""
         shown = [bound for bound in self.columns.itervisible() if not bound.column.exclude_from_export]
-        heading = tuple(_column(bound) for bound in shown)
-        asked = {bound.name: _asked_by(bound) for bound in shown}
-        rows = (FileRow(record, self, asked) for record in self.data)
-        return Table(self.title, heading, tuple(tuple(row.cell(bound) for bound in shown) for row in rows))
+        tellers = [_Teller.of(bound, self) for bound in shown]
+
+        def told(rows: Iterable[Any]) -> Rows:
+            return tuple(tuple(tell.cell(row) for tell in tellers) for row in rows)
+
+        parts = self._parts()
+        table = Table(self.title, tuple(map(_column, shown)), told(parts[0]))
+        return LongTable(table, tuple(partial(told, rows) for rows in parts[1:]))
+
+    def _parts(self) -> Sequence[Iterable[Any]]:
+        """The rows; where they are many of a query set, so that each part is read by itself: those that there
+        are now.
+        """
+        rows = self.data.data
+        if not isinstance(rows, QuerySet) or self.count <= PART or rows.query.is_sliced:
+            return [rows]
+        found = rows.only(*self.read_for_file) if self.read_for_file else rows
+        return [found.filter(among("pk", part)) for part in in_parts(list(rows.values_list("pk", flat=True)))]
 
     def _turn_to(self, page: str | None) -> None:
         """The page that the address asks for, the nearest that there is; how long one is, is not asked."""
@@ -153,33 +173,57 @@ def _column(bound: Any) -> Column:
     return Column(str(bound.header), bound.column.unit if is_figure else "", is_figure)
 
 
-Asked = tuple[Callable[..., Any], tuple[str, ...]]
+@dataclass(frozen=True)
+class _Teller:
+    """What a column says of a row in a file.
 
-
-def _asked_by(bound: Any) -> Asked:
-    """What tells a column's value in a file, and which arguments it takes."""
-    is_plain = getattr(bound.value, "__func__", None) is tables.Column.value  # calls the column's render
-    tell = bound.column.render if is_plain else bound.value
-    return tell, tuple(inspect.signature(tell).parameters)
-
-
-class FileRow(tables.rows.BoundRow):  # type: ignore[misc]
-    """A row of a file. ``as_values`` looks for the arguments of a column anew in every cell, which is half of
-    what a file of 10,000 rows takes; here they are ``asked`` for once.
+    The cells of ``as_values`` look for what a column reads and which arguments it takes each time anew, most
+    of what a file of 10,000 rows takes.
     """
 
-    def __init__(self, record: Any, table: Listing, asked: Mapping[str, Asked]) -> None:
-        super().__init__(record, table)
-        self._asked = asked
+    read: Callable[[Any], Any]
+    tell: Callable[..., Any]
+    names: tuple[str, ...]
+    empty: Sequence[Any]
 
-    def cell(self, bound: Any) -> Cell:
-        told = self._get_and_render_with(bound, self._call_value, None)
+    @classmethod
+    def of(cls, bound: Any, table: Listing) -> _Teller:
+        is_plain = getattr(bound.value, "__func__", None) is tables.Column.value  # calls the column's render
+        tell = bound.column.render if is_plain else bound.value
+        names = tuple(inspect.signature(tell).parameters)
+        same = {"column": bound.column, "bound_column": bound, "table": table}
+        tell = partial(tell, **{name: one for name, one in same.items() if name in names})
+        names = tuple(name for name in names if name not in same)
+        return cls(_reader(bound, table), tell, names, bound.column.empty_values)
+
+    def cell(self, record: Any) -> Cell:
+        value = self.read(record)
+        if value in self.empty:
+            return None
+        known = {"value": value, "record": record}
+        told = self.tell(**{name: known[name] for name in self.names})
         return told if told is None or isinstance(told, int | float) else str(told)
 
-    def _call_value(self, bound_column: Any, value: Any = None) -> Any:
-        told = self._optional_cell_arguments(bound_column, value)
-        tell, names = self._asked[bound_column.name]
-        return tell(**{name: told[name] for name in names})
+
+def _reader(bound: Any, table: Listing) -> Callable[[Any], Any]:
+    """What a column reads of a row: of a model's choices their words."""
+    accessor = tables.A(bound.accessor)
+    model = getattr(table.data, "model", None)
+    field = accessor.get_field(model) if model else None
+    if getattr(field, "choices", None):
+        *path, name = accessor.bits
+        accessor = tables.A(accessor.SEPARATOR.join([*path, f"get_{name}_display"]))
+    find = attrgetter(".".join(accessor.bits))
+
+    def read(record: Any) -> Any:
+        """Slowly, where it is no attribute."""
+        try:
+            found = find(record)
+        except AttributeError:
+            return accessor.resolve(record, quiet=True)
+        return accessor.resolve(record, quiet=True) if callable(found) else found
+
+    return read
 
 
 class Leaving(Protocol):
@@ -187,7 +231,7 @@ class Leaving(Protocol):
 
     @property
     def prefix(self) -> str: ...
-    def export_table(self) -> Table: ...
+    def export_table(self) -> Table | LongTable: ...
 
 
 @dataclass(frozen=True)
@@ -201,7 +245,7 @@ class Fixed:
         return self.table
 
 
-def asked_export(request: HttpRequest, *listings: Leaving) -> HttpResponse | None:
+def asked_export(request: HttpRequest, *listings: Leaving) -> HttpResponseBase | None:
     """The file that ``?export=<format>&table=<prefix>`` asks for; ``None`` where no file is asked for.
 
     A page with one table needs no ``table``; 404 for a table that the page does not have.

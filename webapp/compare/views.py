@@ -9,6 +9,7 @@ from uuid import UUID
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpResponse, QueryDict
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
@@ -39,7 +40,7 @@ def _experiment(request: ProjectRequest, experiment: UUID) -> Experiment:
 
 @require_safe
 @in_project(exports=True)
-def experiment(request: ProjectRequest, experiment: UUID) -> HttpResponse:
+def experiment(request: ProjectRequest, experiment: UUID) -> HttpResponseBase:
     found = _experiment(request, experiment)
     runs = comparable(request.project).filter(experiment=found)
     if found.is_logged:
@@ -53,7 +54,7 @@ def experiment(request: ProjectRequest, experiment: UUID) -> HttpResponse:
 
 @require_safe
 @in_project(exports=True)
-def runs(request: ProjectRequest) -> HttpResponse:
+def runs(request: ProjectRequest) -> HttpResponseBase:
     """Any runs of the project: ``?run=<id>&run=<id>`` or ``?run=<id>,<id>``, ``?chosen=<key>`` where they are
     many; else all to choose from.
     """
@@ -89,7 +90,7 @@ def _quote(name: str) -> str:
 
 def comparison_page(
     request: ProjectRequest, runs: QuerySet[Run], page: dict[str, Any], pinned: str
-) -> HttpResponse:
+) -> HttpResponseBase:
     """The first of the runs, compared; ``page`` says what they are, ``as_groups`` where all of them are."""
     chosen, choice = RunFilter(request.GET, runs), choice_of(request.GET)
     compared = list(chosen.qs[:MOST_RUNS])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -13,16 +14,18 @@ from django.db.models import QuerySet
 
 from experiments.core.metrics import METRICS, known_or_plain
 from webapp.accounts.models import Project
-from webapp.compare.export_table import Column, Table
+from webapp.compare.export_table import Column, LongTable, Rows, Table, in_parts
 from webapp.compare.figures.boxes import Boxes
 from webapp.compare.statistics import difference, is_better
 from webapp.history import archive
 from webapp.history.boxes import boxes_of, with_box
+from webapp.history.models import RunTag
 from webapp.history.search import Query
-from webapp.history.search.rows import first_runs, groups, search
+from webapp.history.search.rows import first_keys, first_runs, groups, search
 from webapp.history.search.tree import And, Between, Compare, Condition, Field, Missing, Not, OneOf, Or
 from webapp.history.segments.reading import groups_of_many
 from webapp.presentation import pretty
+from webapp.runs.among import among
 from webapp.runs.headline import LEADING
 from webapp.runs.models import LONGEST_METRIC, Run
 from webapp.runs.results import every_figure
@@ -33,6 +36,7 @@ PER_PAGE, MOST_GROUPS = 100, 200
 MOST_COUNTED = 10_000
 #: Rows of a file.
 MOST_EXPORTED = 10_000
+COLUMNS_OF_FILE = ("policy", "artifact__name", "hardware", "mode", "state", "seed")
 #: Columns of figures that are shown where nobody chose any.
 USUAL = 4
 MOST_COLUMNS = 40
@@ -118,8 +122,7 @@ def find(
     began = time.perf_counter()
     listed, archived = archive.divide(runs_of(project), project, query)
     found, shows = search(listed, query), archive.is_asked_for(query)
-    wanted = found.select_related("artifact", "host", "experiment")
-    wanted = wanted.prefetch_related("tags").defer("log_tail", "spec")
+    wanted = found.select_related("artifact", "host", "experiment").defer("log_tail", "spec")
     runs = first_runs(wanted, query, PER_PAGE + 1, after)
     few = len(runs) if after is None and len(runs) <= PER_PAGE else None
     shown, following = runs[:PER_PAGE], runs[PER_PAGE - 1].pk if len(runs) > PER_PAGE else None
@@ -127,7 +130,11 @@ def find(
     offered = _list_metrics(shown, values)
     metrics = _columns(query, chosen, shown, offered)
     told = values.get(baseline.pk, {}) if baseline else {}
-    rows = tuple(_row(run, metrics, values.get(run.pk, {}), told) for run in shown)
+    tags = tags_of([run.pk for run in shown])
+    rows = tuple(
+        Row(run, _figures(metrics, values.get(run.pk, {}), told), tuple(tags.get(run.pk, ())))
+        for run in shown
+    )
     asked = with_box(query, box or next(iter(metrics), ""))
     count, is_more, held = _count_in_groups(project, listed, asked, few, groups_may_wait)
     grouped = tuple(held[:MOST_GROUPS]) if held else ()
@@ -169,25 +176,44 @@ def _count_in_groups(
     return min(count, MOST_COUNTED), is_more, None if query.group and waits else made
 
 
-def export_of(runs: QuerySet[Run], query: Query, chosen: Sequence[str], most: int = MOST_EXPORTED) -> Table:
+def export_of(
+    runs: QuerySet[Run], query: Query, chosen: Sequence[str], most: int = MOST_EXPORTED
+) -> LongTable:
     """Those of the runs that the search finds as a table in its order, figures in SI units: the first of
     them, and of how many.
     """
     found = search(runs, query)
-    wanted = found.select_related("artifact").prefetch_related("tags").defer("log_tail", "spec")
-    first = first_runs(wanted, query, most + 1)
-    shown = first[:most]
-    values = every_figure([run.pk for run in shown])
-    metrics = _columns(query, chosen, shown, _list_metrics(shown[:PER_PAGE], values))
-    rows = []
-    for row in (_row(run, metrics, values.get(run.pk, {})) for run in shown):
-        run, workload = row.run, row.run.artifact.name if row.run.artifact else ""
-        told = (str(run.pk), run.policy, workload, run.hardware, run.mode, run.state, run.seed)
-        rows.append((*told, " ".join(row.tags), *(figure.value for figure in row.figures)))
+    first = first_keys(found, query, most + 1)
+    parts = in_parts(first[:most])
+    shown = list(Run.objects.filter(among("pk", first[:PER_PAGE])).only("family"))
+    metrics = _columns(query, chosen, shown, _list_metrics(shown, every_figure(first[:PER_PAGE])))
     names = ("run", "policy", "workload", "hardware", "mode", "state", "seed", "tags")
     figures = (Column(name, known_or_plain(name).unit, is_figure=True) for name in metrics)
     of = _say(_count(found), MOST_COUNTED) if len(first) > most else ""
-    return Table("All runs", (*map(Column, names), *figures), tuple(rows), of=of)
+    return LongTable(
+        Table("All runs", (*map(Column, names), *figures), _rows_of(parts[0], metrics), of=of),
+        tuple(partial(_rows_of, part, metrics) for part in parts[1:]),
+        min(len(first), most),
+    )
+
+
+def _rows_of(runs: Sequence[UUID], metrics: Sequence[str]) -> Rows:
+    """Those that there are, in this order."""
+    told = Run.objects.filter(among("pk", runs)).values_list("pk", *COLUMNS_OF_FILE)
+    rows, values, tags = {row[0]: row[1:] for row in told}, every_figure(runs, metrics), tags_of(runs)
+    return tuple(
+        (str(run), *rows[run], " ".join(tags.get(run, ())), *map(values.get(run, {}).get, metrics))
+        for run in runs
+        if run in rows
+    )
+
+
+def tags_of(runs: Sequence[UUID]) -> dict[UUID, tuple[str, ...]]:
+    """By run: its tags, of those that have any."""
+    found: defaultdict[UUID, list[str]] = defaultdict(list)
+    for run, name in RunTag.objects.filter(among("run", runs)).values_list("run", "name"):
+        found[run].append(name)
+    return {run: tuple(sorted(names)) for run, names in found.items()}
 
 
 def _count(found: QuerySet[Run]) -> int:
@@ -231,9 +257,8 @@ def _text(value: Any) -> str:
     return "" if value is None else str(pretty(value))
 
 
-def _row(run: Run, metrics: Sequence[str], values: Values, baseline: Values = MappingProxyType({})) -> Row:
-    tags = tuple(sorted(tag.name for tag in run.tags.all()))
-    return Row(run, tuple(_figure(name, values.get(name), baseline.get(name)) for name in metrics), tags)
+def _figures(metrics: Sequence[str], values: Values, baseline: Values) -> tuple[Figure, ...]:
+    return tuple(_figure(name, values.get(name), baseline.get(name)) for name in metrics)
 
 
 def _figure(name: str, value: float | None, baseline: float | None) -> Figure:

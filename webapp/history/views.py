@@ -11,6 +11,7 @@ from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
 from django.http import HttpResponse, JsonResponse, QueryDict
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils.html import format_html
@@ -19,7 +20,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from webapp.accounts.access import ProjectRequest, in_project
 from webapp.compare.export import download
-from webapp.compare.export_table import Table
+from webapp.compare.export_table import LongTable, Table
 from webapp.compare.filters import comparable, named_runs
 from webapp.compare.views import comparison_page, groups_url
 from webapp.history import archive, boards, discussion, services, table
@@ -48,7 +49,7 @@ def views_of(request: ProjectRequest) -> QuerySet[SavedView]:
 
 @require_safe
 @in_project(exports=True)
-def index(request: ProjectRequest) -> HttpResponse:
+def index(request: ProjectRequest) -> HttpResponseBase:
     text = request.GET.get("q", "").strip()
     error, query = None, Query()
     try:
@@ -80,7 +81,7 @@ def index(request: ProjectRequest) -> HttpResponse:
     return render(request, "history/index.html", page, status=422 if error else 200)
 
 
-def _file_of(request: ProjectRequest, query: Query, chosen: Sequence[str]) -> Table:
+def _file_of(request: ProjectRequest, query: Query, chosen: Sequence[str]) -> Table | LongTable:
     """The runs, or where they are asked for the groups, as the page has them."""
     if query.group and request.GET.get("table") == "groups":
         shows = archive.is_asked_for(query)
@@ -103,7 +104,7 @@ def _find_named(request: ProjectRequest, name: str) -> Run | None:
 
 @require_safe
 @in_project(exports=True)
-def comparison(request: ProjectRequest) -> HttpResponse:
+def comparison(request: ProjectRequest) -> HttpResponseBase:
     """What ``search`` finds, compared; a search that cannot be read goes back to where it says why."""
     text = request.GET.get("search", "").strip()
     back = services.search_url(request.project, text)
@@ -142,7 +143,7 @@ def leaderboards(request: ProjectRequest) -> HttpResponse:
 
 @require_safe
 @in_project(exports=True)
-def leaderboard(request: ProjectRequest, run: UUID) -> HttpResponse:
+def leaderboard(request: ProjectRequest, run: UUID) -> HttpResponseBase:
     """The ranking of the policies that answered the question of ``run``, and its records."""
     runs = Run.objects.select_related("project__team", "artifact", "host")
     one = get_object_or_404(runs, pk=run, project=request.project, kind=Run.Kind.POLICY)

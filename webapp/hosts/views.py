@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
@@ -30,7 +31,7 @@ CELLS_SHOWN = 200
 
 @require_safe
 @in_project(exports=True)
-def index(request: ProjectRequest) -> HttpResponse:
+def index(request: ProjectRequest) -> HttpResponseBase:
     hosts = Host.objects.with_load()
     table, devices = HostTable(hosts, request), DeviceTable(device_rows(hosts), request)
     page = {
@@ -91,7 +92,7 @@ def _require_administrator(request: ProjectRequest) -> None:
 
 @require_safe
 @in_project(exports=True)
-def validation(request: ProjectRequest) -> HttpResponse:
+def validation(request: ProjectRequest) -> HttpResponseBase:
     """Predicted against measured: errors by device, then every model and policy."""
     found = evidence.newest()
     validated = "python -m experiments.validate --device cpu --out evidence.json"

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from django.http import HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
@@ -31,7 +32,7 @@ def _asked_by(request: ProjectRequest) -> str:
 
 @require_safe
 @in_project(exports=True)
-def run(request: ProjectRequest, logged: UUID) -> HttpResponse:
+def run(request: ProjectRequest, logged: UUID) -> HttpResponseBase:
     """What a program logged: its figures by step or time, its parameters, where it ran."""
     runs = LoggedRun.objects.select_related("run__experiment", "run__owner")
     found = get_object_or_404(runs, pk=logged, run__project=request.project, run__trash=None)
@@ -72,7 +73,7 @@ def image(request: ProjectRequest, logged: UUID, image: int) -> HttpResponse:
 
 @require_safe
 @in_project(exports=True)
-def table(request: ProjectRequest, logged: UUID, table: int) -> HttpResponse:
+def table(request: ProjectRequest, logged: UUID, table: int) -> HttpResponseBase:
     """A table that a program logged, as a file."""
     kept = LoggedTable.objects.filter(logged__run__project=request.project, logged__run__trash=None)
     found = get_object_or_404(kept, pk=table, logged=logged)

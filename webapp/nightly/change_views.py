@@ -7,6 +7,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -26,7 +27,7 @@ from webapp.nightly.suspects import suspects
 
 @require_safe
 @in_project(exports=True)
-def index(request: ProjectRequest) -> HttpResponse:
+def index(request: ProjectRequest) -> HttpResponseBase:
     found = changes.of_project(request.project)
     table = ChangeTable(found, request)
     file = asked_export(request, table)

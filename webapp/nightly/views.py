@@ -8,6 +8,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.http import HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.utils.html import format_html
@@ -36,7 +37,7 @@ def _schedule(request: ProjectRequest, schedule: int) -> Schedule:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @in_project(exports=True)
-def index(request: ProjectRequest) -> HttpResponse:
+def index(request: ProjectRequest) -> HttpResponseBase:
     """All schedules with their last nights; a POST makes one."""
     form = ScheduleForm(request.project, request.POST or None, initial=request.GET.dict())
     if request.method == "POST" and form.is_valid():
@@ -79,7 +80,7 @@ def _create(request: ProjectRequest, suite: str | Preset, at: time, days: str) -
 
 @require_safe
 @in_project(exports=True)
-def schedule(request: ProjectRequest, schedule: int) -> HttpResponse:
+def schedule(request: ProjectRequest, schedule: int) -> HttpResponseBase:
     found = _schedule(request, schedule)
     past = history.history(found)
     chosen = [name for name in request.GET.getlist("metric") if name in past.metrics]

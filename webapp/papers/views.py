@@ -7,6 +7,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.http import HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
@@ -45,7 +46,7 @@ MOST_SYSTEMS = 1000
 
 @require_safe
 @in_project(exports=True)
-def systems(request: ProjectRequest) -> HttpResponse:
+def systems(request: ProjectRequest) -> HttpResponseBase:
     services.judge_ended(request.project)
     found = catalog.systems(request.project)
     form = CatalogForm(request.GET, found)
@@ -77,7 +78,7 @@ def systems(request: ProjectRequest) -> HttpResponse:
 
 @require_safe
 @in_project(exports=True)
-def system(request: ProjectRequest, family: str, policy: str) -> HttpResponse:
+def system(request: ProjectRequest, family: str, policy: str) -> HttpResponseBase:
     services.judge_ended(request.project)
     found = catalog.system(request.project, family, policy)
     table = exported_claims(found)
@@ -121,7 +122,7 @@ def check(request: ProjectRequest, family: str, policy: str) -> HttpResponse:
 
 @require_safe
 @in_project(exports=True)
-def suites(request: ProjectRequest) -> HttpResponse:
+def suites(request: ProjectRequest) -> HttpResponseBase:
     """The papers' tables: every suite, what shipped of it and how it stands in this project."""
     found = paper_suites.states(request.project)
     table = SuiteTable(found, request)
@@ -136,7 +137,7 @@ def suites(request: ProjectRequest) -> HttpResponse:
 
 @require_safe
 @in_project(exports=True)
-def suite(request: ProjectRequest, suite: str) -> HttpResponse:
+def suite(request: ProjectRequest, suite: str) -> HttpResponseBase:
     """A suite's results as tables and a figure, and as text to paste into a paper: the project's own or what
     shipped.
     """

@@ -49,7 +49,7 @@ def content_of(project: Project, block: Block) -> Content:
         table = replace(groups_of(project, block.query, block.limit), title=block.heading)
         return Content(_in_words(table), (), _lanes(table, block) if block.kind == PLOT else None)
     chosen = (block.x, block.y) if block.kind == PLOT else block.columns
-    found = export_of(runs_of(project), block.query, chosen, block.limit)
+    found = export_of(runs_of(project), block.query, chosen, block.limit).whole
     named = tuple(str(row[0]) for row in found.rows)
     rows = tuple(row[1:] for row in found.rows)
     table = replace(found, title=block.heading, columns=found.columns[1:], rows=rows)

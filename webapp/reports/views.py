@@ -9,6 +9,7 @@ from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db.models import OuterRef, Subquery
 from django.http import Http404, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -57,7 +58,7 @@ def index(request: ProjectRequest) -> HttpResponse:
 
 @require_safe
 @in_project(exports=True)
-def report(request: ProjectRequest, report: int) -> HttpResponse:
+def report(request: ProjectRequest, report: int) -> HttpResponseBase:
     """The report now, or as an earlier revision had its text; whole or a table of it as a file."""
     found = _find(request, report)
     latest = services.latest_of(found)
@@ -83,7 +84,7 @@ def _revision(report: Report, told: str) -> Revision | None:
     return get_object_or_404(report.revisions.select_related("by"), pk=int(told))
 
 
-def _file(request: ProjectRequest, report: Report, text: str) -> HttpResponse:
+def _file(request: ProjectRequest, report: Report, text: str) -> HttpResponseBase:
     """One table, or the whole report; the block that ``all`` names without its author's limit."""
     whole = request.GET.get("all", "")
     if "table" in request.GET:

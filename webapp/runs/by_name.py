@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 from django.db.models import Aggregate, JSONField
 
 
@@ -11,12 +12,15 @@ class FiguresField(JSONField):
     """Values by name; JSON has whole numbers where a float is one."""
 
     def from_db_value(self, value: Any, *about: Any) -> dict[str, float]:
-        found = super().from_db_value(value, *about) or {}
+        found = orjson.loads(value) if value else {}
         return {name: float(number) for name, number in found.items()}
 
 
 class ByName(Aggregate):
-    """The values of metrics under their names; nothing where there are none."""
+    """The values of metrics under their names; nothing where there are none. As text, whose keys nobody
+    sorts.
+    """
 
-    function = "jsonb_object_agg"
+    function = "json_object_agg"
+    template = "%(function)s(%(expressions)s)::text"
     output_field = FiguresField()

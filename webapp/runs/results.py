@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString, mark_safe
 from experiments.core.differences import NO_DIFFERENCE, is_unseen
 from webapp.compare.answers.causes import words_of
 from webapp.presentation import metric
+from webapp.runs.among import among
 from webapp.runs.by_name import ByName
 from webapp.runs.models import Run, RunMetric
 
@@ -76,9 +77,10 @@ def figures(runs: Sequence[Run], names: Sequence[str]) -> dict[object, dict[str,
     return found
 
 
-def every_figure(runs: Sequence[UUID]) -> dict[UUID, dict[str, float]]:
-    """By run: all figures of those that have any, without an object for each figure."""
-    rows = RunMetric.objects.filter(run__in=runs).order_by().values("run")
+def every_figure(runs: Sequence[UUID], names: Sequence[str] | None = None) -> dict[UUID, dict[str, float]]:
+    """By run: all figures of those that have any, or those of these names, without an object for each."""
+    found = RunMetric.objects.filter(among("run", runs))
+    rows = (found if names is None else found.filter(name__in=names)).order_by().values("run")
     return dict(rows.annotate(figures=ByName("name", "value")).values_list("run", "figures"))
 
 

@@ -48,6 +48,10 @@ class RunTable(Listing):
 
     title = "Runs"
     search_fields = ("policy", "hardware", "state", "experiment__name", "artifact__name")
+    read_for_file = (
+        *("policy", "kind", "mode", "hardware", "state", "seed", "queued_at", "finished_at", "reason"),
+        *("experiment__name", "artifact__name", "host__name"),
+    )
     policy = tables.Column(verbose_name="Run", empty_values=())
     workload = tables.Column(accessor="artifact__name", verbose_name="Workload")
     mode = tables.Column(verbose_name="Mode")

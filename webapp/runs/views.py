@@ -46,7 +46,7 @@ def _run(request: ProjectRequest, run: UUID) -> Run:
 
 @require_safe
 @in_project(exports=True)
-def experiments(request: ProjectRequest) -> HttpResponse:
+def experiments(request: ProjectRequest) -> HttpResponseBase:
     found = Experiment.objects.filter(project=request.project).not_trashed().select_related("created_by")
     table = ExperimentTable(found.with_counts(), request)
     return asked_export(request, table) or render(request, "runs/experiments.html", {"table": table})
@@ -140,7 +140,7 @@ def remove_preset(request: ProjectRequest, preset: int) -> HttpResponse:
 
 @require_safe
 @in_project(exports=True)
-def experiment(request: ProjectRequest, experiment: UUID) -> HttpResponse:
+def experiment(request: ProjectRequest, experiment: UUID) -> HttpResponseBase:
     """The live grid; the file of it (``?export=``) has every run."""
     found = _experiment(request, experiment)
     if "export" in request.GET:
@@ -207,7 +207,7 @@ def run(request: ProjectRequest, run: UUID) -> HttpResponse:
 
 @require_safe
 @in_project(exports=True)
-def plan(request: ProjectRequest, run: UUID) -> HttpResponse:
+def plan(request: ProjectRequest, run: UUID) -> HttpResponseBase:
     """One page of one table of the plan."""
     found = document.view_of(_run(request, run))
     table = found.plan_table(request.GET.get("table", ""))

@@ -8,18 +8,22 @@ import csv
 import io
 import re
 import shlex
+import warnings
 from html import unescape
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from tests.webapp.cast import Cast, experiment_with, ready, run_in, signed_in
 from webapp.api.services import make_token
-from webapp.compare.export_table import Table
+from webapp.compare.export_table import PART, LongTable
 from webapp.compare.listing import Listing
 from webapp.hosts.models import Host
 from webapp.nightly.services import create_schedule, run_now
+from webapp.runs.models import Run
 
 pytestmark = pytest.mark.django_db
 
@@ -130,12 +134,13 @@ def test_a_file_has_what_the_tables_library_has_for_it(
 ) -> None:
     own, seen = Listing.export_table, set()
 
-    def compare(listing: Listing) -> Table:
+    def compare(listing: Listing) -> LongTable:
         hidden = [bound.name for bound in listing.columns.iterall() if not bound.visible]
         _, *rows = listing.as_values(exclude_columns=hidden)
         found = own(listing)
-        assert [[str(cell) for cell in row] for row in found.rows] == [[str(v) for v in row] for row in rows]
-        assert all(cell is None or isinstance(cell, int | float | str) for row in found.rows for cell in row)
+        told = found.whole.rows
+        assert [[str(cell) for cell in row] for row in told] == [[str(v) for v in row] for row in rows]
+        assert all(cell is None or isinstance(cell, int | float | str) for row in told for cell in row)
         seen.add(type(listing))
         return found
 
@@ -146,3 +151,27 @@ def test_a_file_has_what_the_tables_library_has_for_it(
         for href in re.findall(r'<a href="([^"]*export=csv[^"]*)">CSV', page):
             assert client.get(unescape(href)).status_code == 200, href
     assert len(seen) >= 8
+
+
+def test_a_long_file_is_sent_while_it_is_read(cast: Cast, things: dict[str, Any]) -> None:
+    """What goes meanwhile is left out; what comes is not waited for."""
+    experiment, model = things["experiment"], things["model"]
+    Run.objects.filter(experiment=experiment).delete()
+    common = {"project": cast.project, "experiment": experiment, "artifact": model, "state": "succeeded"}
+    runs = [Run(**common, policy="vdnn_all", seed=seed) for seed in range(2 * PART + 10)]
+    Run.objects.bulk_create(runs)
+    url = cast.url(f"experiments/{experiment.pk}/?export=csv&sort=seed")
+    with CaptureQueriesContext(connection) as queries:
+        answer = signed_in(cast.vera).get(url)
+    assert answer.streaming
+    assert answer["Content-Type"] == "text/csv; charset=utf-8"
+    of_runs = [query["sql"] for query in queries if "LIMIT 21" not in query["sql"]]
+    assert sum('FROM "runs_run"' in sql for sql in of_runs) <= 3, "how many, which, and the first part"
+    Run.objects.filter(pk__in=[run.pk for run in runs if run.seed in (5, 2 * PART + 5)]).delete()
+    with CaptureQueriesContext(connection) as queries, warnings.catch_warnings(action="ignore"):
+        heading, *rows = csv.reader(io.StringIO(b"".join(answer).decode()))
+    assert len(queries) == 2, "a part each"
+    assert [int(row[heading.index("Seed")]) for row in rows] == [
+        seed for seed in range(2 * PART + 10) if seed != 2 * PART + 5
+    ]
+    assert {row[heading.index("Workload")] for row in rows} == {model.name}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+from uuid import UUID
 
 from django.db.models import Avg, Count, F, Max, Min, Q, QuerySet, StdDev
 
@@ -23,6 +24,7 @@ from webapp.history.search.quantiles import Median, Quantiles
 from webapp.history.search.tree import Aggregate, Field, Query
 from webapp.runs.models import Run, RunMetric
 
+T = TypeVar("T")
 #: ``values`` and ``box`` are asked for by pages, not by the text of a search.
 AGGREGATES: dict[str, Callable[..., Any]] = {
     **{"min": Min, "max": Max, "mean": Avg},
@@ -55,8 +57,18 @@ def first_runs(runs: QuerySet[Run], query: Query, most: int, last: Run | None = 
     Those without what they are ordered by come last; the newest is first among equals, and where the search
     names no order.
     """
-    found: list[Run] = []
-    for part in _parts(runs, query.order, query.descending, last):
+    return _first(_parts(runs, query.order, query.descending, last), most)
+
+
+def first_keys(runs: QuerySet[Run], query: Query, most: int) -> list[UUID]:
+    """The keys of ``first_runs``."""
+    parts = _parts(runs, query.order, query.descending, None)
+    return _first((part.values_list("pk", flat=True) for part in parts), most)
+
+
+def _first(parts: Iterable[QuerySet[Run, T]], most: int) -> list[T]:
+    found: list[T] = []
+    for part in parts:
         found += part[: most - len(found)]
         if len(found) == most:
             break

@@ -33,6 +33,7 @@ import psutil
 
 from benchmarks.plans_of_queries import rows_looked_at
 from benchmarks.seeding import NAMES, PER_EXPERIMENT, WIDE, Seeded, seed
+from experiments.core.heap import freeze_for_good
 from labtools.testing import scratch_folder
 from workers.services import temporary_servers
 
@@ -309,6 +310,7 @@ def measure(case: Case, times: int) -> Taken:
 
     with CaptureQueriesContext(connection) as queries:
         size = case.ask()
+    freeze_for_good()  # as webapp/asgi.py does
     asked, found = len(queries), []
     rows = rows_looked_at([query["sql"] for query in queries])
     database = _backend(connection)

@@ -21,7 +21,11 @@ connections.settings["default"]["OPTIONS"]["pool"] = CONNECTIONS
 application = ProxyHeadersMiddleware(pages, trusted_hosts=settings.TRUSTED_PROXIES)  # type: ignore[arg-type]  # Django's is looser
 
 from experiments.core import registry  # noqa: E402  (after Django's set-up)
+from experiments.core.heap import freeze_for_good  # noqa: E402
 
 # Every policy with its claims is read once, now, and not by the first reader of the catalog.
 for policy in registry.all_policies():
     registry.describe(policy)
+
+# An answer of thousands of rows sets a full collection off, which would walk through all of this.
+freeze_for_good()

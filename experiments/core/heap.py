@@ -28,17 +28,24 @@ def keep_freed_memory() -> None:
         mallopt(_TRIM_THRESHOLD, _MOST_TRIMMED)
 
 
+def freeze_for_good() -> None:
+    """From now on the garbage collector passes over all that is there.
+
+    A full collection walks through all that torch and the lab consist of.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @contextmanager
 def freeze_heap() -> Iterator[None]:
     """Within it the garbage collector passes over everything that is older.
 
-    A full collection walks through all that torch and the lab consist of, which takes as long as hundreds of
-    steps of a small model. Whether one falls into a run is chance, and into a simulation none does. Where
-    something was frozen before, all stays so.
+    A full collection takes as long as hundreds of steps of a small model. Whether one falls into a run is
+    chance, and into a simulation none does. Where something was frozen before, all stays so.
     """
     was_frozen = gc.get_freeze_count() > 0
-    gc.collect()
-    gc.freeze()
+    freeze_for_good()
     try:
         yield
     finally:

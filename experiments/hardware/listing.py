@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from experiments.hardware.library import KINDS, DeviceSheet, NodeSheet, Sheets, load
@@ -11,6 +14,13 @@ def catalog() -> list[dict[str, Any]]:
     """All sheets as JSON-ready rows: kind, name, aliases, source and every figure in SI units."""
     sheets = load()
     return [_row(sheets, kind, name) for kind in KINDS for name in sorted(sheets.by_kind[kind])]
+
+
+@functools.cache
+def accelerators() -> Mapping[str, float]:
+    """Bytes of memory by the name of each device's sheet; a processor has its host's and is left out."""
+    rows = (row for row in catalog() if row["kind"] == "device" and row["vendor"] != "generic")
+    return MappingProxyType({row["name"]: float(row["memory_bytes"]) for row in rows})
 
 
 def _row(sheets: Sheets, kind: str, name: str) -> dict[str, Any]:

@@ -54,15 +54,14 @@ def doors(project: Project) -> list[Door]:
 
 def devices() -> Sequence[tuple[str, float, bool]]:
     """Accelerators by memory: name, bytes, and whether it is the usual one."""
-    sheets = [row for row in hardware.catalog() if row["kind"] == "device" and row["vendor"] != "generic"]
-    ordered = sorted(sheets, key=lambda row: (row["memory_bytes"], row["name"]))
-    return [(row["name"], float(row["memory_bytes"]), row["name"] == USUAL_DEVICE) for row in ordered]
+    ordered = sorted(hardware.accelerators().items(), key=lambda row: (row[1], row[0]))
+    return [(name, memory, name == USUAL_DEVICE) for name, memory in ordered]
 
 
 def recent_experiments(project: Project) -> list[RecentExperiment]:
     """Those that people asked for; nights have a place of their own."""
-    found = Experiment.objects.filter(project=project, night=None).not_trashed().with_counts()
-    return [_recent(experiment) for experiment in found.select_related("created_by")[:RECENT]]
+    found = Experiment.objects.filter(project=project, night=None).not_trashed()
+    return [_recent(experiment) for experiment in found.select_related("created_by").newest(0, RECENT)]
 
 
 def _recent(experiment: Experiment) -> RecentExperiment:

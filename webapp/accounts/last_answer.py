@@ -45,8 +45,7 @@ class LastAnswer:
 def last_answer(project: Project, errors: SimulatorErrors) -> LastAnswer | None:
     """``None`` while no experiment has ended with a run that succeeded."""
     asked = Experiment.objects.filter(project=project, night=None, is_logged=False)
-    found = asked.not_trashed().with_counts()
-    ended = _first_ended(found)
+    ended = _first_ended(asked.not_trashed())
     if ended is None:
         return None
     ended.project = project
@@ -59,7 +58,7 @@ def _first_ended(found: ExperimentQuerySet) -> Experiment | None:
     rare, and works out the counts of all.
     """
     for start in itertools.count(0, READ_AT_ONCE):
-        page: list[Any] = list(found[start : start + READ_AT_ONCE])
+        page: list[Any] = found.newest(start, start + READ_AT_ONCE)
         for one in page:
             if one.succeeded and not one.queued and not one.running:
                 ended: Experiment = one

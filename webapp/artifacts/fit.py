@@ -252,10 +252,10 @@ def _states(options: Mapping[str, Any]) -> tuple[str, float]:
 
 def _devices(peak: float, least: float, chosen: str) -> list[DeviceRow]:
     """Every accelerator's sheet, the largest memory first; a processor has the host's."""
-    sheets = [row for row in hardware.catalog() if row["kind"] == "device" and row["vendor"] != "generic"]
-    widest = max([peak, *(float(row["memory_bytes"]) for row in sheets)])
-    ordered = sorted(sheets, key=lambda row: (-row["memory_bytes"], row["name"]))
-    return [_device(row["name"], float(row["memory_bytes"]), peak, least, widest, chosen) for row in ordered]
+    sheets = hardware.accelerators()
+    widest = max([peak, *sheets.values()])
+    ordered = sorted(sheets.items(), key=lambda row: (-row[1], row[0]))
+    return [_device(name, memory, peak, least, widest, chosen) for name, memory in ordered]
 
 
 def _device(name: str, memory: float, peak: float, least: float, widest: float, chosen: str) -> DeviceRow:

@@ -81,7 +81,7 @@ def state(project: Project, name: str) -> SuiteState:
 
 def _tried(project: Project, name: str) -> Iterable[Experiment]:
     made = Experiment.objects.filter(project=project, request__suite=name)
-    return made.not_trashed().with_counts()[:LOOKED_AT]
+    return made.not_trashed().newest(0, LOOKED_AT)
 
 
 def _newest(tried: Iterable[Experiment]) -> tuple[Experiment | None, Experiment | None]:

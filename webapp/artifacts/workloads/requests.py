@@ -113,8 +113,7 @@ class RequestLoad:
     @property
     def devices(self) -> list[DeviceRow]:
         """Every accelerator's sheet, the largest memory first."""
-        sheets = [row for row in hardware.catalog() if row["kind"] == "device" and row["vendor"] != "generic"]
-        rows = [self._device(row["name"], float(row["memory_bytes"])) for row in sheets]
+        rows = [self._device(name, memory) for name, memory in hardware.accelerators().items()]
         return sorted(rows, key=lambda row: (-row.memory, row.name))
 
     def _device(self, name: str, memory: float) -> DeviceRow:

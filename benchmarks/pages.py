@@ -49,7 +49,7 @@ def main() -> None:
     with scratch_folder() as folder, temporary_servers(folder) as servers:
         os.environ |= {"DATABASE_URL": servers.database_url, "REDIS_URL": servers.redis_url}
         os.environ |= {"LAB_VAR": str(folder / "var"), "DJANGO_SETTINGS_MODULE": "webapp.settings.test"}
-        client, root = _set_up(folder)
+        client, root = set_up(folder)
         if arguments.profile:
             _profile(client, root + PAGES[arguments.profile])
             return
@@ -58,11 +58,11 @@ def main() -> None:
     print(f"{len(rows) - len(slow)} of {len(rows)} within {MARK:g} ms", *slow)
 
 
-def _set_up(folder: Path) -> tuple[Any, str]:
+def set_up(folder: Path) -> tuple[Any, str]:
     """Return a signed-in client of a fresh lab, and the address of its project."""
     import django
 
-    (folder / "var").mkdir()
+    (folder / "var").mkdir(exist_ok=True)
     django.setup()
     from django.core.management import call_command
     from django.test import Client

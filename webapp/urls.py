@@ -26,6 +26,7 @@ urlpatterns = [
     path("feeds/<str:key>/changes.atom", atom, name="feed"),
     path("hosts/", include("webapp.hosts.host_urls")),
     path("accounts/", include("webapp.accounts.sign_in_urls")),
+    path("scim/v2/", include("webapp.accounts.scim.urls")),
     path("", include("webapp.api.urls")),
     path("", include("webapp.accounts.urls")),
     path(f"{PROJECT}artifacts/", include("webapp.artifacts.urls")),

@@ -16,7 +16,7 @@ PARTS: dict[tuple[str, str], dict[str, Any]] = {
 TEMPLATES = {name: part["spec"].get("template") for (_, name), part in PARTS.items() if "spec" in part}
 PODS = {name: template["spec"] for name, template in TEMPLATES.items() if template}
 #: What else the settings read; empty in the compose file unless somebody says so.
-LEFT_OUT = ("OIDC_", "SAML_", "HOSTS_")
+LEFT_OUT = ("OIDC_", "SAML_", "SCIM_", "HOSTS_")
 
 
 def containers(name: str) -> list[dict[str, Any]]:

@@ -17,8 +17,8 @@ SAFE = ("get", "head", "options")
 EVERYBODY, SIGNED_IN, BEARER, TOKEN, MEMBERS = "everybody", "signed in", "bearer", "token", "members"
 #: Administrators of the installation; it does not exist for others.
 ADMINISTRATOR = "administrator"
-#: Nobody of the teams: hosts by credentials of their own, and administrators of the lab in a project. What
-#: they may is tested where they are.
+#: Nobody of the teams: hosts and the identity provider by credentials of their own, and administrators of the
+#: lab in a project. What they may is tested where they are.
 NONE_OF_THEM = "none of them"
 
 
@@ -71,6 +71,7 @@ OTHER_RULES = {
     "mfa_authenticate": Rule(EVERYBODY),
     "socialaccount_login_cancelled": Rule(EVERYBODY),
     **{f"saml_{name}": Rule(NONE_OF_THEM) for name in ("login", "acs", "finish_acs", "metadata", "sls")},
+    **{f"scim_{name}": Rule(NONE_OF_THEM) for name in ("config", "people", "person", "groups")},
     "openid_connect_login": Rule(NONE_OF_THEM),
     "openid_connect_callback": Rule(NONE_OF_THEM),
 }

@@ -17,7 +17,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from webapp.accounts.models import Invitation, Membership, Role, Team, User
+from webapp.accounts.models import Invitation, Membership, Team, User
 
 SALT = "invitation to a team"
 LASTS = timedelta(days=7)
@@ -32,7 +32,7 @@ def token(team: Team, by: User, role: str) -> str:
 
 def pending(team: Team) -> QuerySet[Invitation]:
     """The team's invitations that still open it, newest first."""
-    admins = Membership.objects.filter(team=team, role=Role.ADMIN).values("user")
+    admins = team.active_admins().values("user")
     unused = team.invitations.filter(revoked_at=None, joined=0)
     found = unused.filter(created_at__gt=timezone.now() - LASTS, by__in=admins)
     return found.select_related("by", "team").order_by("-created_at")

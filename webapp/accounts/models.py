@@ -19,6 +19,10 @@ class Team(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def active_admins(self) -> models.QuerySet[Membership]:
+        """Those who can manage the team: an admin whom the identity provider removed cannot."""
+        return self.memberships.filter(role=Role.ADMIN, user__is_active=True)
+
     def get_additional_data(self) -> dict[str, int]:
         """For the audit log: whose log an entry belongs to."""
         return {"team": self.pk}

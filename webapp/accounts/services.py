@@ -86,7 +86,7 @@ def remove_member(member: Membership) -> None:
 
 
 def _keep_an_admin(member: Membership) -> None:
-    admins = Membership.objects.select_for_update().filter(team=member.team, role=Role.ADMIN)
+    admins = member.team.active_admins().select_for_update(of=("self",))
     if list(admins.values_list("pk", flat=True)) == [member.pk]:
         raise ValidationError(
             f"{member.user} is the last admin of {member.team}: make somebody else admin first"

@@ -29,8 +29,9 @@ class ApiToken(models.Model):
 
     @property
     def opens(self) -> bool:
-        """Whether it lets anybody in now."""
-        return self.revoked_at is None and not self.has_expired
+        """Whether it lets anybody in now: not where who made it, and so knows it, was removed."""
+        by = self.created_by
+        return self.revoked_at is None and not self.has_expired and (by is None or by.is_active)
 
     def get_additional_data(self) -> dict[str, int]:
         """For the audit log: whose log an entry belongs to."""

@@ -33,17 +33,22 @@ class TooOften(Exception):
 
 def count(token: ApiToken) -> None:
     """One request of ``token``; raises ``TooOften`` where that is one too many."""
+    count_as(str(token.pk))
+
+
+def count_as(name: str) -> None:
+    """One request of whoever is counted by that name."""
     most = settings.API_REQUESTS_PER_MINUTE
     moment = now()
     if not most or moment < _asked_again_at:
         return
-    if _count_up(token.pk, int(moment // WINDOW), moment) > most:
+    if _count_up(name, int(moment // WINDOW), moment) > most:
         raise TooOften(most, WINDOW - int(moment % WINDOW))
 
 
-def _count_up(token: int, window: int, moment: float) -> int:
+def _count_up(name: str, window: int, moment: float) -> int:
     global _asked_again_at
-    key = f"rate:{token}:{window}"
+    key = f"rate:{name}:{window}"
     try:
         with _broker(settings.REDIS_URL).pipeline() as both:
             both.incr(key)

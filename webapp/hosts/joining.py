@@ -61,7 +61,7 @@ def fingerprint() -> str:
 def join(secret: str, told: Mapping[str, str]) -> dict[str, Any]:
     """Exchange the secret, once, for the host's own credentials. ``Refused`` says why not."""
     invitation = HostInvitation.objects.select_for_update().filter(sha256=digest(secret)).first()
-    if invitation is None or invitation.used_at or invitation.expires_at < timezone.now():
+    if invitation is None or not invitation.opens:
         raise Refused("this address opens nothing: it was used, or is too old, or was never made")
     if differs := editions.difference(told, editions.here()):
         raise Refused(differs)

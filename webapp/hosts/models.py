@@ -62,6 +62,13 @@ class HostInvitation(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def opens(self) -> bool:
+        """Whether a host may join by it now: not where the administrator who made it was removed."""
+        by = self.created_by
+        is_known = by is None or by.is_active
+        return is_known and self.used_at is None and self.expires_at >= timezone.now()
+
 
 class HostAccess(models.Model):
     """What a joined host may use: its database role and user of the message broker bear the name of

@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from kombu.common import Broadcast
 from kombu.entity import Exchange, Queue
 
-from webapp.settings.identity import forms_may_lead_to, identity_provider, provider_apps
+from webapp.settings.identity import forms_may_lead_to, identity_provider, provider_apps, scim_token
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 VAR = Path(os.environ.get("LAB_VAR") or ROOT / "var")
@@ -134,6 +134,8 @@ SOCIALACCOUNT_ADAPTER = "webapp.accounts.identity.FromProvider"
 IDENTITY_PROVIDER = identity_provider(os.environ)
 SOCIALACCOUNT_PROVIDERS = provider_apps(IDENTITY_PROVIDER)
 SOCIALACCOUNT_STORE_TOKENS = False
+#: What that provider sends to say who left (empty: it cannot).
+SCIM_TOKEN = scim_token(os.environ)
 # Wrong passwords are counted once, by django-axes in the database, for an account at an address: allauth's
 # own counts would lock out everybody at an address, or an account from anywhere. Its others stay.
 ACCOUNT_RATE_LIMITS = {"login": None}

@@ -5,6 +5,7 @@ team only those who are invited.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +18,8 @@ from webapp.settings.saml import saml_provider
 PROVIDER_ID = "company"
 PROTOCOLS = ("openid_connect", "saml")
 ROLES = ("viewer", "member", "admin")
+#: As long as ``openssl rand -hex 16`` makes them.
+SHORTEST_TOKEN = 32
 
 
 def identity_provider(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -73,6 +76,21 @@ def provider_apps(provider: Mapping[str, Any]) -> dict[str, Any]:
     """The provider as allauth's setting has it, by protocol."""
     app = {key: value for key, value in provider.items() if key != "protocol"}
     return {name: {"APPS": [app] if provider.get("protocol") == name else []} for name in PROTOCOLS}
+
+
+def scim_token(environment: Mapping[str, str]) -> str:
+    """What the provider sends with whom it removes; empty where it may remove nobody.
+
+    Raises ``ImproperlyConfigured`` for one that could be guessed, or that no header carries.
+    """
+    token = environment.get("SCIM_TOKEN", "").strip()
+    if token and len(token) < SHORTEST_TOKEN:
+        raise ImproperlyConfigured(
+            f"SCIM_TOKEN has {len(token)} characters: at least {SHORTEST_TOKEN} (openssl rand -hex 32)"
+        )
+    if not re.fullmatch(r"[\x21-\x7e]*", token):
+        raise ImproperlyConfigured("SCIM_TOKEN has blanks or letters that are not ASCII")
+    return token
 
 
 def forms_may_lead_to(environment: Mapping[str, str]) -> list[str]:

@@ -92,6 +92,24 @@ def test_who_leaves_the_group_is_refused_from_then_on(told: Any) -> None:
     assert "_auth_user_id" not in client.session
 
 
+def test_whom_the_provider_removed_is_refused_though_it_lets_them_sign_in(told: Any, settings: Any) -> None:
+    """Found by the name that the provider said at sign-in; once given back they come in again."""
+    told(OIDC_TEAM=cast.place("vera").project.team.slug)
+    settings.SCIM_TOKEN = "c" * 32
+    client, _ = sign_in("2")
+    company = Client(headers={"authorization": f"Bearer {settings.SCIM_TOKEN}"})
+    asked = company.get("/scim/v2/Users", {"filter": 'userName eq "linus@example.org"'})
+    (found,) = asked.json()["Resources"]
+    assert (found["displayName"], found["externalId"], found["active"]) == ("linus", "2", True)
+    there = f"/scim/v2/Users/{found['id']}"
+    assert company.delete(there).status_code == 204
+    for browser in (client, Client()):
+        sign_in("2", browser)
+        assert "_auth_user_id" not in browser.session
+    assert company.put(there, {"active": True}, content_type="application/json").status_code == 200
+    assert "_auth_user_id" in sign_in("2")[0].session
+
+
 def test_an_account_of_the_same_name_is_another_persons(told: Any) -> None:
     """Ada signed in by password before; the provider's ada is not let into her account."""
     ada = cast.place("ada")

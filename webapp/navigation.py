@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from django.http import HttpRequest
@@ -36,7 +37,10 @@ class Entry:
 
 
 def context(request: HttpRequest) -> Mapping[str, Any]:
-    """Context processor: nothing for strangers, the switcher for members, the menu inside a project."""
+    """Context processor: nothing for strangers, the switcher for members, the menu inside a project.
+
+    Cells of tables are templates too, each with this: what asks the database does so where it is shown.
+    """
     user = getattr(request, "user", None)
     if not isinstance(user, User):
         return _tell_invitation(request)
@@ -47,7 +51,7 @@ def context(request: HttpRequest) -> Mapping[str, Any]:
         "team": team,
         "role": getattr(request, "role", None),
         "can_write": getattr(request, "role", "viewer") != "viewer",
-        "may_make_teams": may_make_teams(user),
+        "may_make_teams": partial(may_make_teams, user),
         "troubles": read_troubles(),
         "menu": menu(request, project) if project else (),
         "switcher": Project.objects.visible_to(user).select_related("team").order_by("team__name", "name"),

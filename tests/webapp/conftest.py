@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from django.core.cache import cache
+from zeal.signals import nplusone_detected
+from zeal.util import get_stack
 
 from tests.webapp.cast import Cast, make_cast
 
@@ -29,6 +31,24 @@ def files_of_its_own(request, settings, tmp_path) -> None:  # type: ignore[no-un
 def counts_of_its_own() -> None:
     """Sign-ups and second factors are counted by address in the cache: another test's are not this one's."""
     cache.clear()
+
+
+@pytest.fixture(autouse=True)
+def n_plus_one() -> Iterator[dict[str, str]]:
+    """What zeal finds in the pages that a test asks for, and where: the test fails with it.
+
+    It is not raised at its place: the tables library takes that for a cell without a value.
+    """
+    found: dict[str, str] = {}
+
+    def note(exception: Exception, **more: Any) -> None:
+        lines = [f"{file}:{line}" for file, line, _ in get_stack() if file != __file__]
+        found[str(exception)] = lines[0] if lines else ""
+
+    nplusone_detected.connect(note)
+    yield found
+    nplusone_detected.disconnect(note)
+    assert not found, "\n".join(f"{what} at {where}" for what, where in found.items())
 
 
 @pytest.fixture(scope="module")

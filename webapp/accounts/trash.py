@@ -7,6 +7,7 @@ names them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,12 +17,12 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.files.storage import default_storage
 from django.db import transaction
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Aggregate, Count, Exists, OuterRef, QuerySet, Sum
 from django.http import Http404
 from django.utils import timezone
 
 from webapp.accounts.models import Project, Team, User
-from webapp.artifacts.models import Artifact, Blob
+from webapp.artifacts.models import Artifact, Blob, Upload
 from webapp.runs import trashing
 from webapp.runs.models import Experiment, Run, TrashedRuns
 
@@ -64,8 +65,9 @@ def list_trash(team: Team) -> list[Trashed]:
 def _list_kind(kind: str, team: Team) -> Iterator[Trashed]:
     things = _in_trash(kind, team)
     of_runs = trashing.bytes_of_runs(RUNS_BY[kind], things) if kind in RUNS_BY else {}
+    of_files = _bytes_of_files(kind, things)
     for thing in things:
-        size = of_runs.get(thing.pk, 0) + _file_bytes(thing)
+        size = of_runs.get(thing.pk, 0) + of_files.get(thing.pk, 0)
         yield Trashed(kind, str(thing.pk), str(thing), str(_project(thing)), thing.trashed_at, size)
 
 
@@ -80,10 +82,11 @@ def _project(thing: Any) -> Project:
     return thing if isinstance(thing, Project) else thing.project
 
 
-def _file_bytes(thing: Any) -> int:
-    if isinstance(thing, Artifact):
-        return thing.blob.size if thing.blob else 0
-    return _bytes(thing.artifacts.values("blob")) if isinstance(thing, Project) else 0
+def _bytes_of_files(kind: str, things: QuerySet[Any]) -> Mapping[int, int]:
+    """The file of each artifact, and all files of each project."""
+    if kind == "artifact":
+        return dict(things.exclude(blob=None).values_list("pk", "blob__size"))
+    return _file_bytes(Artifact.objects.filter(project__in=things)) if kind == "project" else {}
 
 
 def _find(team: Team, kind: str, key: str) -> Any:
@@ -204,18 +207,32 @@ class Storage:
 
 
 def storage(team: Team) -> Iterator[Storage]:
-    for project in team.projects.order_by("name"):
-        own = Artifact.objects.filter(project=project)
-        yield Storage(
-            project,
-            own.filter(trashed_at=None).count(),
-            _bytes(own.values("blob")),
-            _bytes(own.filter(trashed_at__isnull=False).values("blob")),
-            sum(project.uploads.filter(artifact=None).values_list("received", flat=True)),
-            project.experiments.filter(trashed_at=None).count(),
-            project.runs.count(),
-        )
+    """What each project keeps, by as many queries for many projects as for one."""
+    projects = list(team.projects.order_by("name"))
+    own = Artifact.objects.filter(project__in=projects)
+    artifacts, files = _count(own.filter(trashed_at=None)), _file_bytes(own)
+    in_trash = _file_bytes(own.filter(trashed_at__isnull=False))
+    unfinished = _sum(Upload.objects.filter(project__in=projects, artifact=None), Sum("received"))
+    experiments = _count(Experiment.objects.filter(project__in=projects, trashed_at=None))
+    runs = _count(Run.objects.filter(project__in=projects))
+    every = (artifacts, files, in_trash, unfinished, experiments, runs)
+    for project in projects:
+        yield Storage(project, *(counted[project.pk] for counted in every))
 
 
-def _bytes(blobs: Any) -> int:
-    return sum(Blob.objects.filter(pk__in=blobs).values_list("size", flat=True))
+def _count(rows: QuerySet[Any]) -> Counter[int]:
+    return _sum(rows, Count("pk"))
+
+
+def _sum(rows: QuerySet[Any], what: Aggregate) -> Counter[int]:
+    """``what`` of each project's rows."""
+    return Counter(dict(rows.order_by().values_list("project").annotate(what)))
+
+
+def _file_bytes(artifacts: QuerySet[Artifact]) -> Counter[int]:
+    """The bytes of each project's files, once where several of its artifacts share them."""
+    found = Counter[int]()
+    files = artifacts.exclude(blob=None).order_by().values_list("project", "blob", "blob__size")
+    for project, _, size in files.distinct():
+        found[project] += size
+    return found

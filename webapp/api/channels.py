@@ -91,10 +91,9 @@ def read_channel(request: HttpRequest, channel: int) -> Any:
     curl -H "Authorization: Bearer $TOKEN" "$LAB/api/v1/channels/$CHANNEL"
     ```
     """
-    found = get_object_or_404(_channels_of(request), pk=channel)
+    found = get_object_or_404(channels.with_messages(_channels_of(request)), pk=channel)
     sent = [
-        {"at": one.at, "changes": len(one.changes.all()), "error": one.error}
-        for one in channels.messages_of(found)
+        {"at": one.at, "changes": len(one.changes.all()), "error": one.error} for one in found.last_messages
     ]
     return {**_row(found), "messages": sent}
 

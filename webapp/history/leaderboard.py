@@ -68,7 +68,7 @@ class Leaderboard:
 def leaderboard_of(run: Run, asked: str) -> Leaderboard:
     """The leaderboard of a run's question by the metric ``asked``, where any of its runs has it."""
     every = _same_question(run)
-    runs = list(every.order_by("-queued_at", "-id")[:MOST_RUNS])
+    runs = list(every.select_related("owner").order_by("-queued_at", "-id")[:MOST_RUNS])
     of = every.order_by().count() if len(runs) == MOST_RUNS else len(runs)
     comparison = compare(runs, choice_of(QueryDict()), "")
     names = tuple(n for n in comparison.metric_names if METRICS[n].lower_is_better is not None)

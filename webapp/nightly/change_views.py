@@ -137,8 +137,7 @@ def _channel_page(
 ) -> HttpResponse:
     """All channels; the secret of one that is ``fresh`` or ``renewed`` is shown."""
     own = request.project.channels.select_related("created_by").order_by("name")
-    rows = [(one, channels.messages_of(one)) for one in own]
-    page = {"rows": rows, "form": form, "fresh": fresh, "renewed": renewed}
+    page = {"channels": channels.with_messages(own), "form": form, "fresh": fresh, "renewed": renewed}
     return render(request, "nightly/channels.html", page, status=422 if form.errors else 200)
 
 

@@ -17,7 +17,7 @@ import requests
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Prefetch, QuerySet
 
 from experiments.core.errors import BadInput
 from experiments.core.metrics import METRICS
@@ -41,6 +41,8 @@ RETRY, GIVEN_UP = timedelta(minutes=15), timedelta(days=1)
 TIMEOUT = 10
 #: Changes that one message names; of more it says how many.
 NAMED = 20
+#: Messages of each channel on their page.
+MESSAGES_SHOWN = 10
 
 
 class Undelivered(Exception):
@@ -217,5 +219,7 @@ def row_of(change: Change) -> dict[str, Any]:
     return {**told, "suite": change.schedule.suite, "since": change.slot.isoformat(), "url": link_of(change)}
 
 
-def messages_of(channel: Channel) -> QuerySet[Message]:
-    return channel.messages.prefetch_related("changes")[:10]
+def with_messages(channels: QuerySet[Channel]) -> QuerySet[Any]:
+    """The channels with the ``last_messages`` to each."""
+    last = Message.objects.prefetch_related("changes")[:MESSAGES_SHOWN]
+    return channels.prefetch_related(Prefetch("messages", last, to_attr="last_messages"))

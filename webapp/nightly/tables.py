@@ -41,10 +41,9 @@ class ScheduleRow:
 
 
 def schedule_rows(schedules: Iterable[Schedule], nights: int) -> list[ScheduleRow]:
-    return [
-        ScheduleRow(found, tuple(calendar.cells(calendar.count_nights(found)[:nights])[::-1]))
-        for found in schedules
-    ]
+    every = list(schedules)
+    last = calendar.count_last_nights(every, nights)
+    return [ScheduleRow(one, tuple(calendar.cells(last.get(one.pk, []))[::-1])) for one in every]
 
 
 class ScheduleTable(Listing):

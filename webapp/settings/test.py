@@ -1,10 +1,11 @@
 """The tests: a real Postgres and Valkey, given by ``./lab test``."""
 
 import os
+import sys
 from urllib.parse import urlsplit
 
 from webapp.settings.base import *  # noqa: F403
-from webapp.settings.base import database
+from webapp.settings.base import INSTALLED_APPS, MIDDLEWARE, database
 
 SECRET_KEY = "only for tests: nothing outside a test run is signed with it"
 DEBUG = False
@@ -27,3 +28,11 @@ AXES_ENABLED = False
 # environment.
 CAPTURE_AT_ONCE = os.environ.get("CAPTURE_AT_ONCE") == "1"
 IDLE_SECONDS = float(os.environ.get("IDLE_SECONDS", 0))
+# A page that a test asks for fails where it makes an N+1 query (decision 0233). Workers and benchmarks,
+# which have these settings without pytest, are not watched.
+if "pytest" in sys.modules:
+    INSTALLED_APPS = [*INSTALLED_APPS, "zeal"]
+    MIDDLEWARE = ["tests.webapp.watching.watch_reading", *MIDDLEWARE]
+# What is raised in a cell of a table is lost: zeal only tells, and tests/webapp/conftest.py lets a test fail.
+ZEAL_RAISE = False
+ZEAL_NPLUSONE_THRESHOLD = 3

@@ -111,10 +111,11 @@ def _visit(page: Page, url: str) -> Mapping[str, float]:
 
 def _say(visits: list[Mapping[str, float]]) -> str:
     middle = {name: statistics.median(visit[name] for visit in visits) for name in visits[0]}
+    page, sent = middle["page"] / 1024, middle["sent"] / 1024
     return (
         f"first paint {middle['paint']:5.0f} ms (server {middle['server']:4.0f}),"
         f" ready {middle['ready']:5.0f} ms,"
-        f" {middle['sent'] / 1024:6.0f} KiB in {middle['requests']:2.0f} requests (page {middle['page'] / 1024:4.0f})"
+        f" {sent:6.0f} KiB in {middle['requests']:2.0f} requests (page {page:4.0f})"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.client.own_run import OwnRun
-from experiments.client.server import LabError, Server
+from experiments.client.server import Away, LabError, Server
 
 ENDED = ("succeeded", "infeasible", "failed", "cancelled", "rejected")
 PER_PAGE = 1000
@@ -69,18 +70,34 @@ class Lab:
             _show(list(found.values()), end="\n")
         return [found[run] for run in wanted]
 
-    def runs(self, query: str = "", limit: int | None = None) -> Iterator[dict[str, Any]]:
-        """Runs of the project, the newest first, in the search language of the page of all runs."""
+    def runs(
+        self, query: str = "", limit: int | None = None, details: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """Runs of the project, the newest first, in the search language of the page of all runs.
+
+        ``details``: with what each was asked for, its tags and its note.
+        """
         after, left = None, limit
         while left is None or left > 0:
             size = min(PER_PAGE, left or PER_PAGE)
-            asked = {"query": query or None, "after": after, "limit": size}
+            asked = {"query": query or None, "after": after, "limit": size, "details": details or None}
             page = self.server.get("/api/v1/runs", **asked, project=self.server.project or None)
             yield from page["runs"]
             left = None if left is None else left - len(page["runs"])
             after = page["next"]
             if after is None:
                 return
+
+    def count(self, query: str = "") -> int:
+        """How many runs there are."""
+        asked = {"query": f"{query} group by state: count", "project": self.server.project or None}
+        groups = self.server.get("/api/v1/groups", **asked)["groups"]
+        return sum(int(group["values"]["count"]) for group in groups)
+
+    def outcome(self, run: str) -> dict[str, Any]:
+        """The Outcome of a policy's run as ``python -m experiments run`` prints it."""
+        found: dict[str, Any] = self.server.get(f"/api/v1/runs/{run}/outcome")
+        return found
 
     def results(self, query: str = "", limit: int | None = None) -> Any:
         """Runs as a table of figures: a pandas DataFrame where pandas is installed, else a list of rows."""
@@ -104,6 +121,24 @@ class Lab:
         """The tables of a logged run: ``name``, ``step``, ``columns`` and ``rows`` of each."""
         found: list[dict[str, Any]] = self.server.get(f"/api/v1/logs/{run}/tables")["tables"]
         return found
+
+    def images(self, run: str) -> list[dict[str, Any]]:
+        """The pictures of a logged run: ``id``, ``name``, ``step``, ``kind`` and size of each."""
+        found: list[dict[str, Any]] = self.server.get(f"/api/v1/logs/{run}/images")["images"]
+        return found
+
+    def image(self, run: str, image: int) -> bytes:
+        """The bytes of a picture of a logged run."""
+        return self.server.download(f"/api/v1/logs/{run}/images/{image}")
+
+    def files(self, run: str) -> list[dict[str, Any]]:
+        """The files of a logged run that are not in the trash: ``name``, ``sha256`` and ``size`` of each."""
+        found = self.server.get(f"/api/v1/logs/{run}/files")["files"]
+        return [one for one in found if one["sha256"] and not one["trashed"]]
+
+    def difference(self, run: str) -> str:
+        """What the checkout of a logged run had that its revision has not, as ``git diff`` prints it."""
+        return str(self.server.get(f"/api/v1/logs/{run}")["diff"])
 
     def tag(self, runs: Iterable[str], name: str, take: str = "on") -> int:
         """Put the tag on runs, or take it ``off``; how many they are."""
@@ -145,7 +180,10 @@ class Lab:
     def download(self, sha256: str, path: str | Path) -> Path:
         """The bytes of a file of the team, by their hash, into ``path``."""
         target = Path(path)
-        target.write_bytes(self.server.download(f"/api/v1/files/{sha256}"))
+        self.server.download_to(f"/api/v1/files/{sha256}", target)
+        with target.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+                raise Away(f"the file {sha256:.12} did not come whole", "try again in a moment")
         return target
 
 

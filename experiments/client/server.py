@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import secrets
+import shutil
 import time
 import urllib.error
 import urllib.parse
@@ -128,6 +129,10 @@ class Server:
         """The bytes of a file."""
         return self._open(self._request(path, {}))
 
+    def download_to(self, path: str, target: Path) -> None:
+        """A file into ``target`` in pieces, so that one of gigabytes never stands in memory."""
+        self._open(self._request(path, {}), target)
+
     def _request(self, path: str, query: Mapping[str, Any]) -> urllib.request.Request:
         told = urllib.parse.urlencode({name: value for name, value in query.items() if value is not None})
         return urllib.request.Request(f"{self.url}{path}{'?' if told else ''}{told}")
@@ -138,33 +143,40 @@ class Server:
         except ValueError as error:
             raise LabError(f"{self.url} did not answer with JSON", "is this the address of a lab?") from error
 
-    def _open(self, request: urllib.request.Request) -> bytes:
-        """The answer, after waiting where the server says that it was asked too often."""
+    def _open(self, request: urllib.request.Request, target: Path | None = None) -> bytes:
+        """The answer, after waiting where the server says that it was asked too often.
+
+        Empty where ``target`` takes it.
+        """
         request.add_header("Authorization", f"Bearer {self.token}")
         for _ in range(HELD_BACK):
             try:
-                return self._open_now(request)
+                return self._open_now(request, target)
             except Refused as refused:
                 if refused.status != TOO_OFTEN:
                     raise
                 time.sleep(refused.wait)
-        return self._open_now(request)
+        return self._open_now(request, target)
 
-    def _open_now(self, request: urllib.request.Request) -> bytes:
+    def _open_now(self, request: urllib.request.Request, target: Path | None) -> bytes:
         """The answer; ``Away`` where the network ends before the whole of it, or of a refusal, is there."""
         try:
-            return self._read_answer(request)
+            return self._read_answer(request, target)
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise Away(
                 f"{self.url} does not answer: {reason}", "check the address and the network"
             ) from error
 
-    def _read_answer(self, request: urllib.request.Request) -> bytes:
+    def _read_answer(self, request: urllib.request.Request, target: Path | None) -> bytes:
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE) as response:
-                found: bytes = response.read()
-                return found
+                if target is None:
+                    found: bytes = response.read()
+                    return found
+                with target.open("wb") as file:
+                    shutil.copyfileobj(response, file)
+                return b""
         except urllib.error.HTTPError as error:
             if error.code in GATEWAYS:
                 raise Away(f"{self.url} is away ({error.code})", "try again in a moment") from error

@@ -26,6 +26,7 @@ from webapp.api.application import (
     require_writer,
     runs_of,
 )
+from webapp.api.details import details_of
 from webapp.api.gate import read_json
 from webapp.api.projects import project_of
 from webapp.api.schemas import ArtifactAnswer, ExperimentAnswer, RunAnswer, RunPage
@@ -114,10 +115,12 @@ def list_runs(
     state: str | None = None,
     query: Annotated[str | None, Query(max_length=4000)] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_RUNS_PER_PAGE)] = 50,
+    details: bool = False,
 ) -> Any:
     """Newest first. For the next page pass the answer's `next` as `after`; runs that come meanwhile move
     nothing. `query` is a search as the page of all runs has it, without an order or groups:
-    `step_time < 4 s and (hardware = a100-40g or knob.max_batch > 32)`.
+    `step_time < 4 s and (hardware = a100-40g or knob.max_batch > 32)`. With `details=true` each run has what
+    it was asked for, its tags and its note, and where a program logs it what there is to read of it.
 
     ```
     curl -H "Authorization: Bearer $TOKEN" "$LAB/api/v1/runs?state=infeasible&limit=20"
@@ -132,6 +135,9 @@ def list_runs(
         found = found.older_than(get_object_or_404(runs_of(request), pk=after))
     rows = answers.run_rows(found.order_by("-queued_at", "-id")[: limit + 1])
     page = {"runs": rows[:limit], "next": rows[limit - 1]["id"] if len(rows) > limit else None}
+    if details:
+        told = details_of([row["id"] for row in rows[:limit]])
+        page["runs"] = [{**row, "details": told.get(row["id"])} for row in rows[:limit]]
     return api.create_response(request, page, status=200)  # as it is: not checked against its own schema
 
 

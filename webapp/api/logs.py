@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated, Any
 from uuid import UUID
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from ninja import Status
 from ninja.params.functions import Query
@@ -22,9 +22,11 @@ from webapp.api.schemas import (
     LoggedFileList,
     LoggedImageList,
     LoggedTableList,
+    LogStanding,
     SeriesAnswer,
     SeriesList,
 )
+from webapp.artifacts.sending import BYTES
 from webapp.logged import points, services
 from webapp.logged.models import LoggedRun, Series
 from webapp.runs.models import LONGEST_METRIC
@@ -78,15 +80,17 @@ def append_log(
     return api.create_response(request, answer, status=200)
 
 
-@api.get("/logs/{uuid:logged}", response={200: LogAnswer, **REFUSALS}, tags=["logs"])
+@api.get("/logs/{uuid:logged}", response={200: LogStanding, **REFUSALS}, tags=["logs"])
 def read_log(request: HttpRequest, logged: UUID) -> Any:
-    """How far the log of a run is stored, and whether somebody asked the run to stop.
+    """How far the log of a run is stored, whether somebody asked the run to stop, and the uncommitted
+    difference of its checkout.
 
     ```
     curl -H "Authorization: Bearer $TOKEN" "$LAB/api/v1/logs/$LOGGED"
     ```
     """
-    return _answer(get_object_or_404(_logged_of(request), pk=logged))
+    found = get_object_or_404(_logged_of(request), pk=logged)
+    return {**_answer(found), "diff": found.diff}
 
 
 @api.get("/logs/{uuid:logged}/series", response={200: SeriesList, **REFUSALS}, tags=["logs"])
@@ -147,6 +151,18 @@ def list_images(request: HttpRequest, logged: UUID) -> Any:
     found = get_object_or_404(_logged_of(request), pk=logged)
     rows = found.images.order_by("name", "step").values("id", "name", "step", "kind", "width", "height")
     return api.create_response(request, {"images": list(rows)}, status=200)
+
+
+@api.get("/logs/{uuid:logged}/images/{int:image}", response={200: bytes, **REFUSALS}, tags=["logs"])
+def read_image(request: HttpRequest, logged: UUID, image: int) -> Any:
+    """The bytes of a picture as its program made it.
+
+    ```
+    curl -H "Authorization: Bearer $TOKEN" -o picture "$LAB/api/v1/logs/$LOGGED/images/$IMAGE"
+    ```
+    """
+    found = get_object_or_404(get_object_or_404(_logged_of(request), pk=logged).images, pk=image)
+    return HttpResponse(bytes(found.data), content_type=BYTES)
 
 
 @api.get("/logs/{uuid:logged}/files", response={200: LoggedFileList, **REFUSALS}, tags=["logs"])

@@ -24,6 +24,34 @@ class Metric(Schema):
     lower_is_better: bool | None
 
 
+class LoggedDetails(Schema):
+    """What a program said of its run: its figures by name, how many tables, pictures and files."""
+
+    environment: dict[str, Any]
+    has_diff: bool
+    series: list[str]
+    tables: int
+    images: int
+    files: int
+
+
+class RunDetails(Schema):
+    """What a run was asked for and what was put on it; ``logged`` is null for a policy's run.
+
+    ``spec`` is the RunSpec, of a logged run its parameters as ``knobs``; ``revision`` that of the code that
+    was asked for, empty where a host carries out its own.
+    """
+
+    kind: str
+    experiment_name: str | None
+    by: str | None
+    spec: dict[str, Any]
+    revision: str
+    tags: list[str]
+    note: str | None
+    logged: LoggedDetails | None
+
+
 class RunRow(Schema):
     """``state`` is the run's life; ``outcome_status`` is that of its outcome, once it has one.
 
@@ -51,6 +79,12 @@ class RunRow(Schema):
     metrics: dict[str, Metric]
 
 
+class RunListed(RunRow):
+    """With ``details`` where they were asked for."""
+
+    details: RunDetails | None = None
+
+
 class RunAnswer(RunRow):
     """With the whole Outcome once there is one."""
 
@@ -60,7 +94,7 @@ class RunAnswer(RunRow):
 class RunPage(Schema):
     """Newest first; ``next`` is what ``after`` takes for the older ones, null at the end."""
 
-    runs: list[RunRow]
+    runs: list[RunListed]
     next: UUID | None
 
 
@@ -197,6 +231,12 @@ class LogAnswer(Schema):
     offset: int
     state: str
     stop: bool
+
+
+class LogStanding(LogAnswer):
+    """With what the checkout had that its revision has not."""
+
+    diff: str
 
 
 class LogApart(Schema):

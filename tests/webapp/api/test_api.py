@@ -18,7 +18,7 @@ from django.utils import timezone
 from tests.webapp import cast
 from tests.webapp.api.calls import SPEC, Caller, outcome_of
 from tests.webapp.cast import Place, experiment, run
-from tests.webapp.logged.logs import log
+from tests.webapp.logged.logs import image, log
 from tests.webapp.populated import NOWHERE
 from webapp.accounts.models import Project, Role, User
 from webapp.accounts.services import create_project
@@ -218,7 +218,7 @@ def test_an_unknown_parameter_is_refused_by_its_name(caller: Caller) -> None:
     """A misspelt filter would answer with what was not asked for."""
     answer = caller.get("/runs?stat=failed")
     assert (caller.last, answer["field"], answer["value"]) == (422, "stat", "failed")
-    assert "after, limit, project, query, state" in answer["expected"]
+    assert "after, details, limit, project, query, state" in answer["expected"]
     assert caller.post("/runs?need=cpu", SPEC)["field"] == "need"
     assert not Run.objects.exists()
 
@@ -285,7 +285,7 @@ def test_every_operation_has_an_example_that_works(ada: Place, settings: Any, tm
     RunDocument.objects.create(run=run, outcome={"status": "ok"})
     (tmp_path / "outcome.json").write_text(json.dumps(outcome_of({"seed": 9})))
     file = store_upload(ada.project, ada.user, "a.json", ContentFile(b"{}", "a.json"))
-    logged = log(ada.project, ada.user, "a", [[0, 1.0, {"loss": 1.0}]]).pk
+    logged = log(ada.project, ada.user, "a", [[0, 1.0, {"loss": 1.0}], image("seen", 0)])
     stand = {"$RUN": run.pk, "$EXPERIMENT": made["id"], "$ARTIFACT": file.pk, "$SHA256": file.blob_id}
     report = make_report(ada.project, ada.user, "Report")
     curve = cast.experiment(ada.project)
@@ -293,7 +293,8 @@ def test_every_operation_has_an_example_that_works(ada: Place, settings: Any, tm
     stand["$SERVING"] = curve.pk
     ended, gone = (Run.objects.create(project=ada.project, state="succeeded") for _ in range(2))
     stand |= {"$ENDED": ended.pk, "$TRASH": thrown_away(ada.project, gone, ada.user).pk}
-    stand |= {"$LOGGED": logged, "$REPORT": report.pk, "$REVISION": latest_of(report).pk}
+    stand |= {"$LOGGED": logged.pk, "$IMAGE": logged.images.get().pk}
+    stand |= {"$REPORT": report.pk, "$REVISION": latest_of(report).pk}
     channel, former = (
         ada.project.channels.create(name=name, kind="webhook", address=NOWHERE) for name in ("a", "b")
     )

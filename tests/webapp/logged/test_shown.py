@@ -20,18 +20,11 @@ from tests.variants import variants
 from tests.webapp import cast
 from tests.webapp.browser import browser_page, enter, serious, serving
 from tests.webapp.cast import Place, place, signed_in
-from tests.webapp.logged.logs import beginning, ending, falling, lines, log_lines
+from tests.webapp.logged.logs import GRAY, beginning, ending, falling, image, lines, log_lines
 from webapp.api.services import make_token
 from webapp.logged.models import LoggedImage, LoggedTable
 from webapp.logged.pictures import LARGEST_BYTES, read_picture
 from webapp.logged.records import read_records
-
-GRAY = [[0, 128], [255, 64], [1, 2]]
-
-
-def image(name: str, step: int, rows: Any = GRAY) -> dict[str, Any]:
-    data = base64.b64encode(picture_bytes(rows)).decode()
-    return {"image": {"name": name, "step": step, "data": data}}
 
 
 def table(name: str, step: int, rows: list[Any], columns: tuple[str, ...] = ("what", "n")) -> dict[str, Any]:

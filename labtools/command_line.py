@@ -19,6 +19,7 @@ from labtools import (
     harden,
     installation,
     listening,
+    mlflow_export,
     mlflow_store,
     remote,
     repeat,
@@ -114,6 +115,10 @@ def dispatch_to_server(layout: Layout, options: argparse.Namespace, arguments: S
             installation.ensure(layout, installation.RUNTIME)
             installation.continue_inside(layout, arguments)
             return mlflow_store.import_store(options.store, options.server, options.artifacts)
+        case "export-mlflow":
+            installation.ensure(layout, installation.RUNTIME)
+            installation.continue_inside(layout, arguments)
+            return mlflow_export.export(options.folder, options.server, options.search, options.documents)
         case "import-wandb":
             installation.ensure(layout, installation.RUNTIME)
             installation.continue_inside(layout, arguments)
@@ -163,9 +168,13 @@ def parser() -> argparse.ArgumentParser:
     store.add_argument(
         "--artifacts", type=Path, metavar="FOLDER", help="where the runs' files are, if not next to the store"
     )
+    out = commands.add_parser("export-mlflow", help="write a project's runs as a folder that MLflow reads")
+    out.add_argument("folder", type=Path, metavar="FOLDER", help="empty, new, or of an export before")
+    out.add_argument("--search", default="", metavar="TEXT", help="only runs that it finds, as on their page")
+    out.add_argument("--documents", action="store_true", help="with the whole outcome of each run")
     runs = commands.add_parser("import-wandb", help="bring the runs of a folder of W&B into the lab")
     runs.add_argument("folder", type=Path, metavar="FOLDER", help="wandb, or what it lies in")
-    for command in (submit, hand_in, again, late, store, runs):
+    for command in (submit, hand_in, again, late, store, out, runs):
         command.add_argument("--server", required=True, metavar="URL")
     return lab
 

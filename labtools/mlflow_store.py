@@ -20,13 +20,13 @@ from experiments.client.own_run import LONGEST_EXPERIMENT, LONGEST_PARAM, LONGES
 from experiments.client.server import Refused, Server
 from labtools.imported import figure_names, one_line, plain_value, send
 from labtools.mlflow_files import FileFolders, StoredFile, Unreached, files_below, send_files
+from labtools.mlflow_names import unescape
+from labtools.mlflow_record import EXPORTED, PLACES, beginning_of, parse
 from labtools.problems import Problem
 
 #: Ends of runs, by MLflow's words and by the numbers that its folders have.
 ENDS = {"FINISHED": "succeeded", "FAILED": "failed", "KILLED": "cancelled"}
 NUMBERED = {"1": "RUNNING", "2": "SCHEDULED", "3": "FINISHED", "4": "FAILED", "5": "KILLED"}
-#: Its own tags that say where a run was, by our name.
-PLACES = {"mlflow.source.git.commit": "revision", "mlflow.source.name": "command", "mlflow.user": "user"}
 RUNS = """
     SELECT runs.run_uuid, runs.name, experiments.name, runs.status, runs.start_time, runs.end_time,
            runs.artifact_uri
@@ -70,6 +70,10 @@ def import_store(store: str, url: str, artifacts: Path | None = None) -> int:
                 print(f"{run.id} {run.name}: {run.status.lower()}, left out until it has ended")
                 left += 1
                 continue
+            if EXPORTED in run.tags and _is_a_policys(server, run):
+                print(f"{run.id} {run.name}: is in the lab already, where a policy's run has its id")
+                left += 1
+                continue
             records, dropped = records_of(run)
             send(server, Path(folder), UUID(run.id), run.name, records)
             told = f", {dropped} points at negative steps left out" if dropped else ""
@@ -80,6 +84,21 @@ def import_store(store: str, url: str, artifacts: Path | None = None) -> int:
         print(f"files of {times} runs were left out: {reason}")
     print(f"{sent} runs of {store} are in the lab, {left} were left out")
     return 0
+
+
+def _is_a_policys(server: Server, run: StoredRun) -> bool:
+    """Whether it left this lab, and was no program's log there."""
+    return _knows(server, "runs", run) and not _knows(server, "logs", run)
+
+
+def _knows(server: Server, kind: str, run: StoredRun) -> bool:
+    try:
+        server.get(f"/api/v1/{kind}/{UUID(run.id)}")
+    except Refused as refusal:
+        if refusal.status == 404:
+            return False
+        raise
+    return True
 
 
 def _send_files(server: Server, run: StoredRun, folders: FileFolders, unreached: Counter[str]) -> str:
@@ -103,11 +122,26 @@ def _send_files(server: Server, run: StoredRun, folders: FileFolders, unreached:
 
 def records_of(run: StoredRun) -> tuple[list[Any], int]:
     """The run as records of a log, and how many points at negative steps are not among them."""
+    is_ours = EXPORTED in run.tags
+    beginning = beginning_of(run.name, run.start, run.params, run.tags) if is_ours else _beginning(run)
+    known = {name for name, *_ in run.points}
+    names = {name: unescape(name, run.tags) for name in known} if is_ours else figure_names(known)
+    kept = [point for point in run.points if point[3] >= 0]
+    points = [
+        [step, moment / 1000, {names[name]: plain_value(value)}]
+        for name, value, moment, step in sorted(kept, key=lambda point: (point[2], point[3], point[0]))
+    ]
+    reason = run.tags.get("lab.reason", "") if is_ours else ""
+    end = {"state": ENDS[run.status], "reason": reason, "at": (run.end or run.start) / 1000}
+    return [{"begin": beginning}, *points, {"end": end}], len(run.points) - len(kept)
+
+
+def _beginning(run: StoredRun) -> dict[str, Any]:
     words = {name: value for name, value in run.tags.items() if not name.startswith("mlflow.")}
     tags = [tag for tag in (f"{name}.{value}" for name, value in words.items()) if TAG.fullmatch(tag)]
-    environment = {ours: run.tags[theirs] for theirs, ours in PLACES.items() if theirs in run.tags}
+    environment = {ours: run.tags[theirs] for ours, theirs in PLACES.items() if theirs in run.tags}
     environment |= {f"tag {n}": v[:2000] for n, v in words.items() if f"{n}.{v}" not in tags[:20]}
-    beginning = {
+    return {
         "name": one_line(run.name or run.id, LONGEST_RUN),
         "experiment": one_line(run.experiment or "MLflow", LONGEST_EXPERIMENT),
         "params": {one_line(name, LONGEST_PARAM): _parse_param(value) for name, value in run.params.items()},
@@ -115,27 +149,12 @@ def records_of(run: StoredRun) -> tuple[list[Any], int]:
         "environment": {**environment, "imported from": "MLflow"},
         "started": run.start / 1000,
     }
-    names = figure_names({name for name, *_ in run.points})
-    kept = [point for point in run.points if point[3] >= 0]
-    points = [
-        [step, moment / 1000, {names[name]: plain_value(value)}]
-        for name, value, moment, step in sorted(kept, key=lambda point: (point[2], point[3], point[0]))
-    ]
-    end = {"state": ENDS[run.status], "reason": "", "at": (run.end or run.start) / 1000}
-    return [{"begin": beginning}, *points, {"end": end}], len(run.points) - len(kept)
 
 
 def _parse_param(value: str) -> Any:
     """A parameter, which MLflow has as text, as the number or truth that it says."""
-    if value in ("True", "true", "False", "false"):
-        return value in ("True", "true")
-    for kind in (int, float):
-        try:
-            found = kind(value)
-        except ValueError:
-            continue
-        return found if math.isfinite(found) and abs(found) < 2**63 else value
-    return value[:2000].replace("\x00", "")
+    found = parse(value)
+    return found[:2000].replace("\x00", "") if isinstance(found, str) else found
 
 
 def read_store(store: str) -> Iterator[StoredRun]:

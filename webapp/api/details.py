@@ -17,13 +17,18 @@ from webapp.runs.models import Run
 
 def details_of(runs: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
     """By run what ``schemas.RunDetails`` has."""
-    columns = {"experiment_name": F("experiment__name"), "by": F("owner__username"), "note": F("note__text")}
+    columns = {
+        "experiment_name": F("experiment__name"),
+        "by": F("owner__username"),
+        "written": F("note__text"),
+    }
     found = Run.objects.filter(among("id", runs)).order_by()
-    rows = found.values("id", "kind", "spec", "revision", **columns)
+    rows: Any = found.values("id", "kind", "spec", "revision", **columns)
     tags, logged = _by_run(RunTag, "run", runs), _logged(runs)
     return {
         row["id"]: {
-            **{name: value for name, value in row.items() if name != "id"},
+            **{name: value for name, value in row.items() if name not in ("id", "written")},
+            "note": row["written"] or "",
             "tags": tags[row["id"]],
             "logged": logged.get(row["id"]),
         }

@@ -201,27 +201,17 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.peer and not shutil.which(arguments.peer):
         parser.error(f"there is no {arguments.peer}")
-    _say_how_fast_the_host_is()
     with lab(arguments.folder, arguments.runs) as seeded:
         found = cases(Browser(seeded), seeded)
         chosen = {name: case for name, case in found.items() if arguments.only in name}
         told = [report(name, case, arguments) for name, case in chosen.items()]
         if arguments.peer:
             _ask_peer(arguments)
-    _say_how_fast_the_host_is()
     late = [name for name, (is_in_time, _) in zip(chosen, told, strict=True) if not is_in_time]
     astray = [name for name, (_, is_narrow) in zip(chosen, told, strict=True) if not is_narrow]
     print(f"{len(chosen) - len(late)} of {len(chosen)} within their goals; missed:", *(late or "-"))
     if astray:
         raise SystemExit(f"looks at more rows than the page needs: {', '.join(astray)}")
-
-
-def _say_how_fast_the_host_is() -> None:
-    """A shared host may be several times slower than at another hour, and every clock here with it."""
-    began, total = time.perf_counter(), 0
-    for number in range(2_000_000):
-        total += number
-    print(f"two million additions: {time.perf_counter() - began:.2f} s (a usual host takes 0.13 s)")
 
 
 @contextmanager

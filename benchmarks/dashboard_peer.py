@@ -52,9 +52,11 @@ def main() -> None:
 
 def _milliseconds(ask: Callable[[], Any], backends: Sequence[int]) -> tuple[float, float]:
     """Of the clock and of the processor: of this process, which has SQLite in it, and of the backends."""
-    began, used = time.perf_counter(), time.process_time() + _used(backends)
+    began, used = time.perf_counter(), time.process_time() + _processor_seconds(backends)
     ask()
-    return 1e3 * (time.perf_counter() - began), 1e3 * (time.process_time() + _used(backends) - used)
+    return 1e3 * (time.perf_counter() - began), 1e3 * (
+        time.process_time() + _processor_seconds(backends) - used
+    )
 
 
 def backends_of(store: str) -> list[int]:
@@ -68,7 +70,7 @@ def backends_of(store: str) -> list[int]:
         return [int(row.pid) for row in connection.execute(text(own))]
 
 
-def _used(processes: Sequence[int]) -> float:
+def _processor_seconds(processes: Sequence[int]) -> float:
     """Seconds of processor time so far, by Linux."""
     fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in processes]
     return sum(int(of[11]) + int(of[12]) for of in fields) / os.sysconf("SC_CLK_TCK")

@@ -60,7 +60,7 @@ def main() -> None:
         os.environ["SECRET_KEY"] = secrets.token_urlsafe(40)
         client, root = set_up(folder)
         cookie = client.cookies["sessionid"].value
-        with _served(folder) as address, sync_playwright() as playwright:
+        with _serve(folder) as address, sync_playwright() as playwright:
             browser = playwright.chromium.launch(
                 executable_path=os.environ.get("LAB_CHROMIUM") or find_browser(), args=["--no-sandbox"]
             )
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 @contextmanager
-def _served(folder: Path) -> Iterator[str]:
+def _serve(folder: Path) -> Iterator[str]:
     """The pages as ``./lab up`` serves them, with their files collected."""
     from django.core.management import call_command
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.client.lab import Lab
+from experiments.client.server import Refused
 from labtools.mlflow_folder import MlflowFolder
 from labtools.mlflow_record import ExportedRun, add_points, record_of
 from labtools.progress import ProgressLine
@@ -27,11 +28,11 @@ def export(folder: Path, url: str, search: str = "", documents: bool = False) ->
     total, store = lab.count(search), MlflowFolder(folder, lab.server.url)
     done, line, began = Counter[str](), ProgressLine(), time.monotonic()
     for row in lab.runs(search, details=True):
-        run = record_of(row)
-        if store.has(run, row) and not _still_moves(row):
+        run, asked = record_of(row), {**row, "documents": documents}
+        if store.has(run, asked) and not _is_being_logged(row):
             done["there already"] += 1
         else:
-            _write(lab, store, run, row, documents)
+            _write(lab, store, run, asked)
             done["written"] += 1
         line.show(_say(done, total, time.monotonic() - began))
     store.close()
@@ -39,8 +40,9 @@ def export(folder: Path, url: str, search: str = "", documents: bool = False) ->
     return 0
 
 
-def _still_moves(row: Mapping[str, Any]) -> bool:
-    return row["state"] in ("queued", "running")
+def _is_being_logged(row: Mapping[str, Any]) -> bool:
+    """Its points may be more while its last figures are the same."""
+    return row["details"]["logged"] is not None and row["state"] == "running"
 
 
 def _say(done: Counter[str], total: int, seconds: float) -> str:
@@ -49,14 +51,24 @@ def _say(done: Counter[str], total: int, seconds: float) -> str:
     return f"{count:,} of {max(total, count):,} runs, about {left:.0f} s to go"
 
 
-def _write(lab: Lab, store: MlflowFolder, run: ExportedRun, row: Mapping[str, Any], documents: bool) -> None:
+def _write(lab: Lab, store: MlflowFolder, run: ExportedRun, row: Mapping[str, Any]) -> None:
     key, logged, files = str(row["id"]), row["details"]["logged"], store.begin(run)
     if logged:
         add_points(run, {name: _points(lab, key, name) for name in logged["series"]})
         _add_files(lab, key, logged, run, files)
-    elif documents and row["state"] in ("succeeded", "infeasible"):
-        run.texts["outcome.json"] = json.dumps(lab.outcome(key), indent=1).encode()
+    elif row["documents"] and (outcome := _outcome(lab, key)):
+        run.texts["outcome.json"] = json.dumps(outcome, indent=1).encode()
     store.finish(run, row)
+
+
+def _outcome(lab: Lab, key: str) -> dict[str, Any] | None:
+    """``None`` of a run that has not ended, or ended without one."""
+    try:
+        return lab.outcome(key)
+    except Refused as refusal:
+        if refusal.status == 404:
+            return None
+        raise
 
 
 def _points(lab: Lab, key: str, name: str) -> list[tuple[int, float, int]]:

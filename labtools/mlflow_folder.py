@@ -29,7 +29,7 @@ class MlflowFolder:
     def __init__(self, folder: Path, server: str) -> None:
         self.folder, self._mark = folder.resolve(), folder / MARK
         self._experiments = self._open(server)
-        self._part = self.folder.with_name(f".{self.folder.name}.part")
+        self._part = self.folder.with_name(f".{self.folder.name}.lab-export")
         self._server = server
         self.close()
         self._remember()

@@ -58,7 +58,7 @@ def record_of(row: Mapping[str, Any]) -> ExportedRun:
         end=_moment(row["finished_at"]) if row["finished_at"] else None,
         user=details["by"] or "",
     )
-    values = dict(details["spec"].get("knobs", {})) if details["logged"] else _asked(row, details["spec"])
+    values = dict(details["spec"].get("knobs", {})) if details["logged"] else _params_of(row, details["spec"])
     names = escape_all(values)
     run.params = {names[name]: _text(value)[:LONGEST_PARAM] for name, value in values.items()}
     run.tags = _tags(row, run) | whole_names(values)
@@ -70,7 +70,7 @@ def record_of(row: Mapping[str, Any]) -> ExportedRun:
     return run
 
 
-def _asked(row: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
+def _params_of(row: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
     """What a policy's run was asked for, by the names that a search has for it."""
     workload = spec.get("workload", {})
     knobs = {f"knob.{name}": value for name, value in spec.get("knobs", {}).items()}

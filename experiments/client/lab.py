@@ -138,7 +138,7 @@ class Lab:
 
     def difference(self, run: str) -> str:
         """What the checkout of a logged run had that its revision has not, as ``git diff`` prints it."""
-        return str(self.server.get(f"/api/v1/logs/{run}")["diff"])
+        return self.server.download(f"/api/v1/logs/{run}/diff").decode()
 
     def tag(self, runs: Iterable[str], name: str, take: str = "on") -> int:
         """Put the tag on runs, or take it ``off``; how many they are."""

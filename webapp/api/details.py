@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db.models import Count, F, Model, Q
 
-from webapp.history.models import RunTag
+from webapp.history.table import tags_of
 from webapp.logged.models import LoggedImage, LoggedRun, LoggedTable, Series
 from webapp.runs.among import among
 from webapp.runs.models import Run
@@ -24,12 +24,12 @@ def details_of(runs: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
     }
     found = Run.objects.filter(among("id", runs)).order_by()
     rows: Any = found.values("id", "kind", "spec", "revision", **columns)
-    tags, logged = _by_run(RunTag, "run", runs), _logged(runs)
+    tags, logged = tags_of(runs), _details_of_logs(runs)
     return {
         row["id"]: {
             **{name: value for name, value in row.items() if name not in ("id", "written")},
             "note": row["written"] or "",
-            "tags": tags[row["id"]],
+            "tags": tags.get(row["id"], ()),
             "logged": logged.get(row["id"]),
         }
         for row in rows
@@ -45,7 +45,7 @@ def _by_run(model: type[Model], run: str, runs: Sequence[UUID]) -> dict[UUID, li
     return found
 
 
-def _logged(runs: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
+def _details_of_logs(runs: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
     """By run what its program said, for those that programs log."""
     rows = LoggedRun.objects.filter(among("run", runs)).order_by()
     found = rows.annotate(has_diff=~Q(diff="")).values("run", "environment", "has_diff")

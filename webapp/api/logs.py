@@ -22,7 +22,6 @@ from webapp.api.schemas import (
     LoggedFileList,
     LoggedImageList,
     LoggedTableList,
-    LogStanding,
     SeriesAnswer,
     SeriesList,
 )
@@ -80,17 +79,27 @@ def append_log(
     return api.create_response(request, answer, status=200)
 
 
-@api.get("/logs/{uuid:logged}", response={200: LogStanding, **REFUSALS}, tags=["logs"])
+@api.get("/logs/{uuid:logged}", response={200: LogAnswer, **REFUSALS}, tags=["logs"])
 def read_log(request: HttpRequest, logged: UUID) -> Any:
-    """How far the log of a run is stored, whether somebody asked the run to stop, and the uncommitted
-    difference of its checkout.
+    """How far the log of a run is stored, and whether somebody asked the run to stop.
 
     ```
     curl -H "Authorization: Bearer $TOKEN" "$LAB/api/v1/logs/$LOGGED"
     ```
     """
+    return _answer(get_object_or_404(_logged_of(request), pk=logged))
+
+
+@api.get("/logs/{uuid:logged}/diff", response={200: bytes, **REFUSALS}, tags=["logs"])
+def read_diff(request: HttpRequest, logged: UUID) -> Any:
+    """What the checkout of a run had that its revision has not, as `git diff` prints it.
+
+    ```
+    curl -H "Authorization: Bearer $TOKEN" "$LAB/api/v1/logs/$LOGGED/diff"
+    ```
+    """
     found = get_object_or_404(_logged_of(request), pk=logged)
-    return {**_answer(found), "diff": found.diff}
+    return HttpResponse(found.diff, content_type="text/plain; charset=utf-8")
 
 
 @api.get("/logs/{uuid:logged}/series", response={200: SeriesList, **REFUSALS}, tags=["logs"])

@@ -233,12 +233,6 @@ class LogAnswer(Schema):
     stop: bool
 
 
-class LogStanding(LogAnswer):
-    """With what the checkout had that its revision has not."""
-
-    diff: str
-
-
 class LogApart(Schema):
     """What was sent does not begin at ``offset``, where the stored part of the log ends."""
 

@@ -127,12 +127,12 @@ class Listing(tables.Table):  # type: ignore[misc]
         shown = [bound for bound in self.columns.itervisible() if not bound.column.exclude_from_export]
         tellers = [_Teller.of(bound, self) for bound in shown]
 
-        def told(rows: Iterable[Any]) -> Rows:
+        def rows_of(rows: Iterable[Any]) -> Rows:
             return tuple(tuple(tell.cell(row) for tell in tellers) for row in rows)
 
         parts = self._parts()
-        table = Table(self.title, tuple(map(_column, shown)), told(parts[0]))
-        return LongTable(table, tuple(partial(told, rows) for rows in parts[1:]))
+        table = Table(self.title, tuple(map(_column, shown)), rows_of(parts[0]))
+        return LongTable(table, tuple(partial(rows_of, rows) for rows in parts[1:]))
 
     def _parts(self) -> Sequence[Iterable[Any]]:
         """The rows; where they are many of a query set, so that each part is read by itself: those that there

@@ -23,7 +23,7 @@ from tests.webapp.cast import Place
 from tests.webapp.logged.logs import beginning, ending, falling, image, log_lines
 from webapp.history.models import RunTag
 from webapp.logged.models import LoggedRun
-from webapp.runs.models import Experiment, Run
+from webapp.runs.models import Experiment, Run, RunDocument
 
 PARAMS = {
     "lr": 1e-3,
@@ -43,6 +43,7 @@ def history(ada: Place) -> Place:
     made = cast.experiment(ada.project)
     run = cast.run(made, "vdnn", {"step_time": 0.5, "peak_memory": 1e9}, family="memory")
     RunTag.objects.create(run=run, name="best")
+    RunDocument.objects.create(run=run, outcome={"status": "ok"})
     cast.run(made, "capuchin", state="infeasible", reason="12 GB over", family="memory")
     cast.run(made, "gpipe", state="queued", family="parallel")
     points = [one for name in FIGURES for one in falling(5, name=name)] + [
@@ -53,14 +54,14 @@ def history(ada: Place) -> Place:
     return ada
 
 
-def stored(folder: Path) -> dict[str, StoredRun]:
+def by_name(folder: Path) -> dict[str, StoredRun]:
     return {run.name: run for run in read_store(str(folder))}
 
 
 @pytest.mark.django_db(transaction=True)
 def test_every_run_is_written_as_mlflow_has_it(history: Place, server: Server, tmp_path: Path) -> None:
     assert export(tmp_path / "out", server.url) == 0
-    found = stored(tmp_path / "out")
+    found = by_name(tmp_path / "out")
     assert {name: run.status for name, run in found.items()} == {
         "vdnn": "FINISHED", "capuchin": "FAILED", "gpipe": "SCHEDULED", "resnet": "FINISHED",
     }  # fmt: skip
@@ -114,12 +115,21 @@ def test_what_is_there_is_not_written_again(
     export(tmp_path, server.url, "policy = vdnn or policy = capuchin")
     assert "2 runs written, 0 were there" in capsys.readouterr().out
     RunTag.objects.create(run=Run.objects.get(policy="capuchin"), name="odd")
-    left = tmp_path.with_name(f".{tmp_path.name}.part")
+    left = tmp_path.with_name(f".{tmp_path.name}.lab-export")
     (left / "half").mkdir(parents=True)
     export(tmp_path, server.url)
     assert "3 runs written, 1 were there" in capsys.readouterr().out
-    assert "lab.tag.odd" in stored(tmp_path)["capuchin"].tags
-    assert len(stored(tmp_path)) == 4 and not left.exists()
+    export(tmp_path, server.url)
+    assert "0 runs written, 4 were there" in capsys.readouterr().out
+    export(tmp_path, server.url, documents=True)
+    assert "4 runs written" in capsys.readouterr().out
+    files = {
+        name: {path.name for path in Path(str(run.files)).iterdir()}
+        for name, run in by_name(tmp_path).items()
+    }
+    assert files["vdnn"] == {"spec.json", "outcome.json"} and files["gpipe"] == {"spec.json"}
+    assert "lab.tag.odd" in by_name(tmp_path)["capuchin"].tags
+    assert len(by_name(tmp_path)) == 4 and not left.exists()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -165,7 +175,7 @@ print(json.dumps(found))
     assert told.returncode == 0, told.stderr[-2000:]
     found: dict[str, Any] = json.loads(told.stdout.splitlines()[-1])
     assert {name: row[0] for name, row in found.items()} == {
-        name: run.status for name, run in stored(tmp_path).items()
+        name: run.status for name, run in by_name(tmp_path).items()
     }
     assert sorted(found["resnet"][1].values()) == [5] * (len(FIGURES) - 1) + [6]
     assert found["resnet"][2] == len(PARAMS) and found["resnet"][3] == 1

@@ -25,7 +25,7 @@ def asked_by_put(body: dict[str, Any]) -> bool | None:
 
 def asked_by_patch(body: dict[str, Any]) -> bool | None:
     """What the operations say, the last of them."""
-    operations = _named(body, "operations")
+    operations = _find(body, "operations")
     if not isinstance(operations, list) or not 0 < len(operations) <= MOST_OPERATIONS:
         raise Refusal(400, f"Operations is no list of 1 to {MOST_OPERATIONS}", "invalidSyntax")
     return _last(asked for one in operations for asked in _by_operation(one))
@@ -34,7 +34,7 @@ def asked_by_patch(body: dict[str, Any]) -> bool | None:
 def _by_operation(one: Any) -> Iterator[bool]:
     if not isinstance(one, dict):
         raise Refusal(400, "an operation is no object", "invalidSyntax")
-    name, path, value = (_named(one, key) for key in ("op", "path", "value"))
+    name, path, value = (_find(one, key) for key in ("op", "path", "value"))
     if not isinstance(name, str) or name.lower() not in OPERATIONS:
         raise Refusal(400, f"op is {name!r:.80}: one of {', '.join(OPERATIONS)}", "invalidSyntax")
     if path is not None and not isinstance(path, str):
@@ -73,7 +73,7 @@ def _truth(value: Any) -> bool:
     return found
 
 
-def _named(told: dict[str, Any], key: str) -> Any:
+def _find(told: dict[str, Any], key: str) -> Any:
     return next((value for name, value in told.items() if name.lower() == key), None)
 
 

@@ -56,7 +56,7 @@ def groups(request: HttpRequest) -> HttpResponse:
 
 
 def person(request: HttpRequest, person: str) -> HttpResponse:
-    return answer(_described(request, _find(person)))
+    return answer(_resource(request, _find(person)))
 
 
 def patch(request: HttpRequest, person: str) -> HttpResponse:
@@ -76,7 +76,7 @@ def delete(request: HttpRequest, person: str) -> HttpResponse:
 def _change(request: HttpRequest, found: User, active: bool | None) -> HttpResponse:
     if active is not None:
         (services.reactivate if active else services.deactivate)(found)
-    return answer(_described(request, found))
+    return answer(_resource(request, found))
 
 
 def _find(person: str) -> User:
@@ -87,14 +87,14 @@ def _find(person: str) -> User:
     return found
 
 
-def _described(request: HttpRequest, found: User) -> dict[str, Any]:
+def _resource(request: HttpRequest, found: User) -> dict[str, Any]:
     return describe(found, request.build_absolute_uri(reverse("scim_person", args=[found.pk])))
 
 
 def _page(request: HttpRequest, rows: QuerySet[User]) -> dict[str, Any]:
     start = max(1, _number(request, "startIndex", 1))
     count = min(max(0, _number(request, "count", MOST_PER_PAGE)), MOST_PER_PAGE)
-    page = [_described(request, one) for one in rows[start - 1 : start - 1 + count]]
+    page = [_resource(request, one) for one in rows[start - 1 : start - 1 + count]]
     return {
         "schemas": [LIST],
         "totalResults": rows.count(),

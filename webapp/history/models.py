@@ -84,7 +84,8 @@ class Segment(models.Model):
     """Runs of a project that ended from ``begins`` on and before ``ends``, some thousands, whose fields stand
     in columns of their own as well (``webapp/history/segments``): what groups of a long history are made of.
 
-    ``size`` rows; ``None`` until it is built. What began before the transaction ``armed`` may not know of it.
+    ``short`` ones have fewer, until a whole one has taken their place. ``size`` rows; ``None`` until it is
+    built. What began before the transaction ``armed`` may not know of it.
     """
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+")
@@ -92,9 +93,12 @@ class Segment(models.Model):
     ends = models.DateTimeField()
     armed = models.BigIntegerField(null=True)
     size = models.PositiveIntegerField(null=True)
+    short = models.BooleanField(default=False, db_default=False)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["project", "begins"], name="one_segment_at_a_time")]
+        constraints = [
+            models.UniqueConstraint(fields=["project", "begins", "short"], name="one_segment_at_a_time")
+        ]
 
     def __str__(self) -> str:
         return f"{self.begins:%Y-%m-%d %H:%M:%S} to {self.ends:%Y-%m-%d %H:%M:%S}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -68,8 +68,9 @@ def fill(project: Any, count: int, draw: random.Random) -> None:
 
 @pytest.fixture
 def history(db: None, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """Sixty runs in segments of five and more, and a few that no segment holds."""
+    """Sixty runs in segments of five and more, and a few in a short one or in none."""
     monkeypatch.setattr(keeping, "SIZE", 5)
+    monkeypatch.setattr(keeping, "SHORT", 2)
     ada = cast.place("ada")
     fill(ada.project, 60, random.Random(7))
     build(ada)
@@ -79,8 +80,9 @@ def history(db: None, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 def build(place: Place) -> None:
     keeping.form(place.project, timezone.now())
-    for segment in Segment.objects.all():
-        keeping.build(segment)
+    for short in (False, True):
+        for segment in Segment.objects.filter(short=short):
+            keeping.build(segment)
 
 
 numbers = st.sampled_from([0.0, 0.1, 0.5, 1.0, 8.0, 16.0, 2.0**60])
@@ -249,6 +251,60 @@ def test_a_segment_whose_runs_are_all_gone_is_no_hole(history: Place) -> None:
     agree(history)
 
 
+def ended(place: Place, minutes: Iterable[int]) -> None:
+    """A run that ended so many minutes after an hour of long ago, of each of these."""
+    made, began = cast.experiment(place.project), timezone.now() - 100 * HOUR
+    for minute in minutes:
+        run = cast.run(made, "vdnn", {"step_time": minute}, seed=minute)
+        Run.objects.filter(pk=run.pk).update(finished_at=began + minute * timedelta(minutes=1))
+
+
+def held() -> list[tuple[bool, int | None]]:
+    return list(Segment.objects.order_by("short", "begins").values_list("short", "size"))
+
+
+def test_short_segments_stay_until_a_whole_one_has_their_runs(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "SIZE", 10)
+    monkeypatch.setattr(keeping, "SHORT", 3)
+    ada = cast.place("ada")
+    ended(ada, range(8))
+    build(ada)
+    assert held() == [(True, 3), (True, 3)]
+    ended(ada, range(8, 15))
+    keeping.form(ada.project, timezone.now())
+    assert held() == [(False, None), (True, 3), (True, 3), (True, None)]
+    agree(ada)
+    build(ada)
+    assert held() == [(False, 10), (True, 3)]
+    agree(ada)
+    ended(ada, range(15, 19))
+    build(ada)
+    assert held() == [(False, 10), *[(True, 3)] * 2]
+    agree(ada)
+
+
+def test_no_run_is_in_a_short_segment_and_a_whole_one(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One across the bound of two, for runs ended in the past, goes with the first that is built."""
+    monkeypatch.setattr(keeping, "SIZE", 6)
+    monkeypatch.setattr(keeping, "SHORT", 2)
+    ada = cast.place("ada")
+    ended(ada, range(5))
+    build(ada)
+    ended(ada, [1, 1, 1, *range(5, 12)])
+    keeping.form(ada.project, timezone.now())
+    for short in Segment.objects.filter(short=True):
+        keeping.build(short)
+    first, second = Segment.objects.filter(short=False).order_by("begins")
+    across = Segment.objects.filter(short=True, begins__lt=first.ends, ends__gt=first.ends)
+    assert across.get().size == 2
+    for segment in (second, first):
+        keeping.build(segment)
+        agree(ada)
+        assert not across.exists()
+
+
 def test_many_different_numbers_and_few_that_have_them(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than a byte counts, one of them no number of eight bytes; a knob that one of 300 has."""
     monkeypatch.setattr(keeping, "SIZE", 290)
@@ -389,6 +445,24 @@ def test_what_began_before_a_segment_was_there_is_waited_for(monkeypatch: pytest
     query = parse("policy = slow group by policy: count")
     found = reading.groups_of_many([ada.project.pk], query, 9, with_archived=True)
     assert found is not None and found.rows == [{"policy": "slow", "count": 1}]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_a_whole_segment_replaces_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "SIZE", 6)
+    monkeypatch.setattr(keeping, "SHORT", 2)
+    ada = cast.place("ada")
+    ended(ada, range(4))
+    go_on_until_built()
+    assert held() == [(True, 2)]
+    Run.objects.filter(seed=0).update(policy="orca")
+    ended(ada, range(4, 10))
+    assert SegmentMark.objects.exists()
+    go_on_until_built()
+    assert held() == [(False, 6), (True, 2)]
+    agree(ada)
+    keeping.go_on(timezone.now())
+    assert not SegmentMark.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,4 +1,5 @@
-"""Segments are made of runs that ended a while ago, and built anew where one of their runs changed.
+"""Segments are made of runs that ended a while ago, and built anew where one of their runs changed: whole
+ones, and short ones of what ended after the last of them.
 
 What a transaction changes is marked in it, by triggers, and a segment with a mark is not read. A transaction
 that began before its segment was there cannot mark it, so a segment is built once all of those have ended.
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from django.db import connection, transaction
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, Max, OuterRef, Q, QuerySet
 
 from webapp.accounts.models import Project
 from webapp.history.models import Segment, SegmentColumn, SegmentMark
@@ -20,8 +21,8 @@ from webapp.history.segments.columns import encode
 from webapp.history.segments.rows import ENDED, ended_between, read_block
 from webapp.runs.models import Run
 
-#: Runs of a segment.
-SIZE = 8_192
+#: Runs of a segment, and of a short one.
+SIZE, SHORT = 8_192, 1_024
 #: Runs that ended as lately may soon be tagged, or go on after all.
 LATELY = timedelta(minutes=10)
 #: How long one go may take (seconds), for others wait behind it.
@@ -60,16 +61,21 @@ def _go_on(now: datetime) -> bool:
 
 
 def form(project: Project, before: datetime, until: float = math.inf) -> None:
-    """Segments of the project's runs that ended before then, behind those that it has; not yet built. The
-    clock (``time.monotonic``) may cut it short.
+    """Segments of the project's runs that ended before then, whole ones behind the last of them and short
+    ones behind all; not yet built. The clock (``time.monotonic``) may cut it short.
     """
-    newest = Segment.objects.filter(project=project).order_by("-begins").first()
-    begins = newest.ends if newest else _first_end(project)
+    _form(project, False, SIZE, before, until)
+    _form(project, True, SHORT, before, until)
+
+
+def _form(project: Project, short: bool, size: int, before: datetime, until: float) -> None:
+    there = Segment.objects.filter(project=project, short__in={short, False})
+    begins = there.aggregate(Max("ends"))["ends__max"] or _first_end(project)
     while begins is not None and time.monotonic() < until:
-        ends = _end_of_segment(project, begins)
+        ends = _end_of_segment(project, begins, size)
         if ends is None or ends >= before:
             return
-        Segment.objects.create(project=project, begins=begins, ends=ends)
+        Segment.objects.create(project=project, begins=begins, ends=ends, short=short)
         begins = ends
 
 
@@ -83,20 +89,25 @@ def _first_end(project: Project) -> datetime | None:
     return _ended_runs(project).values_list(ENDED, flat=True).first()
 
 
-def _end_of_segment(project: Project, begins: datetime) -> datetime | None:
+def _end_of_segment(project: Project, begins: datetime, size: int) -> datetime | None:
     """When the first run ended that the segment has no room for; of one moment it has all."""
     ends = _ended_runs(project).values_list(ENDED, flat=True)
-    found = ends.filter(**{"ended__gte": begins})[SIZE : SIZE + 1].first()
+    found = ends.filter(**{"ended__gte": begins})[size : size + 1].first()
     return found if found != begins else ends.filter(**{"ended__gt": begins}).first()
 
 
 def waiting() -> Iterator[Segment]:
-    """Segments that are to be built, and that all who write know of."""
+    """Segments that are to be built, and that all who write know of; no short one in place of which there
+    will be a whole one.
+    """
     marked = Exists(SegmentMark.objects.filter(segment=OuterRef("pk")))
+    bounds = {"begins__lt": OuterRef("ends"), "ends__gt": OuterRef("begins")}
+    whole = Exists(Segment.objects.filter(project=OuterRef("project"), short=False, **bounds))
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
         oldest = cursor.fetchone()[0]
-    yield from Segment.objects.filter(Q(size=None) | marked, armed__lt=oldest).order_by("-begins")
+    due = Segment.objects.filter(Q(size=None) | marked, armed__lt=oldest)
+    yield from due.exclude(whole, short=True).order_by("-begins")
 
 
 def _transaction() -> int:
@@ -107,13 +118,21 @@ def _transaction() -> int:
 
 
 def build(segment: Segment) -> None:
-    """The columns of its runs in place of those of before. Marks are looked at first: what changes later
-    leaves one that stays.
+    """The columns of its runs in place of those of before, and of the short ones where it is whole. Marks are
+    looked at first: what changes later leaves one that stays.
     """
     with transaction.atomic():
         marks = list(SegmentMark.objects.filter(segment=segment).values_list("pk", flat=True))
         _store(segment)
+        if not segment.short:
+            _short_ones(segment).delete()
         SegmentMark.objects.filter(pk__in=marks).delete()
+
+
+def _short_ones(segment: Segment) -> QuerySet[Segment]:
+    """Those that have runs of the segment."""
+    bounds = {"begins__lt": segment.ends, "ends__gt": segment.begins}
+    return Segment.objects.filter(project=segment.project_id, short=True, **bounds)
 
 
 def _store(segment: Segment) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 from django.db import connection, transaction
 
@@ -25,6 +26,19 @@ ALL_POINTS = """
     SELECT packed.series, point.step, point.at, point.value
     FROM logged_packed AS packed, unnest(packed.steps, packed.at, packed.value) AS point(step, at, value)
     WHERE packed.series = ANY(%(series)s)
+"""
+#: Bytes of a point's row as it came, with what Postgres keeps of each.
+ROW = 64
+#: What points take as they are stored, by what their runs belong to; what is packed is less.
+BYTES = """
+    SELECT run.{column}_id, sum((one.count - coalesce(packed.count, 0)) * %(row)s
+        + coalesce(packed.bytes, 0))::bigint
+    FROM runs_run AS run JOIN logged_series AS one ON one.logged_id = run.id LEFT JOIN LATERAL (
+        SELECT sum(cardinality(steps)) AS count,
+            sum(pg_column_size(steps) + pg_column_size(at) + pg_column_size(value)) AS bytes
+        FROM logged_packed WHERE series = one.id
+    ) AS packed ON true
+    WHERE run.{column}_id = ANY(%(things)s) GROUP BY 1
 """
 #: NaN is the largest number to Postgres.
 FINITE = "value > '-Infinity' AND value < 'Infinity'"
@@ -97,6 +111,15 @@ def read_stretches(series: Sequence[int], most: int) -> dict[int, Stretches]:
             ):
                 column.append(value)
     return found
+
+
+def bytes_by(column: str, things: Iterable[Any]) -> dict[Any, int]:
+    """What the points of runs take as they are stored, by each of ``things`` that runs have as ``column``
+    (``project``, ``experiment``, ``trash``); nothing of those whose runs have no points.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(BYTES.format(column=column), {"row": ROW, "things": list(things)})
+        return dict(cursor.fetchall())
 
 
 def pack(today: date) -> list[str]:

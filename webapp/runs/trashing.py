@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from django.db.models import BigIntegerField, F, Func, Q, QuerySet, Sum
 
 from webapp.accounts.models import Project, User
 from webapp.history import services as history
+from webapp.logged import points
 from webapp.logged.models import LoggedImage, LoggedTable
 from webapp.runs.models import Experiment, Run, RunDocument, RunQuerySet, TrashedRuns
 
@@ -23,7 +25,7 @@ CHUNK = 1000
 EVERY = timedelta(days=1)
 #: The tag of runs that were taken back from what a project's rule put into the trash.
 KEPT = "kept"
-#: What takes room in the database with a run: the model, its column and how it names the run.
+#: What takes room in the database with a run besides its points: the model, its column, how it names the run.
 STORED = (
     (RunDocument, "outcome", "run"),
     (LoggedTable, "rows", "logged__run"),
@@ -99,14 +101,11 @@ def delete_runs(runs: QuerySet[Run]) -> None:
 
 def bytes_of_runs(by: str, things: QuerySet[Any]) -> dict[Any, int]:
     """What the runs of each of the things take in the database, as it is stored; ``by`` is their column."""
-    found: dict[Any, int] = {}
+    found = Counter(points.bytes_by(by, things.values_list("pk", flat=True)))
     for model, column, run in STORED:
         size = Func(F(column), function="pg_column_size", output_field=BigIntegerField())
-        rows = model.objects.filter(**{f"{run}__{by}__in": things}).order_by()
-        for thing, taken in (
-            rows.values(f"{run}__{by}").annotate(taken=Sum(size)).values_list(f"{run}__{by}", "taken")
-        ):
-            found[thing] = found.get(thing, 0) + taken
+        rows = model.objects.filter(**{f"{run}__{by}__in": things}).order_by().values(f"{run}__{by}")
+        found.update(dict(rows.annotate(taken=Sum(size)).values_list(f"{run}__{by}", "taken")))
     return found
 
 

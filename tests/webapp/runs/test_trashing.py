@@ -6,6 +6,7 @@ import os
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from tests.webapp.cast import Cast, experiment, finished, ready, run, signed_in
@@ -13,7 +14,8 @@ from webapp.accounts import trash
 from webapp.accounts.services import trash_project
 from webapp.api.services import make_token
 from webapp.history.models import RunNote, RunTag
-from webapp.logged.models import LoggedImage, LoggedRun
+from webapp.logged import points
+from webapp.logged.models import LoggedImage, LoggedRun, Series
 from webapp.runs.models import Experiment, Run, RunDocument, TrashedRuns
 from webapp.runs.services import trash_experiment
 from webapp.runs.trashing import put_into_trash
@@ -176,6 +178,24 @@ def test_the_trash_says_what_everything_in_it_takes(cast: Cast) -> None:
     project, of_experiment, document, image = (one.size for one in trash.list_trash(cast.red))
     assert image >= 5000 > document > 100
     assert of_experiment == project == image + document
+
+
+def test_what_the_points_of_own_runs_take_is_said(cast: Cast) -> None:
+    """As they came, and less once their month is packed."""
+    own = run(experiment(cast.project), "own", kind=Run.Kind.LOGGED)
+    logged = LoggedRun.objects.create(run=own)
+    ends = {"broken": 0, "first_step": 0, "last_step": 9_999}
+    for name in ("loss", "accuracy"):
+        series = Series.objects.create(logged=logged, name=name, count=10_000, **ends)
+        points.append([(series.pk, step, 1e9 + step, 0.5) for step in range(10_000)], timezone.now())
+    put_into_trash(cast.project, Run.objects.filter(pk=own.pk), cast.max)
+    (lying,) = trash.list_trash(cast.red)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT sum(pg_column_size(logged_point)) FROM logged_point")
+        assert lying.size == pytest.approx(cursor.fetchone()[0], rel=1e-4) and lying.size > 1_000_000
+    points.pack((timezone.now() + timedelta(days=70)).date())
+    (packed,) = trash.list_trash(cast.red)
+    assert 10_000 < packed.size < lying.size / 2
 
 
 def test_the_log_tells_what_was_taken_back_from_what_was_deleted(cast: Cast) -> None:

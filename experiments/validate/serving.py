@@ -1,9 +1,9 @@
 """Serving: a GPT answers requests here under every policy that has an engine and at three loads.
 
-A small one on a CPU, whose layers are measured before each run, since a shared host's speed drifts; GPT-2 XL
-in bfloat16 on a GPU, measured once. Requests are drawn from a seed; the loads are shares of what the
-simulator says that the policy carries on this host at first. How open a cell is its ``predicted_range`` says:
-near saturation a queue makes much of small differences.
+A small one on a CPU, whose layers are measured before each run, since a shared host's speed drifts, and again
+where it changed within a cell (``pace.py``); GPT-2 XL in bfloat16 on a GPU, measured once. Requests are drawn
+from a seed; the loads are shares of what the simulator says that the policy carries on this host at first.
+How open a cell is its ``predicted_range`` says: near saturation a queue makes much of small differences.
 
 On a GPU models also answer while they train (PipeSwitch's variants, and a process for each request).
 """
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from scipy.optimize import brentq
 from experiments.core.completion import complete
 from experiments.core.errors import LabError
 from experiments.core.progress import Progress, part
-from experiments.serving.experiment.live_engines import LiveHost, run_steps
+from experiments.serving.experiment.live_engines import AllAtOnce, LiveHost, run_steps, time_steps_of
 from experiments.serving.experiment.measured import SMALL, engine_of, prepare, serve_on
 from experiments.serving.interface import ServingPlan, ServingPolicy
 from experiments.serving.interface.paged import PagedPolicy
@@ -37,6 +38,7 @@ from experiments.validate.cells import (
     left_out,
     run_cell,
 )
+from experiments.validate.pace import Pace, steadiest
 from experiments.workloads.requests import RequestTrace
 
 #: Policies, and the knobs that bound them.
@@ -53,6 +55,8 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
 #: Requests of a run, and shares of the load that a policy carries.
 REQUESTS, LOADS = 60, (0.3, 0.6, 0.9)
 TRACE = "generated requests"
+#: Requests at once that tell the host's pace, and the tokens of their prompts and answers.
+WORK = (4, 128, 64)
 #: The model and its numbers, and up to how many tokens its layers are measured.
 SERVED = {"cpu": (SMALL, "float32"), "cuda": ("zoo:gpt2-xl", "bfloat16")}
 LONGEST = {"cpu": 512, "cuda": 1024}
@@ -113,14 +117,40 @@ def _serving_cells(device: str, progress: Progress, chosen: Chosen) -> Iterator[
     progress(0.0, "measuring the layers of the model")
     host = _measure(device, part(progress, 0.0, 0.1))
     most = {name: _capacity(host, name) for name in POLICIES}
+    pace = partial(Pace, _work(host))
     for done, (load, name) in enumerate(grid):
         here = part(progress, 0.1 + 0.9 * done / len(grid), 0.1 + 0.9 * (done + 1) / len(grid))
         if chosen.out_of_time:
             yield left_out(_named(load), "serving", name)
+        elif device == "cpu":
+            yield steadiest(partial(_anew, load, load * most[name], name), pace, here)
         else:
-            if device == "cpu":
-                host = _measure(device, part(here, 0.0, 0.2))
-            yield _cell(host, load, load * most[name], name, _seen(host, name), part(here, 0.2, 1.0))
+            yield _cell(host, load, load * most[name], name, here)
+
+
+def _work(host: LiveHost) -> Callable[[], object]:
+    """Steps like those of the cells."""
+    live = importlib.import_module("experiments.serving.live")
+    count, prompt, answer = WORK
+    trace = RequestTrace(
+        "pace", np.zeros(count), np.full(count, prompt), np.full(count, answer), ("",) * count
+    )
+    prompts = live.prompts_of(trace, host.model.vocabulary, 0)
+
+    def work() -> None:
+        with live.one_thread():
+            time_steps_of(host.model, AllAtOnce(), trace, prompts)
+
+    return work
+
+
+def _anew(load: float, rate: float, name: str, pace: Pace, progress: Progress) -> ValidationCell:
+    """A cell by what the host is just now."""
+    pace.look()
+    host = _measure("cpu", part(progress, 0.0, 0.2))
+    cell = _cell(host, load, rate, name, part(progress, 0.2, 1.0), pace.look)
+    pace.look()
+    return cell
 
 
 def _measure(device: str, progress: Progress) -> LiveHost:
@@ -188,13 +218,14 @@ def _cell(
     load: float,
     rate: float,
     name: str,
-    knobs: Mapping[str, float],
     progress: Progress,
+    once_foretold: Callable[[], None] = lambda: None,
 ) -> ValidationCell:
-    clock, (spec, policy) = time.perf_counter(), policy_of(name, **knobs)
-    trace = requests_at(rate)
+    clock, knobs = time.perf_counter(), _seen(host, name)
+    (spec, policy), trace = policy_of(name, **knobs), requests_at(rate)
+    loaded = Loaded(trace, "requests", "generated", "")
     try:
-        result = serve_on(host, trace, Loaded(trace, "requests", "generated", ""), spec, policy, progress)
+        result = serve_on(host, trace, loaded, spec, policy, progress, once_foretold)
     except LabError as error:
         took = time.perf_counter() - clock
         return ValidationCell(_named(load), "serving", name, "failed", str(error), {}, {}, took)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -90,13 +90,18 @@ def serve_on(
     spec: RunSpec,
     policy: PagedPolicy | ServingPolicy,
     progress: Progress,
+    once_foretold: Callable[[], None] = lambda: None,
 ) -> Result:
-    """Simulate the run by what ``host`` was measured to be, then let it happen."""
+    """Simulate the run by what ``host`` was measured to be, then let it happen.
+
+    ``once_foretold`` is called in between.
+    """
     live = importlib.import_module("experiments.serving.live")
     trace = dataclasses.replace(trace, measured=None, profiles=None)
     way = engine_of(host, trace, policy)
     with live.one_thread(), freeze_heap():
         expected = predict(way, prices_of_engine(way, spec.seed), spec.seed)
+        once_foretold()
         prompts = live.prompts_of(trace, host.model.vocabulary, spec.seed)
         plan = way.carry_out(prompts, progress)
     document = plan_json(plan, trace)

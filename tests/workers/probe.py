@@ -271,18 +271,15 @@ def look(planted: dict) -> dict[str, str]:
 
 
 def fork(count: int) -> dict[str, int]:
-    """Children that stay; how many there could be."""
-    made = 0
+    """Children that stay; a dot for each, at once, for it may end at any of them."""
     try:
         for _ in range(count):
             if os.fork() == 0:
                 time.sleep(600)
                 os._exit(0)
-            made += 1
+            os.write(1, b".")
     except OSError:
         pass
-    sys.stdout.write(json.dumps({"forks": made}))
-    sys.stdout.flush()
     time.sleep(600)
     return {}
 

@@ -110,7 +110,7 @@ def test_a_hostile_trial_finds_open_what_is_known_to_be_and_takes_no_more_than_i
     assert told["stored"] == "a stored file"
     assert told["left in shared memory"] == ["planted"]
     assert told["fork"]["cause"] == f"started more than {PROCESSES:,} processes and threads"
-    assert json.loads(told["fork"]["log"])["forks"] <= PROCESSES + SPARE_PROCESSES
+    assert 0 < told["fork"]["log"].count(".") <= PROCESSES + SPARE_PROCESSES
     for kind in ("write", "write unlinked"):
         assert told[kind]["cause"] == f"wrote more than {DISK / 2**30:.3g} GiB of files"
 

@@ -74,13 +74,19 @@ def _lines(cell: Mapping[str, Any]) -> Iterator[Line]:
         cell["model"].removeprefix("zoo:"),
         cell["policy"],
         cell["status"],
-        cell.get("reason") or "",
+        cell.get("reason") or _say_pace(cell.get("facts") or {}),
     )
     if not cell.get("figures"):
         yield Line(*about, "", None, None, None)
     for metric, figure in cell.get("figures", {}).items():
         names = ("predicted", "measured", "error", "low", "high")
         yield Line(*about, metric, *(figure.get(name) for name in names))
+
+
+def _say_pace(facts: Mapping[str, Any]) -> str:
+    """What a shared host did while the cell was made, where that was watched."""
+    change = facts.get("pace_change")
+    return "" if change is None else f"the host changed its pace by {human(change, 'fraction')} meanwhile"
 
 
 #: The figures of a cell that say how good a simulator is, those of time first.

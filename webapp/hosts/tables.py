@@ -204,7 +204,7 @@ class CellTable(Listing):
     time_error = ErrorColumn(
         0.15, {"cluster": 0.1}, accessor="time__error", verbose_name="error", unit="fraction"
     )
-    reason = tables.Column(verbose_name="Cause")
+    reason = tables.Column(verbose_name="Remark")
 
     class Meta:
         prefix = "cells-"
@@ -225,7 +225,7 @@ class ValidationTable(Listing):
         accessor="line__shown", metric="line__metric", verbose_name="Measured", order_by="line__measured"
     )
     error = ErrorColumn(accessor="line__error", verbose_name="Error", unit="fraction")
-    reason = tables.Column(accessor="line__reason", verbose_name="Cause")
+    reason = tables.Column(accessor="line__reason", verbose_name="Remark")
 
     class Meta:
         prefix = "validation-"

@@ -191,7 +191,11 @@ def test_what_the_points_of_own_runs_take_is_said(cast: Cast) -> None:
     put_into_trash(cast.project, Run.objects.filter(pk=own.pk), cast.max)
     (lying,) = trash.list_trash(cast.red)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT sum(pg_column_size(logged_point)) FROM logged_point")
+        cursor.execute(
+            "SELECT sum(pg_column_size(logged_point)) FROM logged_point WHERE series IN"
+            " (SELECT id FROM logged_series WHERE logged_id = %s)",
+            [own.pk],
+        )
         assert lying.size == pytest.approx(cursor.fetchone()[0], rel=1e-4) and lying.size > 1_000_000
     points.pack((timezone.now() + timedelta(days=70)).date())
     (packed,) = trash.list_trash(cast.red)

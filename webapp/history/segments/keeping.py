@@ -25,7 +25,7 @@ from webapp.runs.models import Run
 SIZE, SHORT = 8_192, 1_024
 #: Runs that ended as lately may soon be tagged, or go on after all.
 LATELY = timedelta(minutes=10)
-#: How long one go may take (seconds), for others wait behind it.
+#: How long one go may form segments, and then build them (seconds), for others wait behind it.
 LONGEST = 2.0
 #: A key of Postgres' advisory locks: one at a time makes and builds segments.
 SEGMENTS = 0x5E67E27
@@ -47,8 +47,9 @@ def go_on(now: datetime) -> bool:
 
 def _go_on(now: datetime) -> bool:
     until = time.monotonic() + LONGEST
-    for project in Project.objects.filter(trashed_at=None):
+    for project in Project.objects.filter(trashed_at=None).order_by("?"):  # none is always the last
         form(project, now - LATELY, until)
+    until = time.monotonic() + LONGEST
     number = _transaction()
     # A database that was restored on another server begins with smaller numbers.
     Segment.objects.filter(Q(armed=None) | Q(armed__gt=number)).update(armed=number)

@@ -16,8 +16,8 @@ from experiments.validate.cells import ValidationCell
 
 #: Slower by no more than this share at one look than at another, the host was steady.
 STEADY = 0.05
-#: How often a cell is made at most; the steadiest of them is kept.
-TRIES = 3
+#: How often a cell is made at most; the steadiest of these is kept.
+TRIES = 2
 #: How long a look takes (s): spikes of milliseconds are within, and are a part of the pace.
 LOOK = 2.0
 

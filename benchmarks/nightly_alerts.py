@@ -7,7 +7,8 @@ Series of sixty nights with noise of 1 %: Gaussian, heavy tails (Student's t wit
 spikes (every twentieth night up to 30 % slower), and a slow drift of 2 % in all. Of each 200 without a step,
 with one of 2 % and of 5 %, fifteen or three nights before the end. *Found*: a step told within three nights
 of the true one; *false*: a series with a step told where none is. "Run again" is the rule of the lab: what
-stepped is measured three times more, and told only where that shows it too.
+stepped is measured three times more, and told only where that shows it too; what it does not show was no
+level, so that the way back from it is no step. "And slower" are the regressions of these, as asv tells them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from asv.step_detect import detect_regressions, detect_steps
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from webapp.nightly.levels import LEAST_MEASURED, segments, shows_step
+from webapp.nightly.levels import is_worth_telling, segments, shows_step
 
 NIGHTS, SERIES, NOISE, NEAR = 60, 200, 0.01, 3
 #: asv's usual threshold of a regression.
@@ -53,6 +54,7 @@ def main() -> int:
     arguments = parser.parse_args()
     rules: dict[str, Callable[[list[Floats], list[Floats]], Told]] = {"asv": asv_told, "ours": ours_told}
     rules["run again"] = confirmed
+    rules["and slower"] = confirmed_slower
     if arguments.otava:
         rules["Otava"] = lambda series, _: otava_told(arguments.otava, series)
     print(f"{'noise':12} {'step':>5} {'after':>5}", *(f"{name:>18}" for name in rules))
@@ -101,24 +103,38 @@ def noise(draw: np.random.Generator, kind: str, shape: tuple[int, ...]) -> Float
     return np.asarray(found)
 
 
-def ours_steps(values: Floats) -> list[tuple[int, float, float]]:
-    """The steps worth telling: where, and the levels before and after."""
-    pieces = segments(tuple(values.tolist()))
-    steps = [(new.first, old.level, new.level) for old, new in pairwise(pieces)]
-    return [one for one in steps if abs(one[2] / one[1] - 1) >= LEAST_MEASURED]
-
-
 def ours_told(series: Sequence[Floats], again: Sequence[Floats]) -> Told:
-    return [[place for place, _, _ in ours_steps(values)] for values in series]
+    """The steps worth telling."""
+    levels = [segments(tuple(values.tolist())) for values in series]
+    return [
+        [new.first for old, new in pairwise(pieces) if is_worth_telling(old.level, new.level)]
+        for pieces in levels
+    ]
 
 
 def confirmed(series: Sequence[Floats], again: Sequence[Floats]) -> Told:
-    """Of the steps those that the repeats on the last night show too, as ``webapp.nightly.changes`` asks."""
-    out = []
-    for values, repeats in zip(series, again, strict=True):
-        steps = ours_steps(values)
-        out.append([at for at, before, after in steps if shows_step(before, after, repeats[at].tolist())])
-    return out
+    """Of the steps those that the repeats show too, as ``webapp.nightly.changes`` asks."""
+    return [[at for at, _ in _confirmed(*one)] for one in zip(series, again, strict=True)]
+
+
+def confirmed_slower(series: Sequence[Floats], again: Sequence[Floats]) -> Told:
+    """Of these the regressions, which alone asv's page has."""
+    found = [_confirmed(*one) for one in zip(series, again, strict=True)]
+    return [[at for at, is_slower in steps if is_slower] for steps in found]
+
+
+def _confirmed(values: Floats, repeats: Floats) -> list[tuple[int, bool]]:
+    """Where, and whether upwards."""
+    told: list[tuple[int, bool]] = []
+    held: float | None = None  # the level before what was not shown
+    for old, new in pairwise(segments(tuple(values.tolist()))):
+        before = old.level if held is None else held
+        if not is_worth_telling(before, new.level):
+            continue
+        is_shown = shows_step(before, new.level, repeats[new.first].tolist())
+        told += [(new.first, new.level > before)] if is_shown else []
+        held = None if is_shown else before
+    return told
 
 
 def asv_told(series: Sequence[Floats], again: Sequence[Floats]) -> Told:

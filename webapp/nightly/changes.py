@@ -5,7 +5,7 @@ decided by people.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median
 
@@ -15,7 +15,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 from webapp.accounts.models import Project, User
 from webapp.nightly import canary, steps
 from webapp.nightly.history import history
-from webapp.nightly.levels import shows_step
+from webapp.nightly.levels import is_worth_telling, shows_step
 from webapp.nightly.models import Change, ChangeComment, Night, Schedule
 from webapp.nightly.services import UNFINISHED
 from webapp.runs.grid import Trial
@@ -29,6 +29,8 @@ NEWS = timedelta(days=7)
 #: How often a measured run is repeated before its step is told.
 REPEATS = 3
 State = Change.State
+#: What ended so was no level: a later step is one from the level before it.
+NO_CHANGE = (State.UNCONFIRMED, State.FALSE_ALARM)
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ def watch(now: datetime) -> None:
     for schedule in {night.schedule_id: night.schedule for night in ended}.values():
         look(schedule, now)
     Night.objects.filter(pk__in=[night.pk for night in ended]).update(looked_at=now)
-    for change in Change.objects.filter(state=State.CONFIRMING).select_related("schedule__project"):
+    confirming = Change.objects.filter(state=State.CONFIRMING).select_related("schedule__project")
+    for change in confirming.order_by("slot"):
         settle(change)
 
 
@@ -67,12 +70,29 @@ def look(schedule: Schedule, now: datetime) -> list[Change]:
     """
     Schedule.objects.select_for_update().get(pk=schedule.pk)
     found = history(schedule)
-    kept = [_keep(schedule, alert, canary.drift_of(found, alert), now) for alert in steps.alerts(found)]
+    told = [_from_what_held(schedule, alert) for alert in steps.alerts(found)]
+    told = [alert for alert in told if alert.is_worth_telling]
+    kept = [_keep(schedule, alert, canary.drift_of(found, alert), now) for alert in told]
     seen = {change.pk for change in kept}
     gone = schedule.changes.filter(state__in=(State.OPEN, State.CONFIRMING)).exclude(pk__in=seen)
     if found.slots:
         gone.filter(slot__gt=min(found.slots)).update(state=State.VANISHED)
     return kept
+
+
+def _from_what_held(schedule: Schedule, alert: steps.Alert) -> steps.Alert:
+    """The step from the level that held, so that the way back from what was no change is none either."""
+    earlier = _earlier(schedule, alert.title, alert.metric, alert.first_after.slot)
+    return replace(alert, before=_held(earlier, alert.before))
+
+
+def _earlier(schedule: Schedule, title: str, metric: str, slot: datetime) -> Change | None:
+    """The last change of a series before that night."""
+    return schedule.changes.filter(title=title, metric=metric, slot__lt=slot).order_by("slot").last()
+
+
+def _held(earlier: Change | None, before: float) -> float:
+    return earlier.before if earlier and earlier.state in NO_CHANGE else before
 
 
 def _keep(schedule: Schedule, alert: steps.Alert, drift: float | None, now: datetime) -> Change:
@@ -121,17 +141,24 @@ def confirm(change: Change, user: User | None = None) -> bool:
 
 
 def settle(change: Change) -> None:
-    """Once its repeats have ended: a change that they show too, or without any figure, is open."""
+    """Once its repeats have ended, and those of the change before it: a change that they show too, or without
+    any figure, is open.
+    """
     experiment = change.confirmation
     runs = Run.objects.filter(experiment=experiment) if experiment else Run.objects.none()
     if runs.filter(state__in=UNFINISHED).exists():
         return
+    earlier = _earlier(change.schedule, change.title, change.metric, change.slot)
+    if earlier and earlier.state == State.CONFIRMING:
+        return
+    change.before = _held(earlier, change.before)
     answered = runs.filter(state__in=Run.ANSWERED, metrics__name=change.metric)
     values = list(answered.values_list("metrics__value", flat=True))
     change.again = median(values) if values else None
-    confirmed = not values or shows_step(change.before, change.after, values)
-    change.state = State.OPEN if confirmed else State.UNCONFIRMED
-    change.save(update_fields=["again", "state"])
+    is_shown = not values or shows_step(change.before, change.after, values)
+    is_step = is_shown and is_worth_telling(change.before, change.after)
+    change.state = State.OPEN if is_step else State.UNCONFIRMED
+    change.save(update_fields=["before", "again", "state"])
 
 
 @transaction.atomic

@@ -39,6 +39,11 @@ def segments(values: tuple[float, ...]) -> tuple[Segment, ...]:
     return tuple(Segment(left, right, level) for left, right, level, _, _ in found)
 
 
+def is_worth_telling(before: float, after: float) -> bool:
+    """Whether a step between the two levels of a measured figure is."""
+    return abs(after - before) >= LEAST_MEASURED * abs(before)
+
+
 def shows_step(before: float, after: float, repeats: Sequence[float]) -> bool:
     """Whether the median of the repeats is nearer to the new level than to the old."""
     found = median(repeats)

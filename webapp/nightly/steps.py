@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from experiments.core.metrics import METRICS
 from webapp.compare.statistics import difference, is_better
 from webapp.nightly.history import History, Point
-from webapp.nightly.levels import FEWEST_MEASURED, LEAST_MEASURED, Segment, segments
+from webapp.nightly.levels import FEWEST_MEASURED, Segment, is_worth_telling, segments
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,9 @@ class Alert:
     @property
     def is_worth_telling(self) -> bool:
         """Any step of a simulated figure; of a measured one those of ``LEAST_MEASURED``."""
-        is_measured = self.first_after.run.mode == "measured"
-        return not is_measured or self.fraction is None or abs(self.fraction) >= LEAST_MEASURED
+        if self.first_after.run.mode == "measured":
+            return is_worth_telling(self.before, self.after)
+        return self.before != self.after
 
     @property
     def suspects(self) -> str:

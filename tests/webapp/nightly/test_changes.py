@@ -94,6 +94,78 @@ def test_a_measured_step_is_run_again_before_it_is_told(nightly: Schedule, again
     assert (change.state, change.again) == (state, again)
 
 
+def record_nights(nightly: Schedule, first: int, *values: float, mode: str = "measured") -> None:
+    for day, value in enumerate(values, first):
+        record(nightly, day, value, mode=mode)
+
+
+def run_again(value: float) -> None:
+    """Whatever is being run again takes so many seconds."""
+    for change in Change.objects.filter(state=State.CONFIRMING):
+        assert change.confirmation is not None
+        for run in change.confirmation.runs.all():
+            RunMetric.objects.update_or_create(run=run, name="step_time", defaults={"value": value})
+        change.confirmation.runs.update(state=Run.State.SUCCEEDED, outcome_status="ok")
+
+
+def told_of_one(nightly: Schedule) -> list[tuple[str, float, float]]:
+    """The changes of one series, oldest first: how they stand, from which level to which."""
+    title = nightly.changes.values_list("title", flat=True).first()
+    found = nightly.changes.filter(title=title).order_by("slot")
+    return list(found.values_list("state", "before", "after"))
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_the_way_back_from_what_was_no_change_is_none(nightly: Schedule, at_once: bool) -> None:
+    """Three slow nights that repeats do not show, found before the figure is back or only then."""
+    record_nights(nightly, 0, *[1.0] * 7, *[1.5] * 3)
+    if not at_once:
+        changes.watch(NOW + timedelta(days=1))
+        run_again(1.01)
+        changes.watch(NOW + timedelta(days=1))
+        assert told_of_one(nightly) == [(State.UNCONFIRMED, 1.0, 1.5)]
+    record_nights(nightly, 10, *[1.0] * 3)
+    changes.watch(NOW + timedelta(days=4))
+    if at_once:
+        assert told_of_one(nightly) == [(State.CONFIRMING, 1.0, 1.5), (State.CONFIRMING, 1.5, 1.0)]
+    run_again(1.0)
+    changes.watch(NOW + timedelta(days=4))
+    assert {state for state, _, _ in told_of_one(nightly)} == {State.UNCONFIRMED}
+    assert len(told_of_one(nightly)) == (2 if at_once else 1)
+
+
+def test_a_step_after_what_was_no_change_is_one_from_the_level_before_it(nightly: Schedule) -> None:
+    record_nights(nightly, 0, *[1.0] * 7, *[1.5] * 3)
+    changes.watch(NOW + timedelta(days=1))
+    run_again(1.01)
+    changes.watch(NOW + timedelta(days=1))
+    record_nights(nightly, 10, *[0.8] * 3)
+    changes.watch(NOW + timedelta(days=4))
+    run_again(0.81)
+    changes.watch(NOW + timedelta(days=4))
+    assert told_of_one(nightly) == [(State.UNCONFIRMED, 1.0, 1.5), (State.OPEN, 1.0, 0.8)]
+
+
+def test_a_change_waits_for_the_one_before_it(nightly: Schedule) -> None:
+    record_nights(nightly, 0, *[1.0] * 7, *[1.5] * 3, *[1.0] * 3)
+    changes.watch(NOW + timedelta(days=4))
+    for back in nightly.changes.filter(after=1.0):
+        assert back.confirmation is not None
+        back.confirmation.runs.update(state=Run.State.SUCCEEDED, outcome_status="ok")
+    changes.watch(NOW + timedelta(days=4))
+    assert told_of_one(nightly) == [(State.CONFIRMING, 1.0, 1.5), (State.CONFIRMING, 1.5, 1.0)]
+
+
+def test_the_way_back_from_a_false_alarm_is_no_change(nightly: Schedule, ada: Place) -> None:
+    record_nights(nightly, 0, *[1.0] * 7, *[1.5] * 3, mode="simulated")
+    changes.look(nightly, NOW)
+    for change in Change.objects.all():
+        changes.decide(change, ada.user, State.FALSE_ALARM, NOW)
+    record_nights(nightly, 10, *[1.0] * 3, mode="simulated")
+    changes.look(nightly, NOW + timedelta(days=3))
+    assert told_of_one(nightly) == [(State.FALSE_ALARM, 1.0, 1.5)]
+
+
 def test_a_measured_step_below_one_percent_is_nobodys_morning(nightly: Schedule) -> None:
     for day in range(20):
         record(nightly, day, 1.0 if day < 10 else 1.005, mode="measured")

@@ -14,8 +14,6 @@ level, so that the way back from it is no step. "And slower" are the regressions
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -27,6 +25,7 @@ from asv.step_detect import detect_regressions, detect_steps
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from webapp.nightly.levels import is_worth_telling, segments, shows_step
+from webapp.nightly.otava import change_points
 
 NIGHTS, SERIES, NOISE, NEAR = 60, 200, 0.01, 3
 #: asv's usual threshold of a regression.
@@ -34,15 +33,6 @@ ASV_THRESHOLD = 0.05
 KINDS = ("gaussian", "heavy tail", "spikes", "drift")
 STEPS = (0.0, 0.02, 0.05)
 AFTER = (15, 3)
-OTAVA = """
-import json, sys
-from otava.analysis import compute_change_points
-out = []
-for values in json.load(sys.stdin):
-    found, _ = compute_change_points(values, window_len=30, max_pvalue=0.001, min_magnitude=0.0)
-    out.append([int(point.index) for point in found])
-print(json.dumps(out))
-"""
 Floats = np.ndarray
 Told = list[list[int]]
 
@@ -147,10 +137,7 @@ def asv_told(series: Sequence[Floats], again: Sequence[Floats]) -> Told:
 
 
 def otava_told(python: str, series: Sequence[Floats]) -> Told:
-    rows = json.dumps([values.tolist() for values in series])
-    told = subprocess.run([python, "-c", OTAVA], input=rows, capture_output=True, text=True, check=True)
-    found: Told = json.loads(told.stdout)
-    return found
+    return change_points(python, [values.tolist() for values in series])
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ class ChangeTable(Listing):
     after = MetricColumn(verbose_name="After")
     fraction = FigureColumn(verbose_name="Change", unit="fraction", orderable=False)
     state = tables.Column(verbose_name="State")
+    seconded = tables.Column(verbose_name="Otava", visible=False)
     assignee = tables.Column(accessor="assignee__username", verbose_name="With", default="nobody")
     suspects = tables.Column(verbose_name="Suspects", orderable=False, attrs={"td": {"class": "mono small"}})
 
@@ -47,3 +48,9 @@ class ChangeTable(Listing):
 
     def value_state(self, record: Change) -> str:
         return str(record.state)
+
+    def render_seconded(self, value: bool) -> str:
+        return "sees it" if value else "sees none"
+
+    def value_seconded(self, value: bool) -> bool:
+        return value

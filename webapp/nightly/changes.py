@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
 from webapp.accounts.models import Project, User
-from webapp.nightly import canary, steps
+from webapp.nightly import canary, second_opinion, steps
 from webapp.nightly.history import history
 from webapp.nightly.levels import is_worth_telling, shows_step
 from webapp.nightly.models import Change, ChangeComment, Night, Schedule
@@ -72,7 +72,10 @@ def look(schedule: Schedule, now: datetime) -> list[Change]:
     found = history(schedule)
     told = [_from_what_held(schedule, alert) for alert in steps.alerts(found)]
     told = [alert for alert in told if alert.is_worth_telling]
-    kept = [_keep(schedule, alert, canary.drift_of(found, alert), now) for alert in told]
+    kept = [
+        _keep(schedule, alert, canary.drift_of(found, alert), seconded, now)
+        for alert, seconded in zip(told, second_opinion.second(found, told), strict=True)
+    ]
     seen = {change.pk for change in kept}
     gone = schedule.changes.filter(state__in=(State.OPEN, State.CONFIRMING)).exclude(pk__in=seen)
     if found.slots:
@@ -95,7 +98,9 @@ def _held(earlier: Change | None, before: float) -> float:
     return earlier.before if earlier and earlier.state in NO_CHANGE else before
 
 
-def _keep(schedule: Schedule, alert: steps.Alert, drift: float | None, now: datetime) -> Change:
+def _keep(
+    schedule: Schedule, alert: steps.Alert, drift: float | None, seconded: bool | None, now: datetime
+) -> Change:
     """The change of that step: known already, or new and where it was measured to be confirmed.
 
     One that its host's own drift explains is that, until somebody says otherwise.
@@ -111,7 +116,7 @@ def _keep(schedule: Schedule, alert: steps.Alert, drift: float | None, now: date
         known.state = State.OPEN
     known.slot, known.before, known.after, known.better = slot, alert.before, alert.after, alert.better
     known.suspects, known.run = alert.suspects[:300], run
-    known.drift = drift if run.mode == "measured" else None
+    known.drift, known.seconded = drift if run.mode == "measured" else None, seconded
     is_new, is_drift = known.pk is None, canary.explains(known.drift, alert)
     if is_new and is_drift:
         known.state = State.DRIFT

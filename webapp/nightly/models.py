@@ -111,6 +111,8 @@ class Change(models.Model):
     decided_at = models.DateTimeField(null=True, blank=True)
     #: By how much the host's canary slowed down over the same nights, where it tells.
     drift = models.FloatField(null=True, blank=True)
+    #: Whether Otava sees it, too; empty where it was not asked.
+    seconded = models.BooleanField(null=True, blank=True)
     #: Old when it was found (nights of before this page): shown, but nobody is sent word of it.
     silent = models.BooleanField(default=False)
 

@@ -136,6 +136,8 @@ SOCIALACCOUNT_PROVIDERS = provider_apps(IDENTITY_PROVIDER)
 SOCIALACCOUNT_STORE_TOKENS = False
 #: What that provider sends to say who left (empty: it cannot).
 SCIM_TOKEN = scim_token(os.environ)
+#: A Python that has apache-otava, which says what it thinks of nightly steps.
+OTAVA_PYTHON = os.environ.get("OTAVA_PYTHON", "").strip()
 # Wrong passwords are counted once, by django-axes in the database, for an account at an address: allauth's
 # own counts would lock out everybody at an address, or an account from anywhere. Its others stay.
 ACCOUNT_RATE_LIMITS = {"login": None}

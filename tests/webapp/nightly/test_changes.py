@@ -29,19 +29,6 @@ State = Change.State
 
 
 @pytest.fixture
-def ada(db: None) -> Place:
-    return place("ada", Role.ADMIN)
-
-
-@pytest.fixture
-def nightly(ada: Place) -> Schedule:
-    made = services.create_schedule(ada.project, ada.user, SUITE, 2, 0)
-    Schedule.objects.update(created_at=SLOT - timedelta(days=1))
-    made.refresh_from_db()
-    return made
-
-
-@pytest.fixture
 def client(client: Client, ada: Place) -> Client:
     client.force_login(ada.user, backend="django.contrib.auth.backends.ModelBackend")
     return client

@@ -104,16 +104,16 @@ def ours_told(series: Sequence[Floats], again: Sequence[Floats]) -> Told:
 
 def confirmed(series: Sequence[Floats], again: Sequence[Floats]) -> Told:
     """Of the steps those that the repeats show too, as ``webapp.nightly.changes`` asks."""
-    return [[at for at, _ in _confirmed(*one)] for one in zip(series, again, strict=True)]
+    return [[at for at, _ in _told_by_repeats(*one)] for one in zip(series, again, strict=True)]
 
 
 def confirmed_slower(series: Sequence[Floats], again: Sequence[Floats]) -> Told:
     """Of these the regressions, which alone asv's page has."""
-    found = [_confirmed(*one) for one in zip(series, again, strict=True)]
+    found = [_told_by_repeats(*one) for one in zip(series, again, strict=True)]
     return [[at for at, is_slower in steps if is_slower] for steps in found]
 
 
-def _confirmed(values: Floats, repeats: Floats) -> list[tuple[int, bool]]:
+def _told_by_repeats(values: Floats, repeats: Floats) -> list[tuple[int, bool]]:
     """Where, and whether upwards."""
     told: list[tuple[int, bool]] = []
     held: float | None = None  # the level before what was not shown

@@ -1,7 +1,7 @@
 """The pace of a shared host: the same small work again and again around a cell.
 
-What a host's other guests do to a run is no error of what foretold it. So a cell is made again where the
-host changed its pace meanwhile, which this work says and the cell itself does not: nothing is chosen by its
+What a host's other guests do to a run is no error of what foretold it. So a cell is repeated where the host
+changed its pace meanwhile, which this work says and the cell itself does not: nothing is chosen by its
 result.
 """
 

@@ -1,4 +1,4 @@
-"""Cells of a shared host: made again where it changed its pace meanwhile, whatever they came to."""
+"""Cells of a shared host: repeated where it changed its pace meanwhile, whatever their figures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_steady_host_makes_a_cell_once():
     assert times == 1 and kept.facts == {"own": 1, "pace_change": pytest.approx(0.01), "tries": 1}
 
 
-def test_it_is_made_again_until_the_host_was_steady():
+def test_it_is_repeated_until_the_host_was_steady():
     times, kept = keep((0.1, 0.15, 0.1), (0.2, 0.2, 0.2))
     assert times == 2 and kept.policy == "1" and kept.facts["tries"] == 2
 

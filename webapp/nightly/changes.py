@@ -14,7 +14,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 
 from webapp.accounts.models import Project, User
 from webapp.nightly import canary, second_opinion, steps
-from webapp.nightly.history import history
+from webapp.nightly.history import History, history
 from webapp.nightly.levels import is_worth_telling, shows_step
 from webapp.nightly.models import Change, ChangeComment, Night, Schedule
 from webapp.nightly.services import UNFINISHED
@@ -62,31 +62,32 @@ def _ended_nights() -> QuerySet[Night]:
     return found.select_related("schedule__project__team").order_by("slot")
 
 
-@transaction.atomic
 def look(schedule: Schedule, now: datetime) -> list[Change]:
-    """The changes that the nights show now, kept; one that they show no more is said to have vanished.
+    """The changes that the nights show now, kept; one that they show no more is said to have vanished."""
+    found, kept = _look(schedule, now)
+    second_opinion.ask(found, kept)
+    return kept
 
-    Of two looks at a schedule at the same time the second waits, and finds what the first has kept.
-    """
+
+@transaction.atomic
+def _look(schedule: Schedule, now: datetime) -> tuple[History, list[Change]]:
+    """Of two looks at a schedule at the same time the second waits, and finds what the first has kept."""
     Schedule.objects.select_for_update().get(pk=schedule.pk)
     found = history(schedule)
-    told = [_from_what_held(schedule, alert) for alert in steps.alerts(found)]
+    told = [_from_what_level_before(schedule, alert) for alert in steps.alerts(found)]
     told = [alert for alert in told if alert.is_worth_telling]
-    kept = [
-        _keep(schedule, alert, canary.drift_of(found, alert), seconded, now)
-        for alert, seconded in zip(told, second_opinion.second(found, told), strict=True)
-    ]
+    kept = [_keep(schedule, alert, canary.drift_of(found, alert), now) for alert in told]
     seen = {change.pk for change in kept}
     gone = schedule.changes.filter(state__in=(State.OPEN, State.CONFIRMING)).exclude(pk__in=seen)
     if found.slots:
         gone.filter(slot__gt=min(found.slots)).update(state=State.VANISHED)
-    return kept
+    return found, kept
 
 
-def _from_what_held(schedule: Schedule, alert: steps.Alert) -> steps.Alert:
+def _from_what_level_before(schedule: Schedule, alert: steps.Alert) -> steps.Alert:
     """The step from the level that held, so that the way back from what was no change is none either."""
     earlier = _earlier(schedule, alert.title, alert.metric, alert.first_after.slot)
-    return replace(alert, before=_held(earlier, alert.before))
+    return replace(alert, before=_level_before(earlier, alert.before))
 
 
 def _earlier(schedule: Schedule, title: str, metric: str, slot: datetime) -> Change | None:
@@ -94,13 +95,11 @@ def _earlier(schedule: Schedule, title: str, metric: str, slot: datetime) -> Cha
     return schedule.changes.filter(title=title, metric=metric, slot__lt=slot).order_by("slot").last()
 
 
-def _held(earlier: Change | None, before: float) -> float:
+def _level_before(earlier: Change | None, before: float) -> float:
     return earlier.before if earlier and earlier.state in NO_CHANGE else before
 
 
-def _keep(
-    schedule: Schedule, alert: steps.Alert, drift: float | None, seconded: bool | None, now: datetime
-) -> Change:
+def _keep(schedule: Schedule, alert: steps.Alert, drift: float | None, now: datetime) -> Change:
     """The change of that step: known already, or new and where it was measured to be confirmed.
 
     One that its host's own drift explains is that, until somebody says otherwise.
@@ -116,7 +115,7 @@ def _keep(
         known.state = State.OPEN
     known.slot, known.before, known.after, known.better = slot, alert.before, alert.after, alert.better
     known.suspects, known.run = alert.suspects[:300], run
-    known.drift, known.seconded = drift if run.mode == "measured" else None, seconded
+    known.drift = drift if run.mode == "measured" else None
     is_new, is_drift = known.pk is None, canary.explains(known.drift, alert)
     if is_new and is_drift:
         known.state = State.DRIFT
@@ -156,7 +155,7 @@ def settle(change: Change) -> None:
     earlier = _earlier(change.schedule, change.title, change.metric, change.slot)
     if earlier and earlier.state == State.CONFIRMING:
         return
-    change.before = _held(earlier, change.before)
+    change.before = _level_before(earlier, change.before)
     answered = runs.filter(state__in=Run.ANSWERED, metrics__name=change.metric)
     values = list(answered.values_list("metrics__value", flat=True))
     change.again = median(values) if values else None

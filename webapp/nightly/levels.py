@@ -41,7 +41,7 @@ def segments(values: tuple[float, ...]) -> tuple[Segment, ...]:
 
 def is_worth_telling(before: float, after: float) -> bool:
     """Whether a step between the two levels of a measured figure is."""
-    return abs(after - before) >= LEAST_MEASURED * abs(before)
+    return after != before and abs(after - before) >= LEAST_MEASURED * abs(before)
 
 
 def shows_step(before: float, after: float, repeats: Sequence[float]) -> bool:

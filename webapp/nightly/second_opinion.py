@@ -1,4 +1,4 @@
-"""Otava's opinion of the steps that we found, where ``OTAVA_PYTHON`` names a Python that has it."""
+"""Otava's opinion of the changes that we found, where ``OTAVA_PYTHON`` names a Python that has it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.conf import settings
 
 from webapp.nightly import otava
 from webapp.nightly.history import History
-from webapp.nightly.steps import Alert
+from webapp.nightly.models import Change
 
 #: Nights that two methods may place the same step apart.
 NEAR = 3
@@ -18,16 +18,21 @@ NEAR = 3
 logger = logging.getLogger(__name__)
 
 
-def second(found: History, alerts: Sequence[Alert]) -> list[bool | None]:
-    """Whether Otava sees each step too, asked once for all; ``None`` where it cannot be asked."""
-    if not settings.OTAVA_PYTHON or not alerts:
-        return [None] * len(alerts)
-    points = [found.of(alert.metric)[alert.title] for alert in alerts]
-    values = [[one.value for one in series] for series in points]
+def ask(found: History, kept: Sequence[Change]) -> None:
+    """Note whether Otava sees each change too, asked once for all their series; where it cannot be asked
+    nothing is noted.
+    """
+    if not settings.OTAVA_PYTHON or not kept:
+        return
+    series = {(one.metric, one.title): found.of(one.metric)[one.title] for one in kept}
+    values = [[point.value for point in points] for points in series.values()]
     try:
-        told = otava.change_points(settings.OTAVA_PYTHON, values)
+        told = dict(zip(series, otava.change_points(settings.OTAVA_PYTHON, values), strict=True))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         logger.warning("no second opinion of nightly steps, by OTAVA_PYTHON: %s", error)
-        return [None] * len(alerts)
-    places = [series.index(alert.first_after) for alert, series in zip(alerts, points, strict=True)]
-    return [any(abs(one - place) <= NEAR for one in own) for own, place in zip(told, places, strict=True)]
+        return
+    for change in kept:
+        key = (change.metric, change.title)
+        place = [point.slot for point in series[key]].index(change.slot)
+        change.seconded = any(abs(one - place) <= NEAR for one in told[key])
+    Change.objects.bulk_update(kept, ["seconded"])

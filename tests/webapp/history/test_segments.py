@@ -160,7 +160,7 @@ def test_groups_of_columns_are_those_of_the_runs(history: Place) -> None:
     compare()
 
 
-def count_held() -> int:
+def count_sizes() -> int:
     """Runs of segments that are read."""
     marked = SegmentMark.objects.values("segment")
     return sum(Segment.objects.exclude(pk__in=marked).values_list("size", flat=True))
@@ -251,7 +251,7 @@ def test_a_segment_whose_runs_are_all_gone_is_no_hole(history: Place) -> None:
     agree(history)
 
 
-def ended(place: Place, minutes: Iterable[int]) -> None:
+def end_runs(place: Place, minutes: Iterable[int]) -> None:
     """A run that ended so many minutes after an hour of long ago, of each of these."""
     made, began = cast.experiment(place.project), timezone.now() - 100 * HOUR
     for minute in minutes:
@@ -259,7 +259,8 @@ def ended(place: Place, minutes: Iterable[int]) -> None:
         Run.objects.filter(pk=run.pk).update(finished_at=began + minute * timedelta(minutes=1))
 
 
-def held() -> list[tuple[bool, int | None]]:
+def sizes() -> list[tuple[bool, int | None]]:
+    """Of each segment whether it is short, and its runs."""
     return list(Segment.objects.order_by("short", "begins").values_list("short", "size"))
 
 
@@ -269,19 +270,19 @@ def test_short_segments_stay_until_a_whole_one_has_their_runs(
     monkeypatch.setattr(keeping, "SIZE", 10)
     monkeypatch.setattr(keeping, "SHORT", 3)
     ada = cast.place("ada")
-    ended(ada, range(8))
+    end_runs(ada, range(8))
     build(ada)
-    assert held() == [(True, 3), (True, 3)]
-    ended(ada, range(8, 15))
+    assert sizes() == [(True, 3), (True, 3)]
+    end_runs(ada, range(8, 15))
     keeping.form(ada.project, timezone.now())
-    assert held() == [(False, None), (True, 3), (True, 3), (True, None)]
+    assert sizes() == [(False, None), (True, 3), (True, 3), (True, None)]
     agree(ada)
     build(ada)
-    assert held() == [(False, 10), (True, 3)]
+    assert sizes() == [(False, 10), (True, 3)]
     agree(ada)
-    ended(ada, range(15, 19))
+    end_runs(ada, range(15, 19))
     build(ada)
-    assert held() == [(False, 10), *[(True, 3)] * 2]
+    assert sizes() == [(False, 10), *[(True, 3)] * 2]
     agree(ada)
 
 
@@ -290,9 +291,9 @@ def test_no_run_is_in_a_short_segment_and_a_whole_one(db: None, monkeypatch: pyt
     monkeypatch.setattr(keeping, "SIZE", 6)
     monkeypatch.setattr(keeping, "SHORT", 2)
     ada = cast.place("ada")
-    ended(ada, range(5))
+    end_runs(ada, range(5))
     build(ada)
-    ended(ada, [1, 1, 1, *range(5, 12)])
+    end_runs(ada, [1, 1, 1, *range(5, 12)])
     keeping.form(ada.project, timezone.now())
     for short in Segment.objects.filter(short=True):
         keeping.build(short)
@@ -314,7 +315,7 @@ def test_many_different_numbers_and_few_that_have_them(db: None, monkeypatch: py
         knobs = {"max_batch": number / 7, "wide": 2**60 + number} | ({"rare": 1} if number == 150 else {})
         cast.run(made, "vdnn", {"step_time": number / 3}, knobs=knobs)
     build(ada)
-    assert count_held() > 280
+    assert count_sizes() > 280
     for text in (
         "knob.max_batch > 20 group by knob.max_batch: count",
         f"param.wide > {2**60 + 17} group by policy: count, median(step_time)",
@@ -345,7 +346,7 @@ def test_a_segment_of_too_many_fields_is_left_to_the_rows(
 ) -> None:
     monkeypatch.setattr(rows, "MOST_FIELDS", 8)
     build(history)
-    assert count_held() and not SegmentColumn.objects.exists()
+    assert count_sizes() and not SegmentColumn.objects.exists()
     agree(history)
 
 
@@ -452,14 +453,14 @@ def test_what_a_whole_segment_replaces_is_not_built(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(keeping, "SIZE", 6)
     monkeypatch.setattr(keeping, "SHORT", 2)
     ada = cast.place("ada")
-    ended(ada, range(4))
+    end_runs(ada, range(4))
     go_on_until_built()
-    assert held() == [(True, 2)]
+    assert sizes() == [(True, 2)]
     Run.objects.filter(seed=0).update(policy="orca")
-    ended(ada, range(4, 10))
+    end_runs(ada, range(4, 10))
     assert SegmentMark.objects.exists()
     go_on_until_built()
-    assert held() == [(False, 6), (True, 2)]
+    assert sizes() == [(False, 6), (True, 2)]
     agree(ada)
     keeping.go_on(timezone.now())
     assert not SegmentMark.objects.exists()

@@ -14,7 +14,7 @@ from tests.webapp.cast import Place, place
 from webapp.hosts.models import Host
 from webapp.nightly import charts, history, services, steps
 from webapp.nightly.calendar import cells, count_nights
-from webapp.nightly.levels import segments
+from webapp.nightly.levels import is_worth_telling, segments
 from webapp.nightly.models import Schedule
 from webapp.runs.models import Run, RunDocument, RunMetric
 
@@ -62,6 +62,11 @@ def test_noise_is_no_step_and_a_step_in_noise_is_one() -> None:
     first, second = levels([*quiet, *(value + 0.2 for value in quiet[:5])])
     assert (first[:2], second[:2]) == ((0, 30), (30, 35))
     assert second[2] - first[2] == pytest.approx(0.2, abs=0.03)
+
+
+def test_a_measured_step_of_one_percent_is_worth_telling_and_none_at_all_is_not() -> None:
+    assert is_worth_telling(100.0, 101.0) and is_worth_telling(100.0, 99.0) and is_worth_telling(0.0, 1e-9)
+    assert not is_worth_telling(100.0, 100.9) and not is_worth_telling(0.0, 0.0)
 
 
 def test_one_odd_night_among_noisy_ones_is_no_step() -> None:

@@ -70,7 +70,7 @@ def main() -> None:
     source, dtype = SERVED["cpu"]
     model, trace = live.build(source, dtype, 0, "cpu"), requests_at(1e9)
     output: list[int] = trace.output.tolist()
-    policy = policy_of("speculative")[1]
+    policy = policy_of("speculative")
     assert isinstance(policy, PagedPolicy)
     share = 0.0
     for seed, name in ((1, "live, other prompts"), (0, "live")):
@@ -79,7 +79,7 @@ def main() -> None:
         plan = run_steps(trace, policy, BLOCKS, seen.count_calls())
         print(seen.row(name, plan, output), flush=True)
         share = share or acceptance_of(plan)
-    drawn = policy_of("speculative", acceptance=share)[1]
+    drawn = policy_of("speculative", acceptance=share)
     assert isinstance(drawn, PagedPolicy)
     for seed in SEEDS:
         seen = Seen(PricedSteps(SheetPrice(Unit()), 0.0, drawn.speculation, seed))

@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
             f"{summary['cells']} cells"
         )
     print(f"{evidence['device']}, {evidence['seconds']:.0f} s, written to {chosen.out}")
-    return 1 if any(cell["status"] == "failed" for cell in evidence["cells"]) else 0
+    return 1 if any(cell["status"] in {"failed", "rejected"} for cell in evidence["cells"]) else 0
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -14,6 +14,8 @@ from experiments.core.progress import Progress
 from experiments.core.spec import RunSpec, load_spec
 from experiments.run import run
 
+#: A metric of a cell: predicted, measured and relative error, ``None`` where nothing predicts it.
+Figure = dict[str, float | None]
 #: A model's name and the options of its workload.
 Models = Mapping[str, Mapping[str, Any]]
 
@@ -89,7 +91,7 @@ class ValidationCell:
     policy: str
     status: str
     reason: str | None
-    figures: dict[str, dict[str, float | None]]
+    figures: dict[str, Figure]
     metrics: dict[str, float]
     seconds: float
     capacity: int | None = None
@@ -144,14 +146,12 @@ def run_cell(spec: RunSpec, model: str, policy: str, progress: Progress) -> Vali
     return ValidationCell(model, spec.family, policy, status, outcome.reason, figures, metrics, took)
 
 
-def compare(
-    metrics: Mapping[str, float], predicted: Mapping[str, float]
-) -> dict[str, dict[str, float | None]]:
+def compare(metrics: Mapping[str, float], predicted: Mapping[str, float]) -> dict[str, Figure]:
     """Predicted, measured and relative error of every metric that was measured.
 
     ``None`` where nothing predicts it.
     """
-    found: dict[str, dict[str, float | None]] = {}
+    found: dict[str, Figure] = {}
     for name in COMPARED:
         if name not in metrics:
             continue

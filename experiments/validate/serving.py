@@ -1,9 +1,8 @@
 """Serving: a GPT answers requests here under every policy that has an engine and at three loads.
 
-A small one on a CPU, whose layers are measured before each run, since a shared host's speed drifts, and again
-where it changed within a cell (``pace.py``); GPT-2 XL in bfloat16 on a GPU, measured once. Requests are drawn
-from a seed; the loads are shares of what the simulator says that the policy carries on this host at first.
-How open a cell is its ``predicted_range`` says: near saturation a queue makes much of small differences.
+A small one on a CPU, whose layers are measured for each cell, since a shared host's speed drifts; GPT-2 XL in
+bfloat16 on a GPU, measured once. Requests are drawn from a seed; the loads are shares of what the simulator
+says that the policy carries by those layers. Each cell's run happens in several turns (``turns.py``).
 
 On a GPU models also answer while they train (PipeSwitch's variants, and a process for each request).
 """
@@ -12,8 +11,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,23 +20,21 @@ from scipy.optimize import brentq
 from experiments.core.completion import complete
 from experiments.core.errors import LabError
 from experiments.core.progress import Progress, part
-from experiments.serving.experiment.live_engines import AllAtOnce, LiveHost, run_steps, time_steps_of
-from experiments.serving.experiment.measured import SMALL, engine_of, prepare, serve_on
+from experiments.serving.experiment.live_engines import LiveHost, run_steps
+from experiments.serving.experiment.measured import SMALL, Turn, engine_of, prepare, serve_in_turns
 from experiments.serving.interface import ServingPlan, ServingPolicy
 from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.simulator import figures
-from experiments.sources import Loaded
 from experiments.validate.cells import (
     EVERYTHING,
     Chosen,
     Models,
     ValidationCell,
     cell_spec,
-    compare,
     left_out,
     run_cell,
 )
-from experiments.validate.pace import Pace, steadiest
+from experiments.validate.turns import middle_of, ranges_of
 from experiments.workloads.requests import RequestTrace
 
 #: Policies, and the knobs that bound them.
@@ -55,8 +51,6 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
 #: Requests of a run, and shares of the load that a policy carries.
 REQUESTS, LOADS = 60, (0.3, 0.6, 0.9)
 TRACE = "generated requests"
-#: Requests at once that tell the host's pace, and the tokens of their prompts and answers.
-WORK = (4, 128, 64)
 #: The model and its numbers, and up to how many tokens its layers are measured.
 SERVED = {"cpu": (SMALL, "float32"), "cuda": ("zoo:gpt2-xl", "bfloat16")}
 LONGEST = {"cpu": 512, "cuda": 1024}
@@ -114,43 +108,16 @@ def _serving_cells(device: str, progress: Progress, chosen: Chosen) -> Iterator[
     grid = [(load, name) for load, name in grid if _named(load) in chosen.of(models(device))]
     if not grid:
         return
-    progress(0.0, "measuring the layers of the model")
-    host = _measure(device, part(progress, 0.0, 0.1))
-    most = {name: _capacity(host, name) for name in POLICIES}
-    pace = partial(Pace, _work(host))
+    host = None
     for done, (load, name) in enumerate(grid):
-        here = part(progress, 0.1 + 0.9 * done / len(grid), 0.1 + 0.9 * (done + 1) / len(grid))
         if chosen.out_of_time:
             yield left_out(_named(load), "serving", name)
-        elif device == "cpu":
-            yield steadiest(partial(_anew, load, load * most[name], name), pace, here)
-        else:
-            yield _cell(host, load, load * most[name], name, here)
-
-
-def _work(host: LiveHost) -> Callable[[], object]:
-    """Steps like those of the cells."""
-    live = importlib.import_module("experiments.serving.live")
-    count, prompt, answer = WORK
-    trace = RequestTrace(
-        "pace", np.zeros(count), np.full(count, prompt), np.full(count, answer), ("",) * count
-    )
-    prompts = live.prompts_of(trace, host.model.vocabulary, 0)
-
-    def work() -> None:
-        with live.one_thread():
-            time_steps_of(host.model, AllAtOnce(), trace, prompts)
-
-    return work
-
-
-def _anew(load: float, rate: float, name: str, pace: Pace, progress: Progress) -> ValidationCell:
-    """A cell by what the host is just now."""
-    pace.look()
-    host = _measure("cpu", part(progress, 0.0, 0.2))
-    cell = _cell(host, load, rate, name, part(progress, 0.2, 1.0), pace.look)
-    pace.look()
-    return cell
+            continue
+        here = part(progress, done / len(grid), (done + 1) / len(grid))
+        if host is None or device == "cpu":
+            here(0.0, "measuring the layers of the model")
+            host = _measure(device, part(here, 0.0, 0.2))
+        yield _cell(host, load, name, part(here, 0.2, 1.0))
 
 
 def _measure(device: str, progress: Progress) -> LiveHost:
@@ -165,7 +132,7 @@ def _seen(host: LiveHost, name: str) -> dict[str, float]:
 def _acceptance(host: LiveHost) -> float:
     """Which share of drafted tokens is right of this model's greedy answers: seen on other prompts."""
     live = importlib.import_module("experiments.serving.live")
-    policy = policy_of("speculative")[1]
+    policy = policy_of("speculative")
     assert isinstance(policy, PagedPolicy)
     trace = requests_at(1e9)
     prompts = live.prompts_of(trace, host.model.vocabulary, 1)
@@ -193,12 +160,12 @@ def requests_at(rate: float) -> RequestTrace:
     return RequestTrace(TRACE, arrival - arrival[0], prompt, output, ("",) * REQUESTS)
 
 
-def _capacity(host: LiveHost, name: str) -> float:
+def _capacity(host: LiveHost, policy: PagedPolicy | ServingPolicy) -> float:
     """Requests a second that the policy answers, as the simulator has it, when they come as fast as the
     engine answers them at best: all at once under ``vllm_v1``.
     """
-    at_once = _throughput(host, policy_of("vllm_v1")[1], requests_at(1e9))
-    return _throughput(host, policy_of(name, **_seen(host, name))[1], requests_at(at_once))
+    at_once = _throughput(host, policy_of("vllm_v1"), requests_at(1e9))
+    return _throughput(host, policy, requests_at(at_once))
 
 
 def _throughput(host: LiveHost, policy: PagedPolicy | ServingPolicy, trace: RequestTrace) -> float:
@@ -206,36 +173,29 @@ def _throughput(host: LiveHost, policy: PagedPolicy | ServingPolicy, trace: Requ
     return figures(plan, trace)["throughput"]
 
 
-def policy_of(name: str, **knobs: float) -> tuple[Any, PagedPolicy | ServingPolicy]:
-    """Return the spec and the policy of a cell."""
-    spec, policy = complete(cell_spec(SMALL, {}, "serving", name, knobs={**POLICIES[name], **knobs}))
+def policy_of(name: str, **knobs: float) -> PagedPolicy | ServingPolicy:
+    """Return the policy of a cell."""
+    _, policy = complete(cell_spec(SMALL, {}, "serving", name, knobs={**POLICIES[name], **knobs}))
     assert isinstance(policy, PagedPolicy | ServingPolicy)
-    return spec, policy
+    return policy
 
 
-def _cell(
-    host: LiveHost,
-    load: float,
-    rate: float,
-    name: str,
-    progress: Progress,
-    once_foretold: Callable[[], None] = lambda: None,
-) -> ValidationCell:
+def _cell(host: LiveHost, load: float, name: str, progress: Progress) -> ValidationCell:
     clock, knobs = time.perf_counter(), _seen(host, name)
-    (spec, policy), trace = policy_of(name, **knobs), requests_at(rate)
-    loaded = Loaded(trace, "requests", "generated", "")
-    try:
-        result = serve_on(host, trace, loaded, spec, policy, progress, once_foretold)
-    except LabError as error:
+    policy = policy_of(name, **knobs)
+    trace = requests_at(load * _capacity(host, policy))
+
+    def ended(status: str, reason: str | None, turns: Sequence[Turn] = ()) -> ValidationCell:
+        figures, metrics = middle_of(turns) if turns else ({}, {})
+        facts = {**knobs, **ranges_of(turns), "turns": len(turns)} if turns else {}
         took = time.perf_counter() - clock
-        return ValidationCell(_named(load), "serving", name, "failed", str(error), {}, {}, took)
-    metrics, took = dict(result.metrics), time.perf_counter() - clock
-    compared = compare(metrics, result.notes.get("predicted", {}))
-    within = result.notes.get("predicted_range", {})
-    facts = {
-        **knobs,
-        "predicted_range": {metric: within[metric] for metric in compared if metric in within},
-    }
-    return ValidationCell(
-        _named(load), "serving", name, result.status, result.reason, compared, metrics, took, facts=facts
-    )
+        return ValidationCell(
+            _named(load), "serving", name, status, reason, figures, metrics, took, facts=facts
+        )
+
+    try:
+        turns = list(serve_in_turns(host, trace, 0, policy, progress))
+    except LabError as error:
+        return ended("failed", str(error))
+    faults = [fault for turn in turns for fault in turn.faults]
+    return ended("rejected", faults[0]) if faults else ended("ok", None, turns)

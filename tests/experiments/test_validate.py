@@ -4,13 +4,11 @@ step needs.
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from experiments.core.jsonio import loads
 from experiments.core.progress import silent
-from experiments.validate import cluster, compilation, memory, numerics, pace, serving, validate
+from experiments.validate import cluster, compilation, memory, numerics, serving, validate
 from experiments.validate.__main__ import main
 from experiments.validate.cells import SINGLE_DEVICE, Chosen, ValidationCell
 from experiments.validate.cluster import order_of
@@ -42,11 +40,9 @@ def test_each_cell_says_what_was_predicted_measured_and_planned_for(tmp_path, mo
     assert "peak_memory: median error" in capsys.readouterr().out
 
 
-def test_a_policy_answers_at_a_load_of_its_own_and_the_host_is_watched(monkeypatch):
+def test_a_policy_answers_at_a_load_of_its_own_in_several_turns(monkeypatch):
     monkeypatch.setattr(serving, "REQUESTS", 6)
     monkeypatch.setattr(serving, "LOADS", (0.6,))
-    monkeypatch.setattr(pace, "LOOK", 0.1)
-    monkeypatch.setattr(pace, "STEADY", math.inf)
     live = "experiments.serving.live"
     monkeypatch.setattr(f"{live}.layer_profile.ROUNDS", 1)
     monkeypatch.setattr(f"{live}.bookkeeping.RUN_SECONDS", 0.1)
@@ -55,9 +51,12 @@ def test_a_policy_answers_at_a_load_of_its_own_and_the_host_is_watched(monkeypat
     (cell,) = serving.cells("cpu", silent, Chosen(policies=frozenset({"orca"})))
     assert (cell.model, cell.policy, cell.status) == ("generated requests at 60% of the load", "orca", "ok")
     assert cell.figures["ttft_mean"]["predicted"] > 0 and cell.figures["ttft_mean"]["measured"] > 0
-    assert cell.facts["pace_change"] > 0 and cell.facts["tries"] == 1
-    low, high = cell.facts["predicted_range"]["latency_mean"]
-    assert low <= cell.figures["latency_mean"]["predicted"] <= high
+    assert cell.facts["turns"] == 2
+    for kind in ("predicted", "measured", "error"):
+        low, high = cell.facts[f"{kind}_range"]["latency_mean"]
+        assert low <= cell.figures["latency_mean"][kind] <= high
+        assert low < high, "each turn is a run and a short run of its own"
+    assert cell.metrics["latency_mean"] == cell.facts["measured_range"]["latency_mean"][0]
 
 
 def test_capacities_begin_with_the_tightest(monkeypatch):

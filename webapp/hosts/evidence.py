@@ -69,24 +69,24 @@ def evidence_of(validation: Validation) -> Evidence:
 
 def _lines(cell: Mapping[str, Any]) -> Iterator[Line]:
     """A line for each compared metric; a cell that failed has one line with its reason."""
-    about = (
-        cell.get("family", ""),
-        cell["model"].removeprefix("zoo:"),
-        cell["policy"],
-        cell["status"],
-        cell.get("reason") or _say_pace(cell.get("facts") or {}),
-    )
+    about = (cell.get("family", ""), cell["model"].removeprefix("zoo:"), cell["policy"], cell["status"])
+    reason, facts = cell.get("reason") or "", cell.get("facts") or {}
     if not cell.get("figures"):
-        yield Line(*about, "", None, None, None)
+        yield Line(*about, reason, "", None, None, None)
     for metric, figure in cell.get("figures", {}).items():
         names = ("predicted", "measured", "error", "low", "high")
-        yield Line(*about, metric, *(figure.get(name) for name in names))
+        remark = reason or _say_turns(facts, metric)
+        yield Line(*about, remark, metric, *(figure.get(name) for name in names))
 
 
-def _say_pace(facts: Mapping[str, Any]) -> str:
-    """What a shared host did while the cell was made, where that was watched."""
-    change = facts.get("pace_change")
-    return "" if change is None else f"the host changed its pace by {human(change, 'fraction')} meanwhile"
+def _say_turns(facts: Mapping[str, Any], metric: str) -> str:
+    """How far apart the runs were that happened several times, and the errors of what foretold each."""
+    measured, errors = (facts.get(name, {}).get(metric) for name in ("measured_range", "error_range"))
+    if not measured or not errors or not measured[0]:
+        return ""
+    apart = human(measured[1] / measured[0] - 1, "fraction")
+    low, high = (f"{error:+.0%}".replace("%", " %") for error in errors)
+    return f"middle of {facts['turns']} runs that differ by {apart}, foretold {low} to {high} off"
 
 
 #: The figures of a cell that say how good a simulator is, those of time first.

@@ -148,8 +148,8 @@ def cell_rows(found: Iterable[Evidence]) -> list[CellRow]:
 
 def _cell(rows: list[ValidationRow]) -> CellRow:
     lines = {row.line.metric: row.line for row in rows}
-    first = rows[0].line
     time = next((lines[name] for name in TIMES if name in lines), None)
+    first = time or rows[0].line
     about = (rows[0].device, first.family, first.model, first.policy, first.status, first.reason)
     return CellRow(*about, memory=lines.get("peak_memory") or lines.get("peak_memory_per_device"), time=time)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,13 +155,17 @@ def run_steps(trace: RequestTrace, policy: PagedPolicy, blocks: int, executor: S
     return PagedEngine(trace, policy, blocks, executor).run()
 
 
-def prices_of_engine(engine: LivePaged | LiveBatches, seed: int) -> list[EnginePrice]:
-    """Return what steps cost under the policy of ``engine`` by each of some short runs on other prompts."""
+def prices_of_engine(engine: LivePaged | LiveBatches, seed: int) -> Iterator[EnginePrice]:
+    """Yield what steps cost under the policy of ``engine`` by each of some short runs on other prompts.
+
+    These are made when they are asked for.
+    """
     live, host = importlib.import_module("experiments.serving.live"), engine.host
     bare = _with_besides(host.times, Curve((1.0,), (0.0,)))
     seen = (engine.time_steps, layer_price(bare, host.served), live.Lengths.of(engine.trace))
     runs = live.measure_bookkeeping(host.model, *seen, seed + 1)
-    return [_price_prompts(engine, _with_besides(host.times, besides), seed + 1) for besides in runs]
+    for besides in runs:
+        yield _price_prompts(engine, _with_besides(host.times, besides), seed + 1)
 
 
 def _price_prompts(engine: LivePaged | LiveBatches, times: LayerTimes, seed: int) -> EnginePrice:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,7 +30,7 @@ from experiments.serving.experiment.live_engines import (
     prices_of_engine,
     time_steps_of,
 )
-from experiments.serving.experiment.prediction import predict
+from experiments.serving.experiment.prediction import foretell, predict
 from experiments.serving.experiment.rates import WHERE, goal_of, objective_of
 from experiments.serving.interface import ServingPlan, ServingPolicy, violations
 from experiments.serving.interface.paged import PagedPolicy
@@ -90,27 +91,21 @@ def serve_on(
     spec: RunSpec,
     policy: PagedPolicy | ServingPolicy,
     progress: Progress,
-    once_foretold: Callable[[], None] = lambda: None,
 ) -> Result:
-    """Simulate the run by what ``host`` was measured to be, then let it happen.
-
-    ``once_foretold`` is called in between.
-    """
+    """Simulate the run by what ``host`` was measured to be, then let it happen."""
     live = importlib.import_module("experiments.serving.live")
     trace = dataclasses.replace(trace, measured=None, profiles=None)
     way = engine_of(host, trace, policy)
     with live.one_thread(), freeze_heap():
         expected = predict(way, prices_of_engine(way, spec.seed), spec.seed)
-        once_foretold()
         prompts = live.prompts_of(trace, host.model.vocabulary, spec.seed)
         plan = way.carry_out(prompts, progress)
     document = plan_json(plan, trace)
     if faults := violations(plan, trace, way.slots):
         return Result.from_violations(faults, document, loaded.sha256)
-    seen = figures(plan, trace, objective_of(policy))
-    swapped = {"swapped_bytes": _swapped(plan, host)} if plan.memory else {}
+    seen = _figures_of(plan, trace, policy, host)
     return Result(
-        metrics=seen | _errors(expected.middle, seen) | swapped,
+        metrics=seen | _errors(expected.middle, seen),
         series=curves(plan, trace),
         plan=document,
         workload_sha256=loaded.sha256,
@@ -135,6 +130,31 @@ def serve_on(
     )
 
 
+@dataclass(frozen=True)
+class Turn:
+    """Figures of a run as they were foretold just before it and as they were seen, and the rules it broke."""
+
+    foretold: Mapping[str, float]
+    seen: Mapping[str, float]
+    faults: Sequence[str]
+
+
+def serve_in_turns(
+    host: LiveHost, trace: RequestTrace, seed: int, policy: PagedPolicy | ServingPolicy, progress: Progress
+) -> Iterator[Turn]:
+    """Let the same run happen after each of the short runs, foretold by that one alone."""
+    live = importlib.import_module("experiments.serving.live")
+    way = engine_of(host, trace, policy)
+    prompts = live.prompts_of(trace, host.model.vocabulary, seed)
+    with live.one_thread(), freeze_heap():
+        runs = live.bookkeeping.RUNS
+        for turn, price in enumerate(prices_of_engine(way, seed)):
+            foretold = foretell(way, price, seed + turn)
+            plan = way.carry_out(prompts, part(progress, turn / runs, (turn + 1) / runs))
+            faults = violations(plan, trace, way.slots)
+            yield Turn(foretold, _figures_of(plan, trace, policy, host), faults)
+
+
 def engine_of(
     host: LiveHost, trace: RequestTrace, policy: PagedPolicy | ServingPolicy
 ) -> LivePaged | LiveBatches:
@@ -150,5 +170,8 @@ def _errors(expected: Mapping[str, float], seen: Mapping[str, float]) -> dict[st
     return {f"{name}_error": expected[f"{name}_mean"] / seen[f"{name}_mean"] - 1 for name in names}
 
 
-def _swapped(plan: ServingPlan, host: LiveHost) -> float:
-    return float(plan.memory.swapped_blocks * plan.memory.size * host.token_bytes) if plan.memory else 0.0
+def _figures_of(
+    plan: ServingPlan, trace: RequestTrace, policy: PagedPolicy | ServingPolicy, host: LiveHost
+) -> dict[str, float]:
+    seen, log = figures(plan, trace, objective_of(policy)), plan.memory
+    return seen | ({"swapped_bytes": float(log.swapped_blocks * log.size * host.token_bytes)} if log else {})

@@ -8,7 +8,7 @@ one of them.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 
 from experiments.core.errors import BadInput
 from experiments.core.prediction import Prediction
@@ -21,17 +21,20 @@ from experiments.serving.simulator import figures
 MOST_SECONDS = 1800.0
 
 
-def predict(engine: LivePaged | LiveBatches, prices: Sequence[StepPrice], seed: int) -> Prediction:
+def predict(engine: LivePaged | LiveBatches, prices: Iterable[StepPrice], seed: int) -> Prediction:
     """Simulate the trace of ``engine`` by each of ``prices``, with drafts drawn anew for each.
 
     ``BadInput`` where it would take longer than ``MOST_SECONDS``.
     """
-    found = []
-    for turn, price in enumerate(prices):
-        plan = engine.simulate(engine.trace, price, seed + turn)
-        _refuse_long(max((row.end for row in plan.iterations), default=0.0))
-        found.append(figures(plan, engine.trace))
+    found = [foretell(engine, price, seed + turn) for turn, price in enumerate(prices)]
     return Prediction.over(found, statistics.median_low)
+
+
+def foretell(engine: LivePaged | LiveBatches, price: StepPrice, seed: int) -> Mapping[str, float]:
+    """Return the figures of one simulation; ``BadInput`` as ``predict``."""
+    plan = engine.simulate(engine.trace, price, seed)
+    _refuse_long(max((row.end for row in plan.iterations), default=0.0))
+    return figures(plan, engine.trace)
 
 
 def _refuse_long(seconds: float) -> None:

@@ -81,9 +81,19 @@ class StepLoad(NamedTuple):
         )
 
     @property
-    def is_of_prompts(self) -> bool:
-        """Whether parts of prompts are in it, and none of its tokens is a draft that is verified."""
-        return self.prefill > 0 and not self.drafts
+    def has_prompts(self) -> bool:
+        """Whether parts of prompts are in it that are no verified drafts."""
+        return len(self.prompts) > len(self.verified)
+
+    def without_prompts(self) -> StepLoad:
+        """Return its decodes and verified drafts alone."""
+        return self._replace(
+            prefill=sum(tokens for tokens, _ in self.verified),
+            prefill_context=sum(context for _, context in self.verified),
+            prefill_pairs=sum(n * c + n * (n + 1) / 2 for n, c in self.verified),
+            sequences=self.sequences - len(self.prompts) + len(self.verified),
+            prompts=self.verified,
+        )
 
     @property
     def outputs(self) -> int:

@@ -7,7 +7,7 @@ drives them out. That is in here, too: it is seen in short runs of the engine, l
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -29,14 +29,14 @@ Serve = Callable[[RequestTrace, Sequence[Sequence[int]]], Timed]
 Price = Callable[[StepLoad], float]
 #: Requests at once, and tokens of a prompt and of an answer in the mean at most.
 SEQUENCES, PROMPT, ANSWER = (1, 2, 4, 8, 16, 32), 256, 128
-#: Requests that come one after another for as long as their prompts are timed.
-COMING = 16
+#: Requests that come one after another for their prompts to be timed, and how many of them are there at once.
+COMING, AMONG = 32, 4
 #: Runs of each, since a shared host is slow at times.
 RUNS = 5
 #: Steps of one run take about so many seconds, but are this many at least.
 RUN_SECONDS, FEWEST = 2.0, 24
-#: A step of so many times the usual one was held up by others.
-HELD_UP = 2.0
+#: The least besides its price, as a share of it: negative where the host was slower as layers were timed.
+LEAST = -0.5
 
 
 @dataclass(frozen=True)
@@ -70,40 +70,51 @@ class Lengths:
 
 def measure_bookkeeping(
     model: PagedGpt, serve: Serve, price: Price, lengths: Lengths, seed: int = 0
-) -> list[Curve]:
-    """Return the seconds of a step besides its ``price``, by requests in it, of each of some short runs.
+) -> Iterator[Curve]:
+    """Yield the seconds of a step besides its ``price``, by requests in it, of each of ``RUNS`` short runs.
 
-    Prompts have tokens drawn from ``seed``. Where a policy never serves so many at once, the curves end
-    before. The first steps of a process are much slower than any later ones, so one run comes before.
+    A run is carried out when it is asked for. Prompts have tokens drawn from ``seed``. Where a policy never
+    serves so many at once, the curves end before. The first steps of a process are much slower than any later
+    ones, so one run comes before.
     """
     lengths = replace(lengths, answer=min(lengths.answer, _most_steps(price)))
     _measure_once(model, serve, price, lengths, seed, SEQUENCES[:1])
-    found = [_measure_once(model, serve, price, lengths, seed) for _ in range(RUNS)]
-    points = min(found, key=len)
-    axis = tuple(map(float, points))
-    return [Curve(axis, tuple(max(0.0, run[requests]) for requests in points)) for run in found]
+    for _ in range(RUNS):
+        found = _measure_once(model, serve, price, lengths, seed)
+        yield Curve(tuple(map(float, found)), tuple(found.values()))
 
 
 def middle_of(runs: Sequence[Curve]) -> Curve:
-    """Return the median of the curves at each point."""
-    return Curve(runs[0].points, tuple(np.median([run.seconds for run in runs], axis=0).tolist()))
+    """Return the median of the curves at each point that all have, nothing where it is below that."""
+    points = min((run.points for run in runs), key=len)
+    middle = np.median([run.seconds[: len(points)] for run in runs], axis=0)
+    return Curve(points, tuple(np.maximum(middle, 0.0).tolist()))
 
 
 def measure_prompts(model: PagedGpt, serve: Serve, price: Price, lengths: Lengths, seed: int = 0) -> float:
-    """Return how many times its ``price`` a step with prompts takes between those of others.
+    """Return how many times what they add to a step's ``price`` prompts take among decodes of others.
 
-    Requests come faster than they are answered. 1 where a policy makes no such step after the first.
+    Some requests are answered at once. 1 where a policy makes no step with prompts after the first.
     """
     trace = lengths.draw(model, np.arange(COMING, dtype=np.float64), seed)
     usual = int(trace.prompt.mean())
-    loads = [StepLoad.of([Entry(0, usual, 0)]), StepLoad.of([Entry(0, 1, usual)])]
-    trace = replace(trace, arrival=trace.arrival * sum(map(price, loads)))
+    prompt, decode = (price(StepLoad.of([entry])) for entry in (Entry(0, usual, 0), Entry(0, 1, usual)))
+    trace = replace(trace, arrival=trace.arrival * (prompt + decode * lengths.answer / AMONG))
     timed = serve(trace, prompts_of(trace, model.vocabulary, seed))
     steps = [
-        (end - before, price(load)) for (_, before), (load, end) in pairwise(timed) if load.is_of_prompts
+        (end - before, price(load), _alone(load, price))
+        for (_, before), (load, end) in pairwise(timed)
+        if load.has_prompts
     ]
-    kept = [(seconds, priced) for seconds, priced in steps if seconds <= HELD_UP * priced]
-    return sum(seconds for seconds, _ in kept) / sum(priced for _, priced in kept) if kept else 1.0
+    added = sum(priced - alone for _, priced, alone in steps)
+    taken = sum(seconds - alone for seconds, _, alone in steps)
+    return max(taken / added, 1 + LEAST) if added > 0 else 1.0
+
+
+def _alone(load: StepLoad, price: Price) -> float:
+    """The price of a step without its prompts."""
+    others = load.without_prompts()
+    return price(others) if others.sequences else 0.0
 
 
 def _measure_once(
@@ -138,6 +149,8 @@ def _most_steps(price: Price) -> int:
 
 
 def _mean_besides(steps: Sequence[tuple[float, float]]) -> float:
-    """A mean, as a run is a sum of its steps: some of them find the caches empty, behind a prompt for one."""
-    longest = HELD_UP * statistics.median(seconds for seconds, _ in steps)
-    return statistics.fmean(seconds - priced for seconds, priced in steps if seconds <= longest)
+    """A mean, as a run is a sum of its steps.
+
+    Some of them find the caches empty, behind a prompt for one, and in some others have the processor.
+    """
+    return statistics.fmean(max(seconds - priced, LEAST * priced) for seconds, priced in steps)

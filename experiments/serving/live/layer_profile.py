@@ -60,7 +60,7 @@ def measure_layers(
         rounds.append(grid.measure(part(progress, turn / ROUNDS, (turn + 1) / ROUNDS)))
         grid.warm_ups = WARM_UPS
     times = combine(rounds)
-    besides = middle_of(measure_bookkeeping(model, serve, price_by(times), Lengths([WOKEN], ANSWER)))
+    besides = middle_of(list(measure_bookkeeping(model, serve, price_by(times), Lengths([WOKEN], ANSWER))))
     return replace(times, by_sequences={**times.by_sequences, "bookkeeping": besides})
 
 

@@ -177,14 +177,18 @@ class ProfilePrice:
 
 @dataclass(frozen=True)
 class EnginePrice:
-    """Steps with prompts take ``prompts`` times what ``layers`` say, which were timed again and again."""
+    """Prompts take ``prompts`` times what they add to a step by ``layers``, which were timed in loops."""
 
     layers: ProfilePrice
     prompts: float
 
     def seconds(self, load: StepLoad, steps: int = 1) -> Floats:
         found = self.layers.seconds(load, steps)
-        return found * self.prompts if load.is_of_prompts else found
+        if not load.has_prompts:
+            return found
+        others = load.without_prompts()
+        alone = self.layers.seconds(others, steps) if others.sequences else np.zeros(steps)
+        return alone + self.prompts * np.maximum(found - alone, 0.0)
 
     def steps_beyond(self, load: StepLoad, steps: int = 1) -> int:
         return self.layers.steps_beyond(load, steps)

@@ -30,8 +30,8 @@ LAYERS, BESIDES, EACH = 0.010, 0.001, 0.0002
 class MadeUp:
     """An engine that never serves more than ``most`` at once.
 
-    One of its runs was ``held_up`` as a whole. Of eight steps two in a row take ``slow`` s more, and one much
-    longer where others had the processor.
+    One of its runs was ``held_up`` as a whole. Of eight steps two in a row take ``slow`` s more; one takes
+    0.5 s more where others had the processor.
     """
 
     def __init__(self, most: int, held_up: int, slow: float = 0.0, is_interrupted: bool = False) -> None:
@@ -62,7 +62,8 @@ def host() -> Any:
 
 
 def measure(engine: MadeUp, prompts: Sequence[int], layers: float = LAYERS) -> list[Curve]:
-    return live.measure_bookkeeping(model(), engine.serve, lambda load: layers, live.Lengths(prompts, 24))
+    served = engine.serve
+    return list(live.measure_bookkeeping(model(), served, lambda load: layers, live.Lengths(prompts, 24)))
 
 
 @pytest.mark.parametrize("held_up", [0, 2])
@@ -81,8 +82,28 @@ def test_it_ends_where_a_policy_serves_no_more_at_once() -> None:
     assert {curve.points for curve in measure(MadeUp(4, 0), [10**6])} == {(1, 2, 4)}
 
 
-def test_layers_that_take_longer_than_the_step_leave_nothing() -> None:
-    assert measure(MadeUp(1, 0), [5], layers=1.0)[0].seconds == (0.0,)
+def test_layers_that_took_longer_than_the_step_are_corrected_by_half_at_most() -> None:
+    """A step of 11.2 ms where layers took 12 or 100 ms; a profile of layers has nothing besides them then."""
+    (curve, *_) = measure(MadeUp(1, 0), [5], layers=0.012)
+    assert curve.seconds == pytest.approx([-0.0008])
+    assert middle_of([curve]).seconds == (0.0,)
+    assert measure(MadeUp(1, 0), [5], layers=0.1)[0].seconds == pytest.approx([-0.05])
+
+
+def test_a_short_run_happens_when_it_is_asked_for() -> None:
+    """Between two of them the run may happen that the first one foretells; one comes before them all."""
+    engine = MadeUp(1, 0)
+    curves = live.measure_bookkeeping(model(), engine.serve, lambda load: LAYERS, live.Lengths([5], 24))
+    assert engine.runs == 0
+    next(curves)
+    seen = engine.runs
+    next(curves)
+    assert (seen, engine.runs) == (3, 5)
+
+
+def test_the_middle_is_of_the_points_that_all_curves_have() -> None:
+    curves = [Curve((1, 2, 4), (1.0, 2.0, 3.0)), Curve((1, 2), (3.0, 4.0)), Curve((1, 2), (2.0, 9.0))]
+    assert middle_of(curves) == Curve((1, 2), (2.0, 4.0))
 
 
 def test_the_first_steps_of_all_are_none_of_it() -> None:
@@ -105,16 +126,16 @@ def test_answers_are_as_long_as_those_of_the_trace_up_to_what_the_model_holds() 
 def test_steps_that_take_long_are_timed_for_fewer_tokens(layers: float, steps: int) -> None:
     """Six numbers of requests in two seconds: 333, 33 and 0 steps each, of 100 and no fewer than 24."""
     engine = MadeUp(64, 0)
-    live.measure_bookkeeping(model(), engine.serve, lambda load: layers, live.Lengths([8], 100))
+    list(live.measure_bookkeeping(model(), engine.serve, lambda load: layers, live.Lengths([8], 100)))
     assert set(engine.answers) == {steps}
 
 
-def test_slow_steps_count_and_those_in_which_others_had_the_processor_do_not() -> None:
-    """Two of eight steps take 4 ms more: 1 ms in the mean, 8 / 7 without the one that is left out."""
+def test_slow_steps_count_also_those_in_which_others_had_the_processor() -> None:
+    """Two of eight steps take 4 ms more, one takes 0.5 s more: a run meets them as often."""
     (curve, *_) = measure(MadeUp(1, 0, slow=0.004), [5])
     assert curve.seconds[0] == pytest.approx(BESIDES + EACH + 0.001)
     (curve, *_) = measure(MadeUp(1, 0, slow=0.004, is_interrupted=True), [5])
-    assert curve.seconds[0] == pytest.approx(BESIDES + EACH + 0.008 / 7)
+    assert curve.seconds[0] == pytest.approx(BESIDES + EACH + 0.508 / 8)
 
 
 def test_prompts_are_as_unequal_as_those_of_the_trace() -> None:
@@ -127,7 +148,7 @@ def test_prompts_are_as_unequal_as_those_of_the_trace() -> None:
 
 
 class Coming:
-    """An engine whose steps take ``seconds`` by their tokens; the third of six with a prompt was held up."""
+    """An engine whose steps take ``seconds`` by their tokens."""
 
     def __init__(self, seconds: dict[int, float]) -> None:
         self.seconds = seconds
@@ -136,31 +157,61 @@ class Coming:
     def serve(self, trace: RequestTrace, prompts: Sequence[Sequence[int]]) -> Timed:
         self.arrival = trace.arrival.tolist()
         tokens = [8, 1, 8, 1, 8, 16, 1, 8]
-        ends = list(accumulate(self.seconds[count] for count in tokens))
-        ends[4:] = [end + 9.0 for end in ends[4:]]
+        ends = accumulate(self.seconds[count] for count in tokens)
         return [(StepLoad.of([Entry(0, count, 0)]), end) for count, end in zip(tokens, ends, strict=True)]
 
 
-def test_prompts_take_so_many_times_their_price_where_nobody_held_them_up() -> None:
-    """Priced at 0.1 s a token, 8 took 0.9 s twice and 16 took 1.72 s: 3.52 of 3.2 s."""
-    engine = Coming({1: 0.1, 8: 0.9, 16: 1.72})
+def test_prompts_take_so_many_times_their_price() -> None:
+    """Priced at 0.1 s a token, 8 took 0.9 s three times and 16 took 1.7 s: 4.4 of 4.0 s.
+
+    A prompt and a quarter of 24 decodes come between two of them, so that four are there at once.
+    """
+    engine = Coming({1: 0.1, 8: 0.9, 16: 1.7})
     share = live.measure_prompts(
         model(), engine.serve, lambda load: 0.1 * load.tokens, live.Lengths([8, 8], 24)
     )
     assert share == pytest.approx(1.1)
-    assert engine.arrival == pytest.approx([0.9 * request for request in range(16)])
+    assert engine.arrival == pytest.approx([1.4 * request for request in range(32)])
+
+
+class Verifying:
+    """An engine that verifies two drafts in 0.3 s, and takes 0.5 s more where a prompt comes as well."""
+
+    def serve(self, trace: RequestTrace, prompts: Sequence[Sequence[int]]) -> Timed:
+        verified, prompt = Entry(0, 3, 6), Entry(1, 4, 0)
+        loads = [StepLoad.of([verified, prompt] if row % 2 else [verified], {0}) for row in range(8)]
+        ends = accumulate(0.8 if row % 2 else 0.3 for row in range(8))
+        return list(zip(loads, ends, strict=True))
+
+
+def test_prompts_among_verified_drafts_are_priced_by_what_they_add() -> None:
+    """By their price they add 0.4 s to 0.3 s, and take 0.5 s."""
+    share = live.measure_prompts(
+        model(), Verifying().serve, lambda load: 0.1 * load.tokens, live.Lengths([8], 24)
+    )
+    assert share == pytest.approx(1.25)
 
 
 def test_without_a_step_of_prompts_their_price_stands() -> None:
     assert live.measure_prompts(model(), MadeUp(4, 0).serve, lambda load: 0.1, live.Lengths([8], 24)) == 1.0
 
 
-def test_only_steps_of_prompts_take_longer_and_not_verified_drafts() -> None:
-    layers = host().price
-    price, prompt = EnginePrice(layers, 1.5), StepLoad.of([Entry(0, 6, 0), Entry(1, 1, 6)])
-    assert price.seconds(prompt)[0] == pytest.approx(1.5 * layers.seconds(prompt)[0])
-    for other in (StepLoad.of([Entry(0, 1, 6)]), StepLoad.of([Entry(0, 3, 6)], {0})):
-        assert price.seconds(other)[0] == layers.seconds(other)[0]
+class BySeconds:
+    """A token takes a second."""
+
+    def seconds(self, load: StepLoad, steps: int = 1) -> Any:
+        return np.full(steps, float(load.tokens))
+
+
+def test_only_what_prompts_add_takes_longer_and_neither_decodes_nor_verified_drafts() -> None:
+    """A prompt of 6 tokens next to a decode and two drafts: 4 s, and 1.5 times 6 s."""
+    price, prompt, others = EnginePrice(BySeconds(), 1.5), Entry(0, 6, 0), [Entry(1, 1, 6), Entry(2, 3, 6)]  # type: ignore[arg-type]
+    alone, both = StepLoad.of(others, {2}), StepLoad.of([prompt, *others], {2})
+    assert both.without_prompts() == alone
+    assert price.seconds(alone).tolist() == [4.0]
+    assert price.seconds(both).tolist() == [13.0]
+    assert price.seconds(StepLoad.of([prompt])).tolist() == [9.0]
+    assert price.seconds(StepLoad.of([prompt, others[0]]), 2).tolist() == [10.0, 10.0]
 
 
 @pytest.mark.parametrize("name", ["vllm_v1", "orca", "static_batching"])

@@ -1,0 +1,47 @@
+"""A run that happened several times, each foretold just before: the middle error, and how they differ.
+
+What a shared host's other guests do to a run is no error of what foretold it, and nobody can see it from
+within: the same run again, minutes later, says how much of an error is theirs. Each run is compared with what
+was foretold a moment before it, and the turn whose error is the middle one stands for the cell.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+from experiments.serving.experiment.measured import Turn
+from experiments.validate.cells import Figure, compare
+
+
+def middle_of(turns: Sequence[Turn]) -> tuple[dict[str, Figure], dict[str, float]]:
+    """Return each figure from the turn whose error is the middle one, and the middle of each metric seen."""
+    compared = [compare(turn.seen, turn.foretold) for turn in turns]
+    figures = {name: _middle([one[name] for one in compared]) for name in compared[0]}
+    names = set.intersection(*(set(turn.seen) for turn in turns))
+    metrics = {
+        name: statistics.median_low(turn.seen[name] for turn in turns)
+        for name in turns[0].seen
+        if name in names
+    }
+    return figures, metrics
+
+
+def ranges_of(turns: Sequence[Turn]) -> dict[str, Mapping[str, Sequence[float]]]:
+    """The least and the largest of the turns: what was foretold, what was measured, and the error."""
+    compared = [compare(turn.seen, turn.foretold) for turn in turns]
+    told = {"predicted": "predicted_range", "measured": "measured_range", "error": "error_range"}
+    return {
+        label: {name: _range([one[name][kind] for one in compared]) for name in compared[0]}
+        for kind, label in told.items()
+    }
+
+
+def _middle(found: Sequence[Figure]) -> Figure:
+    known = sorted((one for one in found if one["error"] is not None), key=lambda one: one["error"] or 0.0)
+    return known[(len(known) - 1) // 2] if known else found[0]
+
+
+def _range(values: Sequence[float | None]) -> Sequence[float]:
+    known = [value for value in values if value is not None]
+    return [min(known), max(known)] if known else []

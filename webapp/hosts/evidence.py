@@ -85,8 +85,8 @@ def _say_turns(facts: Mapping[str, Any], metric: str) -> str:
     if not measured or not errors or not measured[0]:
         return ""
     apart = human(measured[1] / measured[0] - 1, "fraction")
-    low, high = (f"{error:+.0%}".replace("%", " %") for error in errors)
-    return f"middle of {facts['turns']} runs that differ by {apart}, foretold {low} to {high} off"
+    low, high = (f"{100 * error:+.0f}" for error in errors)
+    return f"{facts['turns']} runs, {apart} apart; {low} to {high} % off"
 
 
 #: The figures of a cell that say how good a simulator is, those of time first.

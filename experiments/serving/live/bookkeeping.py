@@ -33,7 +33,7 @@ SEQUENCES, PROMPT, ANSWER = (1, 2, 4, 8, 16, 32), 256, 128
 COMING, AMONG = 32, 4
 #: Runs of each, since a shared host is slow at times.
 RUNS = 5
-#: Steps of one run take about so many seconds, but are this many at least.
+#: Steps of one run take about so many seconds, each number of requests as long, but are this many at least.
 RUN_SECONDS, FEWEST = 2.0, 24
 #: The least besides its price, as a share of it: negative where the host was slower as layers were timed.
 LEAST = -0.5
@@ -77,10 +77,9 @@ def measure_bookkeeping(
     serves so many at once, the curves end before. The first steps of a process are much slower than any later
     ones, so one run comes before.
     """
-    lengths = replace(lengths, answer=min(lengths.answer, _most_steps(price)))
     _measure_once(model, serve, price, lengths, seed, SEQUENCES[:1])
     for _ in range(RUNS):
-        found = _measure_once(model, serve, price, lengths, seed)
+        found = _measure_once(model, serve, price, lengths, seed, SEQUENCES)
         yield Curve(tuple(map(float, found)), tuple(found.values()))
 
 
@@ -123,12 +122,13 @@ def _measure_once(
     price: Price,
     lengths: Lengths,
     seed: int,
-    sequences: Sequence[int] = SEQUENCES,
+    sequences: Sequence[int],
 ) -> dict[int, float]:
     """Seconds besides the price, by requests at once."""
     found: dict[int, float] = {}
     for requests in sequences:
-        trace = lengths.draw(model, np.zeros(requests))
+        answer = min(lengths.answer, _most_steps(price, requests))
+        trace = replace(lengths, answer=answer).draw(model, np.zeros(requests))
         timed = serve(trace, prompts_of(trace, model.vocabulary, seed))
         steps = [
             (end - before, price(load))
@@ -141,11 +141,10 @@ def _measure_once(
     return found
 
 
-def _most_steps(price: Price) -> int:
-    """Steps for each number of requests: fewer where they take long."""
-    decoding = ([Entry(request, 1, PROMPT) for request in range(count)] for count in SEQUENCES)
-    seconds = sum(price(StepLoad.of(entries)) for entries in decoding)
-    return max(FEWEST, int(RUN_SECONDS / seconds)) if seconds else ANSWER
+def _most_steps(price: Price, requests: int) -> int:
+    """Steps with so many requests: fewer where they take long."""
+    seconds = price(StepLoad.of([Entry(request, 1, PROMPT) for request in range(requests)]))
+    return max(FEWEST, int(RUN_SECONDS / len(SEQUENCES) / seconds)) if seconds else ANSWER
 
 
 def _mean_besides(steps: Sequence[tuple[float, float]]) -> float:

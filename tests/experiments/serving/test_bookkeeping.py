@@ -130,6 +130,13 @@ def test_steps_that_take_long_are_timed_for_fewer_tokens(layers: float, steps: i
     assert set(engine.answers) == {steps}
 
 
+def test_each_number_of_requests_is_timed_for_as_long() -> None:
+    """A third of a second each, at 5 ms a request: 66 steps of one, 33 of two, and no fewer than 24."""
+    engine, lengths = MadeUp(64, 0), live.Lengths([8], 100)
+    list(live.measure_bookkeeping(model(), engine.serve, lambda load: 0.005 * load.sequences, lengths))
+    assert engine.answers[1:64] == [66] + [33] * 2 + [24] * 60
+
+
 def test_slow_steps_count_also_those_in_which_others_had_the_processor() -> None:
     """Two of eight steps take 4 ms more, one takes 0.5 s more: a run meets them as often."""
     (curve, *_) = measure(MadeUp(1, 0, slow=0.004), [5])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.utils import timezone
 
-from webapp.accounts.trash import apply_retention_everywhere
+from webapp.accounts import deletion
 from webapp.history.segments import keeping
 from webapp.hosts import broker
 from webapp.logged import points
@@ -67,6 +67,12 @@ def admit() -> None:
 
 @app.task(name=queue.RETAIN)  # type: ignore[untyped-decorator]
 def retain() -> None:
-    """Delete what has been in a trash for longer than it is kept, and pack points of months that are past."""
-    apply_retention_everywhere(timezone.now())
-    points.pack(timezone.now().date())
+    """Delete what has been in a trash for longer than it is kept, or what an admin no longer wants there.
+
+    Points of months that are past are packed once nothing is left of that.
+    """
+    deletion.apply_retention(timezone.now())
+    if deletion.go_on():
+        queue.send(queue.RETAIN)
+    else:
+        points.pack(timezone.now().date())

@@ -97,3 +97,20 @@ class Project(models.Model):
 
     def get_additional_data(self) -> dict[str, int]:
         return {"team": self.team_id}
+
+
+class Deletion(models.Model):
+    """What is being deleted for good, some runs at a time, by its kind and key in the team's trash."""
+
+    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="deletions")
+    kind = models.CharField(max_length=20)
+    key = models.CharField(max_length=40)
+    runs = models.PositiveIntegerField(help_text="how many it had when its deletion began")
+    by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
+    began_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["kind", "key"], name="one_deletion_of_a_thing")]
+
+    def __str__(self) -> str:
+        return f"deletion of {self.kind} {self.key}"

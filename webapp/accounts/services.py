@@ -60,13 +60,6 @@ def trash_project(project: Project) -> None:
 
 
 @transaction.atomic
-def keep_runs(project: Project, days: int | None) -> None:
-    """For how long the project keeps runs that nobody marked; ``None``: for good."""
-    project.keep_runs_days = days
-    project.save(update_fields=["keep_runs_days"])
-
-
-@transaction.atomic
 def set_role(member: Membership, role: str) -> None:
     """Gives a member another role. The last admin stays one, else nobody could manage the team."""
     if role != Role.ADMIN:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import django_tables2 as tables
@@ -10,6 +11,7 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.html import format_html
 
+from webapp import presentation
 from webapp.accounts.models import Role
 from webapp.accounts.trash import Storage, Trashed
 from webapp.compare.listing import FigureColumn, Listing, MomentColumn
@@ -31,7 +33,15 @@ class TrashTable(Listing):
     class Meta:
         prefix = "trash-"
 
+    def render_gone_at(self, value: datetime, record: Trashed) -> str:
+        """When, or how far that is."""
+        if record.gone is None:
+            return presentation.when(value)
+        return render_to_string("accounts/being_deleted.html", {"thing": record}, self.request)
+
     def render_act(self, record: Trashed) -> str:
+        if record.gone is not None:
+            return ""
         where = {"team": self.request.team.slug}
         context = {"thing": record, "role": self.request.role}
         actions = {"restore": reverse("restore", kwargs=where), "delete": reverse("delete", kwargs=where)}

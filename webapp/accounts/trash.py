@@ -1,33 +1,29 @@
-"""The trash of a team: what was put there, taking it back, and what becomes of it after the days of
-retention.
+"""The trash of a team: what was put there, taking it back, and what there is besides.
 
-A run outlives the artifact that it used: its outcome names the workload and the hash. Bytes go when nothing
-names them.
+A run outlives the artifact that it used: its outcome names the workload and the hash. ``deletion.py`` deletes
+for good what lies there for long enough.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.core.files.storage import default_storage
 from django.db import transaction
-from django.db.models import Aggregate, Count, Exists, OuterRef, QuerySet, Sum
+from django.db.models import Aggregate, Count, Q, QuerySet, Sum
 from django.http import Http404
 from django.utils import timezone
 
-from webapp.accounts.models import Project, Team, User
-from webapp.artifacts.models import Artifact, Blob, Upload
+from webapp.accounts.models import Deletion, Project, Team, User
+from webapp.artifacts.models import Artifact, Upload
 from webapp.runs import trashing
 from webapp.runs.models import Experiment, Run, TrashedRuns
 
-#: Bytes that are younger stay, named or not.
-SETTLED = timedelta(days=1)
 #: What can be in the trash, by the word for it.
 KINDS: Mapping[str, Any] = {
     "project": Project,
@@ -41,7 +37,9 @@ RUNS_BY: Mapping[str, str] = {"project": "project", "experiment": "experiment", 
 
 @dataclass(frozen=True)
 class Trashed:
-    """``size``: bytes that go with it."""
+    """``size``: bytes that go with it; ``gone``: which share of its runs is deleted, once that has begun, and
+    ``seconds_left`` how long the others take at that pace.
+    """
 
     kind: str
     key: str
@@ -49,6 +47,8 @@ class Trashed:
     project: str
     trashed_at: datetime
     size: int = 0
+    gone: float | None = None
+    seconds_left: float | None = None
 
     @property
     def gone_at(self) -> datetime:
@@ -58,20 +58,36 @@ class Trashed:
 
 def list_trash(team: Team) -> list[Trashed]:
     """Newest first."""
-    found = [one for kind in KINDS for one in _list_kind(kind, team)]
+    begun = {(one.kind, one.key): one for one in team.deletions.all()}
+    found = [one for kind in KINDS for one in _list_kind(kind, team, begun)]
     return sorted(found, key=lambda one: one.trashed_at, reverse=True)
 
 
-def _list_kind(kind: str, team: Team) -> Iterator[Trashed]:
-    things = _in_trash(kind, team)
-    of_runs = trashing.bytes_of_runs(RUNS_BY[kind], things) if kind in RUNS_BY else {}
+def _list_kind(kind: str, team: Team, deletions: Mapping[tuple[str, str], Deletion]) -> Iterator[Trashed]:
+    begun = {key: one for (of, key), one in deletions.items() if of == kind}
+    things = in_trash(kind, team)
+    of_runs = trashing.bytes_of_runs(RUNS_BY[kind], things.exclude(pk__in=begun)) if kind in RUNS_BY else {}
     of_files = _bytes_of_files(kind, things)
+    left = _count_runs(RUNS_BY[kind], list(begun)) if begun and kind in RUNS_BY else {}
     for thing in things:
         size = of_runs.get(thing.pk, 0) + of_files.get(thing.pk, 0)
-        yield Trashed(kind, str(thing.pk), str(thing), str(_project(thing)), thing.trashed_at, size)
+        told = Trashed(kind, str(thing.pk), str(thing), str(_project(thing)), thing.trashed_at, size)
+        yield _say_gone(told, begun[told.key], left.get(thing.pk, 0)) if told.key in begun else told
 
 
-def _in_trash(kind: str, team: Team) -> QuerySet[Any]:
+def _count_runs(by: str, keys: Sequence[str]) -> Mapping[Any, int]:
+    rows = Run.everything.filter(**{f"{by}__in": keys}).order_by().values_list(by)
+    return dict(rows.annotate(Count("pk")))
+
+
+def _say_gone(told: Trashed, begun: Deletion, left: int) -> Trashed:
+    """The thing while its runs, so many of which are left, are being deleted."""
+    gone = 1 - left / begun.runs if begun.runs else 0.0
+    passed = (timezone.now() - begun.began_at).total_seconds()
+    return replace(told, gone=gone, seconds_left=passed * (1 - gone) / gone if gone > 0 else None)
+
+
+def in_trash(kind: str, team: Team) -> QuerySet[Any]:
     things: QuerySet[Any] = KINDS[kind].objects.filter(trashed_at__isnull=False)
     if kind == "project":
         return things.filter(team=team)
@@ -89,10 +105,10 @@ def _bytes_of_files(kind: str, things: QuerySet[Any]) -> Mapping[int, int]:
     return _file_bytes(Artifact.objects.filter(project__in=things)) if kind == "project" else {}
 
 
-def _find(team: Team, kind: str, key: str) -> Any:
+def find(team: Team, kind: str, key: str) -> Any:
     """The thing in the team's trash, or 404."""
     try:
-        found = _in_trash(kind, team).filter(pk=key).first() if kind in KINDS else None
+        found = in_trash(kind, team).filter(pk=key).first() if kind in KINDS else None
     except (ValueError, ValidationError):
         found = None
     if found is None:
@@ -103,12 +119,14 @@ def _find(team: Team, kind: str, key: str) -> Any:
 @transaction.atomic
 def restore(team: Team, kind: str, key: str, by: User) -> str:
     """Takes it back and says so; ``ValidationError`` while its project is in the trash too."""
-    found = _find(team, kind, key)
+    found = find(team, kind, key)
     if kind != "project" and found.project.trashed_at is not None:
         raise ValidationError(
             f"{found} is of the project {found.project}, which is in the trash: restore that first"
         )
-    said = f"{_say_is(found)} back"
+    if is_being_deleted(kind, found):
+        raise ValidationError(f"{say_is(found)} being deleted for good")
+    said = f"{say_is(found)} back"
     if isinstance(found, TrashedRuns):
         kept = f", tagged {trashing.KEPT} so that the project's rule leaves them there"
         said += kept if trashing.is_by_rule(found) else ""
@@ -119,74 +137,24 @@ def restore(team: Team, kind: str, key: str, by: User) -> str:
     return f"{said}."
 
 
-def _say_is(thing: Any) -> str:
+@transaction.atomic
+def keep_runs(project: Project, days: int | None) -> None:
+    """For how long the project keeps runs that nobody marked, beginning now; ``None``: for good."""
+    project.keep_runs_days = days
+    project.save(update_fields=["keep_runs_days"])
+    trashing.keep_no_longer(project, timezone.now())
+
+
+def is_being_deleted(kind: str, thing: Any) -> bool:
+    """Whether some of its runs may be gone already; a thing in a project that is being deleted is, too."""
+    asked = Q(kind=kind, key=str(thing.pk))
+    if kind != "project":
+        asked |= Q(kind="project", key=str(thing.project_id))
+    return Deletion.objects.filter(asked).exists()
+
+
+def say_is(thing: Any) -> str:
     return trashing.say_are(thing) if isinstance(thing, TrashedRuns) else f"{thing} is"
-
-
-@transaction.atomic
-def delete(team: Team, kind: str, key: str) -> str:
-    """Deletes it for good, before its time, and says so."""
-    found = _find(team, kind, key)
-    said = f"{_say_is(found)} deleted for good."
-    DELETE[kind](found)
-    _drop_unnamed_bytes()
-    return said
-
-
-@transaction.atomic
-def apply_retention(team: Team, now: datetime) -> int:
-    """Deletes what has been in the team's trash for longer than ``TRASH_DAYS``; says how many things.
-
-    Then runs that a project keeps no longer go into it.
-    """
-    before = now - timedelta(days=settings.TRASH_DAYS)
-    old = [(kind, thing) for kind in KINDS for thing in _in_trash(kind, team).filter(trashed_at__lt=before)]
-    for kind, thing in old:
-        if KINDS[kind].objects.filter(pk=thing.pk).exists():
-            DELETE[kind](thing)
-    if old:
-        _drop_unnamed_bytes()
-    for project in team.projects.filter(trashed_at=None, keep_runs_days__isnull=False):
-        trashing.keep_no_longer(project, now)
-    return len(old)
-
-
-def apply_retention_everywhere(now: datetime) -> int:
-    """For every team, each in a transaction of its own: one that fails later takes nothing back from the
-    others.
-    """
-    return sum(apply_retention(team, now) for team in Team.objects.order_by("pk"))
-
-
-def _delete_artifact(artifact: Artifact) -> None:
-    family = [artifact.pk, *artifact.derived.values_list("pk", flat=True)]
-    Run.everything.filter(artifact__in=family, kind=Run.Kind.POLICY).update(artifact=None)
-    artifact.delete()
-
-
-def _delete(thing: Any) -> None:
-    thing.delete()
-
-
-DELETE: Mapping[str, Callable[[Any], None]] = {
-    "project": _delete,
-    "experiment": trashing.delete_experiment,
-    "artifact": _delete_artifact,
-    "runs": trashing.delete_for_good,
-}
-
-
-def _drop_unnamed_bytes() -> None:
-    """Removes blobs that no artifact names. Row and file go under one lock: who stores the same bytes
-    meanwhile waits.
-
-    A fresh blob may belong to a step whose artifact a worker is about to write.
-    """
-    settled = Blob.objects.filter(created_at__lt=timezone.now() - SETTLED)
-    named = Artifact.objects.filter(blob=OuterRef("pk"))
-    for blob in settled.filter(~Exists(named)).select_for_update():
-        default_storage.delete(blob.path)
-        blob.delete()
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
-from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from webapp.accounts import audit, invitations, services, trash
+from webapp.accounts import audit, deletion, invitations, services, trash
 from webapp.accounts import home as home_page
 from webapp.accounts.access import ProjectRequest, TeamRequest, in_project, in_team
 from webapp.accounts.forms import KeepRunsForm, ProjectForm, RoleForm, TeamForm
@@ -87,14 +86,15 @@ def project(request: ProjectRequest) -> HttpResponse:
 def team(request: TeamRequest) -> HttpResponseBase:
     members = request.team.memberships.select_related("user").order_by("user__username")
     projects = request.team.projects.filter(trashed_at=None).order_by("name")
-    trash.apply_retention(request.team, timezone.now())
+    lying = trash.list_trash(request.team)
     tables = {
         "storage": StorageTable(trash.storage(request.team), request),
-        "trash": TrashTable(trash.list_trash(request.team), request, per_page=ROWS),
+        "trash": TrashTable(lying, request, per_page=ROWS),
         "audit": AuditTable(audit.entries(request.team), request, per_page=ROWS),
     }
     page = {"members": members, "projects": projects, "form": ProjectForm(), "invite": RoleForm()}
     page |= {**tables, "days": settings.TRASH_DAYS, "invitations": invitations.pending(request.team)}
+    page["is_deleting"] = any(one.gone is not None for one in lying)
     return asked_export(request, *tables.values()) or render(request, "accounts/team.html", page)
 
 
@@ -114,7 +114,7 @@ def restore(request: TeamRequest) -> HttpResponse:
 @in_team()
 def delete(request: TeamRequest) -> HttpResponse:
     kind, key = request.POST.get("kind", ""), request.POST.get("key", "")
-    messages.success(request, trash.delete(request.team, kind, key))
+    messages.success(request, deletion.delete(request.team, kind, key, request.user))
     return redirect("team", team=request.team.slug)
 
 
@@ -133,7 +133,7 @@ def keep_runs(request: ProjectRequest) -> HttpResponse:
     form = KeepRunsForm(request.POST)
     if form.is_valid():
         days = form.cleaned_data["keep_runs_days"]
-        services.keep_runs(request.project, days)
+        trash.keep_runs(request.project, days)
         told = f"for {days} days after their end, unless somebody marked them" if days else "for good"
         messages.success(request, f"{request.project} keeps runs {told}.")
     else:

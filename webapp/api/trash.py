@@ -10,6 +10,7 @@ from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 
 from experiments.core.errors import BadInput
+from webapp.accounts.trash import is_being_deleted
 from webapp.api.application import REFUSALS, api, json_body, require_runs, require_writer
 from webapp.api.gate import read_fields
 from webapp.api.schemas import TrashAnswer
@@ -64,6 +65,8 @@ def restore_runs(request: HttpRequest, batch: int) -> Any:
     token = require_writer(request)
     mine = TrashedRuns.objects.filter(project__team=token.team, project__trashed_at=None)
     found = get_object_or_404(mine, pk=batch)
+    if is_being_deleted("runs", found):
+        raise BadInput("the runs are being deleted for good", "trash", "runs that can be taken back")
     answer = _answer(found)
     trashing.take_back(found, token.created_by)
     return answer

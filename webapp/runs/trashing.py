@@ -71,32 +71,27 @@ def take_back(trashed: TrashedRuns, by: User | None) -> None:
         trashed.delete()
 
 
-@transaction.atomic
-def delete_for_good(trashed: TrashedRuns) -> None:
-    """The runs with all that hangs on them."""
-    delete_runs(Run.everything.filter(trash=trashed))
-    trashed.delete()
+def delete_some(runs: QuerySet[Run]) -> bool:
+    """Delete ``CHUNK`` of the runs for good with all that hangs on them; whether there were any.
+
+    What had gone into the trash with some of them says how many are left.
+    """
+    chunk = list(runs.order_by().values_list("pk", flat=True)[:CHUNK])
+    with transaction.atomic():
+        found = Run.everything.filter(pk__in=chunk)
+        batches = list(found.exclude(trash=None).order_by().values_list("trash", flat=True).distinct())
+        found.delete()
+        for batch in batches:
+            left = Run.everything.filter(trash=batch).count()
+            TrashedRuns.objects.filter(pk=batch).update(count=left)
+    return bool(chunk)
 
 
-@transaction.atomic
 def delete_experiment(experiment: Experiment) -> None:
-    """The experiment with its runs; what had gone into the trash with some of them says how many are left."""
-    its_runs = Run.everything.filter(experiment=experiment)
-    batches = list(TrashedRuns.objects.filter(runs__in=its_runs).distinct())
-    delete_runs(its_runs)
+    """The experiment, whose runs are gone, with what has gone into the trash and holds none any more."""
+    for batch in TrashedRuns.objects.filter(project=experiment.project, count=0):
+        batch.delete()
     experiment.delete()
-    for batch in batches:
-        batch.count = Run.everything.filter(trash=batch).count()
-        if batch.count:
-            batch.save(update_fields=["count"])
-        else:
-            batch.delete()
-
-
-def delete_runs(runs: QuerySet[Run]) -> None:
-    """A part at a time."""
-    while chunk := list(runs.order_by().values_list("pk", flat=True)[:CHUNK]):
-        Run.everything.filter(pk__in=chunk).delete()
 
 
 def bytes_of_runs(by: str, things: QuerySet[Any]) -> dict[Any, int]:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.webapp.cast import Cast, experiment, make_cast, run, signed_in
-from webapp.accounts import trash
+from webapp.accounts import deletion, trash
 from webapp.hosts.services import register
 from webapp.runs import lifecycle, trashing
 from webapp.runs.lifecycle import Ending
@@ -117,7 +117,7 @@ class Crew:
         """Delete what is in the trash for good; another experiment comes in its place."""
         first = self.experiments[0]
         if first.trashed_at:
-            trash.delete(self.cast.red, "experiment", str(first.pk))
+            deletion.delete(self.cast.red, "experiment", str(first.pk), self.cast.ada)
             assert not RunCount.objects.filter(experiment=first.pk).exists()
             self.experiments[0] = experiment(self.cast.project, "another")
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from auditlog.models import LogEntry
 from django.db import connection
+from django.test import Client
 from django.utils import timezone
 
 from tests.webapp.cast import Cast, experiment, finished, ready, run, signed_in
-from webapp.accounts import trash
+from webapp.accounts import deletion, trash
+from webapp.accounts.models import Deletion, Project, Role
 from webapp.accounts.services import trash_project
 from webapp.api.services import make_token
 from webapp.history.models import RunNote, RunTag
 from webapp.logged import points
 from webapp.logged.models import LoggedImage, LoggedRun, Series
+from webapp.runs import queue, trashing
 from webapp.runs.models import Experiment, Run, RunDocument, TrashedRuns
 from webapp.runs.services import trash_experiment
 from webapp.runs.trashing import put_into_trash
@@ -84,11 +89,85 @@ def test_time_deletes_them_with_all_that_hangs_on_them(cast: Cast) -> None:
     gone, stays = (finished(run(made, name, {"step_time": 1.0})) for name in ("gone", "stays"))
     lying = put_into_trash(cast.project, Run.objects.filter(pk=gone.pk), cast.max)
     assert lying is not None
-    assert trash.apply_retention(cast.red, timezone.now()) == 0
+    deletion.apply_retention(timezone.now())
+    assert not deletion.go_on() and Run.everything.count() == 2
     TrashedRuns.objects.update(trashed_at=timezone.now() - timedelta(days=31))
-    assert trash.apply_retention(cast.red, timezone.now()) == 1
+    deletion.apply_retention(timezone.now())
+    assert not deletion.go_on()
     assert [one.pk for one in Run.everything.all()] == [stays.pk]
     assert RunDocument.objects.count() == 1 and not TrashedRuns.objects.exists()
+
+
+def trash_five(cast: Cast) -> TrashedRuns:
+    made = experiment(cast.project)
+    runs = [finished(run(made, f"run-{number}", {"step_time": 1.0})).pk for number in range(5)]
+    lying = put_into_trash(cast.project, Run.objects.filter(pk__in=runs), cast.max)
+    assert lying is not None
+    return lying
+
+
+def test_many_runs_are_deleted_some_at_a_time_and_the_list_says_how_far(
+    cast: Cast, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
+) -> None:
+    """Two at a time of five, by whoever does periodic work; an end in between loses nothing."""
+    monkeypatch.setattr(deletion, "AT_ONCE", 2)
+    monkeypatch.setattr(trashing, "CHUNK", 2)
+    sent: list[str] = []
+    monkeypatch.setattr(queue, "send", sent.append)
+    asked = {"kind": "runs", "key": str(trash_five(cast).pk)}
+    ada, max_ = signed_in(cast.ada), signed_in(cast.max)
+    with django_capture_on_commit_callbacks(execute=True):
+        page = ada.post("/t/red/trash/delete", asked, follow=True).content.decode()
+    assert sent == [queue.RETAIN] and "5 runs are being deleted for good: the list" in page
+    assert Run.everything.count() == 5
+    assert deletion.go_on(seconds=0.0) and Run.everything.count() == 3
+    (lying,) = trash.list_trash(cast.red)
+    assert (lying.name, lying.gone) == ("3 runs", pytest.approx(0.4)) and lying.seconds_left is not None
+    table = ada.get("/t/red/").content.decode().split('id="in-the-trash"')[1].split("</section>")[0]
+    assert "being deleted: 40 %" in table and 'aria-valuenow="40"' in table and "hx-get" in table
+    assert "Restore" not in table and "Delete now" not in table
+    page = max_.post("/t/red/trash/restore", asked, follow=True).content.decode()
+    assert "3 runs are being deleted for good" in page and Run.objects.count() == 0
+    assert not deletion.go_on()
+    assert not Run.everything.exists() and trash.list_trash(cast.red) == []
+    entry = LogEntry.objects.filter(action=LogEntry.Action.DELETE).get(object_pk=asked["key"])
+    assert entry.actor == cast.ada, "who asked for it, though another process did it"
+    assert not RunDocument.objects.exists() and not Deletion.objects.exists()
+
+
+def test_what_is_being_deleted_is_not_taken_back_over_the_api(
+    cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deletion, "AT_ONCE", 2)
+    lying = trash_five(cast)
+    deletion.delete(cast.red, "runs", str(lying.pk), cast.ada)
+    _, secret = make_token(cast.red, cast.max, "ci", Role.MEMBER)
+    client = Client(headers={"Authorization": f"Bearer {secret}"})
+    answer = client.post(f"/api/v1/trash/{lying.pk}/restore")
+    assert answer.status_code == 422 and "being deleted for good" in answer.content.decode()
+    assert not Run.objects.exists()
+
+
+def test_a_project_goes_with_its_runs_some_at_a_time(cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies in the trash by itself is not taken back out of it, and goes with it."""
+    monkeypatch.setattr(deletion, "AT_ONCE", 2)
+    monkeypatch.setattr(trashing, "CHUNK", 2)
+    lying = trash_five(cast)
+    ready(cast.project)
+    trash_project(cast.project)
+    deletion.delete(cast.red, "project", str(cast.project.pk), cast.ada)
+    assert deletion.go_on(seconds=0.0) and Run.everything.count() == 3
+    assert trash.is_being_deleted("runs", lying)
+    assert not deletion.go_on()
+    assert not Project.objects.filter(pk=cast.project.pk).exists() and not Run.everything.exists()
+    assert not TrashedRuns.objects.exists() and not Deletion.objects.exists()
+
+
+def test_a_look_at_the_page_deletes_nothing(cast: Cast) -> None:
+    trash_five(cast)
+    TrashedRuns.objects.update(trashed_at=timezone.now() - timedelta(days=31))
+    assert "5 runs" in signed_in(cast.vera).get("/t/red/").content.decode()
+    assert Run.everything.count() == 5
 
 
 def test_an_artifact_that_is_deleted_leaves_the_runs_in_the_trash_there(cast: Cast) -> None:
@@ -97,7 +176,7 @@ def test_an_artifact_that_is_deleted_leaves_the_runs_in_the_trash_there(cast: Ca
     put_into_trash(cast.project, Run.objects.filter(pk=gone.pk), cast.max)
     artifact.trashed_at = timezone.now()
     artifact.save()
-    trash.delete(cast.red, "artifact", str(artifact.pk))
+    deletion.delete(cast.red, "artifact", str(artifact.pk), cast.ada)
     assert Run.everything.get().pk == gone.pk
 
 
@@ -159,7 +238,7 @@ def test_an_experiment_that_is_deleted_takes_its_runs_out_of_the_trash(cast: Cas
     alone = put_into_trash(cast.project, Run.objects.filter(pk=run(made, "alone").pk), cast.max)
     both = put_into_trash(cast.project, Run.objects.filter(pk__in=[mine.pk, stays.pk]), cast.max)
     trash_experiment(made)
-    trash.delete(cast.red, "experiment", str(made.pk))
+    deletion.delete(cast.red, "experiment", str(made.pk), cast.ada)
     assert alone is not None and both is not None
     assert [(one.key, one.name) for one in trash.list_trash(cast.red)] == [(str(both.pk), "1 run")]
     assert [one.pk for one in Run.everything.all()] == [stays.pk]

@@ -67,12 +67,13 @@ def admit() -> None:
 
 @app.task(name=queue.RETAIN)  # type: ignore[untyped-decorator]
 def retain() -> None:
-    """Delete what has been in a trash for longer than it is kept, or what an admin no longer wants there.
-
-    Points of months that are past are packed once nothing is left of that.
-    """
+    """Begin to delete what has been in a trash for longer than it is kept, and pack points of past months."""
     deletion.apply_retention(timezone.now())
+    points.pack(timezone.now().date())
+
+
+@app.task(name=queue.PURGE)  # type: ignore[untyped-decorator]
+def purge() -> None:
+    """Go on deleting for good what has too many runs for one request, and what a trash no longer keeps."""
     if deletion.go_on():
-        queue.send(queue.RETAIN)
-    else:
-        points.pack(timezone.now().date())
+        queue.send(queue.PURGE)

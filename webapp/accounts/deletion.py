@@ -45,7 +45,7 @@ def delete(team: Team, kind: str, key: str, by: User) -> str:
     if begun.runs <= AT_ONCE:
         _go_on(begun, math.inf)
         return f"{said} deleted for good."
-    transaction.on_commit(functools.partial(queue.send, queue.RETAIN))
+    transaction.on_commit(functools.partial(queue.send, queue.PURGE))
     runs = "" if kind == "runs" else f", with {begun.runs:,} runs"
     return f"{said} being deleted for good{runs}: the list says how far that is."
 

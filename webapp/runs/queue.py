@@ -12,10 +12,13 @@ from django.conf import settings
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
-WAKE, REAP, NIGHT, RETAIN = "runs.wake", "runs.reap", "nightly.tick", "trash.retain"
+WAKE, REAP, NIGHT, RETAIN, PURGE = "runs.wake", "runs.reap", "nightly.tick", "trash.retain", "trash.purge"
 ADMIT, WATCH, FOLLOW, KEEP = "hosts.admit", "nightly.watch", "rates.follow", "history.keep"
 #: What beat sends by itself: task name and seconds between.
-PERIODIC = ((WAKE, 15), (REAP, 10), (RETAIN, 3600), (ADMIT, 15), (WATCH, 15), (FOLLOW, 5), (KEEP, 60))
+PERIODIC = (
+    *((WAKE, 15), (REAP, 10), (RETAIN, 3600), (PURGE, 15)),
+    *((ADMIT, 15), (WATCH, 15), (FOLLOW, 5), (KEEP, 60)),
+)
 #: A wake-up that nobody took for so long tells nothing any more (seconds).
 EXPIRES = 60
 

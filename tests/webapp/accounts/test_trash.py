@@ -110,7 +110,8 @@ def test_beat_empties_the_old_trash_of_every_team(cast: Cast, settings) -> None:
     recent = ready(cast.project, name="recent")
     services.trash(recent)
     app.loader.import_task_module(TASKS)
-    app.tasks[queue.RETAIN].apply(throw=True)
+    for name in (queue.RETAIN, queue.PURGE):
+        app.tasks[name].apply(throw=True)
     assert [artifact.name for artifact in Artifact.objects.all()] == ["recent"]
     task = PeriodicTask.objects.get(task=queue.RETAIN)
     assert (task.args, task.interval.every, task.enabled) == ("[]", 3600, True)

@@ -118,7 +118,7 @@ def test_many_runs_are_deleted_some_at_a_time_and_the_list_says_how_far(
     ada, max_ = signed_in(cast.ada), signed_in(cast.max)
     with django_capture_on_commit_callbacks(execute=True):
         page = ada.post("/t/red/trash/delete", asked, follow=True).content.decode()
-    assert sent == [queue.RETAIN] and "5 runs are being deleted for good: the list" in page
+    assert sent == [queue.PURGE] and "5 runs are being deleted for good: the list" in page
     assert Run.everything.count() == 5
     assert deletion.go_on(seconds=0.0) and Run.everything.count() == 3
     (lying,) = trash.list_trash(cast.red)

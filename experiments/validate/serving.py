@@ -185,7 +185,7 @@ def _cell(host: LiveHost, load: float, name: str, progress: Progress) -> Validat
     policy = policy_of(name, **knobs)
     trace = requests_at(load * _capacity(host, policy))
 
-    def ended(status: str, reason: str | None, turns: Sequence[Turn] = ()) -> ValidationCell:
+    def cell_of(status: str, reason: str | None, turns: Sequence[Turn] = ()) -> ValidationCell:
         figures, metrics = middle_of(turns) if turns else ({}, {})
         facts = {**knobs, **ranges_of(turns), "turns": len(turns)} if turns else {}
         took = time.perf_counter() - clock
@@ -196,6 +196,6 @@ def _cell(host: LiveHost, load: float, name: str, progress: Progress) -> Validat
     try:
         turns = list(serve_in_turns(host, trace, 0, policy, progress))
     except LabError as error:
-        return ended("failed", str(error))
+        return cell_of("failed", str(error))
     faults = [fault for turn in turns for fault in turn.faults]
-    return ended("rejected", faults[0]) if faults else ended("ok", None, turns)
+    return cell_of("rejected", faults[0]) if faults else cell_of("ok", None, turns)

@@ -7,6 +7,7 @@ of them when a process ends is deleted by the next one. Nothing of it comes back
 from __future__ import annotations
 
 import functools
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ from typing import Any
 from auditlog.context import set_actor
 from django.conf import settings
 from django.core.files.storage import default_storage
-from django.db import transaction
+from django.db import DatabaseError, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 
@@ -32,6 +33,8 @@ SETTLED = timedelta(days=1)
 AT_ONCE = 500
 #: How long the process for periodic tasks deletes before it looks for other work.
 SECONDS = 5.0
+
+logger = logging.getLogger(__name__)
 
 
 @transaction.atomic
@@ -67,13 +70,16 @@ def apply_retention(now: datetime) -> None:
 def go_on(seconds: float = SECONDS) -> bool:
     """Delete what is being deleted, for so long; whether something is left.
 
-    The team's log has it from who asked for it.
+    The team's log has it from who asked for it. One that fails is tried again later, and holds up no other.
     """
     until = time.monotonic() + seconds
     for begun in Deletion.objects.select_related("team", "by").order_by("pk"):
-        with set_actor(begun.by):
-            if not _go_on(begun, until):
-                return True
+        try:
+            with set_actor(begun.by):
+                if not _go_on(begun, until):
+                    return True
+        except (DatabaseError, OSError):
+            logger.exception("not deleted: %s", begun)
     return False
 
 

@@ -74,7 +74,7 @@ def _look(schedule: Schedule, now: datetime) -> tuple[History, list[Change]]:
     """Of two looks at a schedule at the same time the second waits, and finds what the first has kept."""
     Schedule.objects.select_for_update().get(pk=schedule.pk)
     found = history(schedule)
-    told = [_from_what_level_before(schedule, alert) for alert in steps.alerts(found)]
+    told = [_from_level_before(schedule, alert) for alert in steps.alerts(found)]
     told = [alert for alert in told if alert.is_worth_telling]
     kept = [_keep(schedule, alert, canary.drift_of(found, alert), now) for alert in told]
     seen = {change.pk for change in kept}
@@ -84,7 +84,7 @@ def _look(schedule: Schedule, now: datetime) -> tuple[History, list[Change]]:
     return found, kept
 
 
-def _from_what_level_before(schedule: Schedule, alert: steps.Alert) -> steps.Alert:
+def _from_level_before(schedule: Schedule, alert: steps.Alert) -> steps.Alert:
     """The step from the level that held, so that the way back from what was no change is none either."""
     earlier = _earlier(schedule, alert.title, alert.metric, alert.first_after.slot)
     return replace(alert, before=_level_before(earlier, alert.before))

@@ -17,6 +17,7 @@ from webapp.accounts import deletion, trash
 from webapp.accounts.models import Deletion, Project, Role
 from webapp.accounts.services import trash_project
 from webapp.api.services import make_token
+from webapp.artifacts.models import Artifact
 from webapp.history.models import RunNote, RunTag
 from webapp.logged import points
 from webapp.logged.models import LoggedImage, LoggedRun, Series
@@ -161,6 +162,23 @@ def test_a_project_goes_with_its_runs_some_at_a_time(cast: Cast, monkeypatch: py
     assert not deletion.go_on()
     assert not Project.objects.filter(pk=cast.project.pk).exists() and not Run.everything.exists()
     assert not TrashedRuns.objects.exists() and not Deletion.objects.exists()
+
+
+def test_one_that_fails_holds_up_no_other(cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, artifact = experiment(cast.project), ready(cast.project)
+    trash_experiment(made)
+    Artifact.objects.filter(pk=artifact.pk).update(trashed_at=timezone.now() - timedelta(days=31))
+    Experiment.objects.filter(pk=made.pk).update(trashed_at=timezone.now() - timedelta(days=31))
+    deletion.apply_retention(timezone.now())
+
+    def fail(thing: Any) -> None:
+        raise OSError("no disk")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(deletion, "DELETE", {**deletion.DELETE, "experiment": fail})
+        assert not deletion.go_on()
+    assert not Artifact.objects.exists() and Experiment.objects.get() == made
+    assert not deletion.go_on() and not Experiment.objects.exists()
 
 
 def test_a_look_at_the_page_deletes_nothing(cast: Cast) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from experiments.commands.output import progress_of, progress_option, table, write_json
 from experiments.core.units import human
-from experiments.validate.cells import SINGLE_DEVICE, Chosen
+from experiments.validate.cells import EVERYTHING, SINGLE_DEVICE, Chosen
 from experiments.validate.evidence import FAMILIES, validate
 
 UNITS = {
@@ -60,13 +60,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--models", nargs="+", help="of these models of the grid")
     parser.add_argument("--policies", nargs="+", help="of these policies")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no cell after so many")
+    parser.add_argument(
+        "--turns", type=count_of, default=EVERYTHING.turns, help="times that a live serving run happens"
+    )
     progress_option(parser)
     return parser
 
 
+def count_of(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
 def choose_cells(chosen: argparse.Namespace) -> Chosen:
     models, policies = (frozenset(names) if names else None for names in (chosen.models, chosen.policies))
-    return Chosen(models, policies, time.perf_counter() + chosen.seconds)
+    return Chosen(models, policies, time.perf_counter() + chosen.seconds, chosen.turns)
 
 
 def rows(evidence: dict[str, Any]) -> list[tuple[str, ...]]:

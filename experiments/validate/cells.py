@@ -46,12 +46,13 @@ SINGLE_DEVICE: dict[str, dict[str, dict[str, Any]]] = {
 class Chosen:
     """Which cells of the grids are carried out: of these models and policies, begun before this time.
 
-    ``None``: all. ``until`` is a time of ``time.perf_counter``.
+    ``None``: all. ``until`` is a time of ``time.perf_counter``. A live serving run happens ``turns`` times.
     """
 
     models: frozenset[str] | None = None
     policies: frozenset[str] | None = None
     until: float = math.inf
+    turns: int = 5
 
     def of(self, grid: Models) -> Models:
         """The models of a grid that were chosen."""

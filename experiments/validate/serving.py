@@ -117,7 +117,7 @@ def _serving_cells(device: str, progress: Progress, chosen: Chosen) -> Iterator[
         if host is None or device == "cpu":
             here(0.0, "measuring the layers of the model")
             host = _measure(device, part(here, 0.0, 0.2))
-        yield _cell(host, load, name, part(here, 0.2, 1.0))
+        yield _cell(host, load, name, chosen.turns, part(here, 0.2, 1.0))
 
 
 def _measure(device: str, progress: Progress) -> LiveHost:
@@ -180,7 +180,7 @@ def policy_of(name: str, **knobs: float) -> PagedPolicy | ServingPolicy:
     return policy
 
 
-def _cell(host: LiveHost, load: float, name: str, progress: Progress) -> ValidationCell:
+def _cell(host: LiveHost, load: float, name: str, times: int, progress: Progress) -> ValidationCell:
     clock, knobs = time.perf_counter(), _seen(host, name)
     policy = policy_of(name, **knobs)
     trace = requests_at(load * _capacity(host, policy))
@@ -194,7 +194,7 @@ def _cell(host: LiveHost, load: float, name: str, progress: Progress) -> Validat
         )
 
     try:
-        turns = list(serve_in_turns(host, trace, 0, policy, progress))
+        turns = list(serve_in_turns(host, trace, 0, policy, times, progress))
     except LabError as error:
         return cell_of("failed", str(error))
     faults = [fault for turn in turns for fault in turn.faults]

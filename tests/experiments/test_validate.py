@@ -47,8 +47,7 @@ def test_a_policy_answers_at_a_load_of_its_own_in_several_turns(monkeypatch):
     monkeypatch.setattr(f"{live}.layer_profile.ROUNDS", 1)
     monkeypatch.setattr(f"{live}.bookkeeping.RUN_SECONDS", 0.1)
     monkeypatch.setattr(f"{live}.bookkeeping.SEQUENCES", (1, 2))
-    monkeypatch.setattr(f"{live}.bookkeeping.RUNS", 2)
-    (cell,) = serving.cells("cpu", silent, Chosen(policies=frozenset({"orca"})))
+    (cell,) = serving.cells("cpu", silent, Chosen(policies=frozenset({"orca"}), turns=2))
     assert (cell.model, cell.policy, cell.status) == ("generated requests at 60% of the load", "orca", "ok")
     assert cell.figures["ttft_mean"]["predicted"] > 0 and cell.figures["ttft_mean"]["measured"] > 0
     assert cell.facts["turns"] == 2
@@ -123,3 +122,10 @@ def test_the_host_is_calibrated_anew_after_a_few_schedulers(tmp_path, monkeypatc
     found = [hosts.for_policy(cluster._complete(plan)[1], silent) for plan in plans]
     assert timed == ["optimus", "pollux", "optimus"]
     assert found[0] == found[1] == found[2] and len(set(found)) == 3
+
+
+@pytest.mark.parametrize("turns", ["0", "-1", "two", "1.5"])
+def test_a_run_happens_once_at_least(turns, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["--device", "cpu", "--out", str(tmp_path / "out.json"), "--turns", turns])
+    assert f"'{turns}' is not a whole number above 0" in capsys.readouterr().err

@@ -155,16 +155,15 @@ def run_steps(trace: RequestTrace, policy: PagedPolicy, blocks: int, executor: S
     return PagedEngine(trace, policy, blocks, executor).run()
 
 
-def prices_of_engine(engine: LivePaged | LiveBatches, seed: int) -> Iterator[EnginePrice]:
-    """Yield what steps cost under the policy of ``engine`` by each of some short runs on other prompts.
+def prices_of_engine(engine: LivePaged | LiveBatches, runs: int, seed: int) -> Iterator[EnginePrice]:
+    """Yield what steps cost under the policy of ``engine`` by each of ``runs`` short runs on other prompts.
 
     These are made when they are asked for.
     """
     live, host = importlib.import_module("experiments.serving.live"), engine.host
     bare = _with_besides(host.times, Curve((1.0,), (0.0,)))
     seen = (engine.time_steps, layer_price(bare, host.served), live.Lengths.of(engine.trace))
-    runs = live.measure_bookkeeping(host.model, *seen, seed + 1)
-    for besides in runs:
+    for besides in live.measure_bookkeeping(host.model, *seen, runs, seed + 1):
         yield _price_prompts(engine, _with_besides(host.times, besides), seed + 1)
 
 

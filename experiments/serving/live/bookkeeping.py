@@ -31,8 +31,6 @@ Price = Callable[[StepLoad], float]
 SEQUENCES, PROMPT, ANSWER = (1, 2, 4, 8, 16, 32), 256, 128
 #: Requests that come one after another for their prompts to be timed, and how many of them are there at once.
 COMING, AMONG = 32, 4
-#: Runs of each, since a shared host is slow at times.
-RUNS = 5
 #: Steps of one run take about so many seconds, each number of requests as long, but are this many at least.
 RUN_SECONDS, FEWEST = 2.0, 24
 #: The least besides its price, as a share of it: negative where the host was slower as layers were timed.
@@ -69,16 +67,16 @@ class Lengths:
 
 
 def measure_bookkeeping(
-    model: PagedGpt, serve: Serve, price: Price, lengths: Lengths, seed: int = 0
+    model: PagedGpt, serve: Serve, price: Price, lengths: Lengths, runs: int, seed: int = 0
 ) -> Iterator[Curve]:
-    """Yield the seconds of a step besides its ``price``, by requests in it, of each of ``RUNS`` short runs.
+    """Yield the seconds of a step besides its ``price``, by requests in it, of each of ``runs`` short runs.
 
     A run is carried out when it is asked for. Prompts have tokens drawn from ``seed``. Where a policy never
     serves so many at once, the curves end before. The first steps of a process are much slower than any later
     ones, so one run comes before.
     """
     _measure_once(model, serve, price, lengths, seed, SEQUENCES[:1])
-    for _ in range(RUNS):
+    for _ in range(runs):
         found = _measure_once(model, serve, price, lengths, seed, SEQUENCES)
         yield Curve(tuple(map(float, found)), tuple(found.values()))
 

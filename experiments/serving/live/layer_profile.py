@@ -60,7 +60,8 @@ def measure_layers(
         rounds.append(grid.measure(part(progress, turn / ROUNDS, (turn + 1) / ROUNDS)))
         grid.warm_ups = WARM_UPS
     times = combine(rounds)
-    besides = middle_of(list(measure_bookkeeping(model, serve, price_by(times), Lengths([WOKEN], ANSWER))))
+    runs = measure_bookkeeping(model, serve, price_by(times), Lengths([WOKEN], ANSWER), ROUNDS)
+    besides = middle_of(list(runs))
     return replace(times, by_sequences={**times.by_sequences, "bookkeeping": besides})
 
 

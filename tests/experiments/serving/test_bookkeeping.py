@@ -63,7 +63,7 @@ def host() -> Any:
 
 def measure(engine: MadeUp, prompts: Sequence[int], layers: float = LAYERS) -> list[Curve]:
     served = engine.serve
-    return list(live.measure_bookkeeping(model(), served, lambda load: layers, live.Lengths(prompts, 24)))
+    return list(live.measure_bookkeeping(model(), served, lambda load: layers, live.Lengths(prompts, 24), 5))
 
 
 @pytest.mark.parametrize("held_up", [0, 2])
@@ -93,7 +93,7 @@ def test_layers_that_took_longer_than_the_step_are_corrected_by_half_at_most() -
 def test_a_short_run_happens_when_it_is_asked_for() -> None:
     """Between two of them the run may happen that the first one foretells; one comes before them all."""
     engine = MadeUp(1, 0)
-    curves = live.measure_bookkeeping(model(), engine.serve, lambda load: LAYERS, live.Lengths([5], 24))
+    curves = live.measure_bookkeeping(model(), engine.serve, lambda load: LAYERS, live.Lengths([5], 24), 2)
     assert engine.runs == 0
     next(curves)
     seen = engine.runs
@@ -126,14 +126,14 @@ def test_answers_are_as_long_as_those_of_the_trace_up_to_what_the_model_holds() 
 def test_steps_that_take_long_are_timed_for_fewer_tokens(layers: float, steps: int) -> None:
     """Six numbers of requests in two seconds: 333, 33 and 0 steps each, of 100 and no fewer than 24."""
     engine = MadeUp(64, 0)
-    list(live.measure_bookkeeping(model(), engine.serve, lambda load: layers, live.Lengths([8], 100)))
+    list(live.measure_bookkeeping(model(), engine.serve, lambda load: layers, live.Lengths([8], 100), 1))
     assert set(engine.answers) == {steps}
 
 
 def test_each_number_of_requests_is_timed_for_as_long() -> None:
     """A third of a second each, at 5 ms a request: 66 steps of one, 33 of two, and no fewer than 24."""
     engine, lengths = MadeUp(64, 0), live.Lengths([8], 100)
-    list(live.measure_bookkeeping(model(), engine.serve, lambda load: 0.005 * load.sequences, lengths))
+    list(live.measure_bookkeeping(model(), engine.serve, lambda load: 0.005 * load.sequences, lengths, 1))
     assert engine.answers[1:64] == [66] + [33] * 2 + [24] * 60
 
 
@@ -228,5 +228,5 @@ def test_a_real_engine_serves_so_many_at_once_whatever_it_pads(name: str) -> Non
     knobs = {"max_batch": 8} | ({"block_size": 4} if name == "vllm_v1" else {})
     made = registry.create("serving", name, knobs)
     with live.one_thread():
-        prices = prices_of_engine(engine_of(host(), trace, made), 0)
+        prices = prices_of_engine(engine_of(host(), trace, made), 2, 0)
     assert {price.layers.times.by_sequences["bookkeeping"].points for price in prices} == {(1, 2, 4, 8)}

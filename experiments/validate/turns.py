@@ -10,8 +10,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
+from scipy.stats import binom
+
 from experiments.serving.experiment.measured import Turn
 from experiments.validate.cells import Figure, compare
+
+#: How sure one can be that the middle error of ever more turns lies in what is told of these.
+CONFIDENCE = 0.9
 
 
 def middle_of(turns: Sequence[Turn]) -> tuple[dict[str, Figure], dict[str, float]]:
@@ -28,12 +33,21 @@ def middle_of(turns: Sequence[Turn]) -> tuple[dict[str, Figure], dict[str, float
 
 
 def ranges_of(turns: Sequence[Turn]) -> dict[str, Mapping[str, Sequence[float]]]:
-    """The least and the largest of the turns: what was foretold, what was measured, and the error."""
+    """The least and the largest of the turns (what was foretold, what was measured, the error), and the
+    interval of the middle error.
+    """
     compared = [compare(turn.seen, turn.foretold) for turn in turns]
-    told = {"predicted": "predicted_range", "measured": "measured_range", "error": "error_range"}
+    columns = {
+        kind: {name: _known([one[name][kind] for one in compared]) for name in compared[0]}
+        for kind in ("predicted", "measured", "error")
+    }
+    ranges = {
+        f"{kind}_range": {name: _range(values) for name, values in column.items()}
+        for kind, column in columns.items()
+    }
     return {
-        label: {name: _range([one[name][kind] for one in compared]) for name in compared[0]}
-        for kind, label in told.items()
+        **ranges,
+        "error_interval": {name: _interval(values) for name, values in columns["error"].items()},
     }
 
 
@@ -42,6 +56,16 @@ def _middle(found: Sequence[Figure]) -> Figure:
     return known[(len(known) - 1) // 2] if known else found[0]
 
 
-def _range(values: Sequence[float | None]) -> Sequence[float]:
-    known = [value for value in values if value is not None]
-    return [min(known), max(known)] if known else []
+def _known(values: Sequence[float | None]) -> Sequence[float]:
+    return [value for value in values if value is not None]
+
+
+def _range(values: Sequence[float]) -> Sequence[float]:
+    return [min(values), max(values)] if values else []
+
+
+def _interval(values: Sequence[float]) -> Sequence[float]:
+    """The confidence interval of a median by ranks, which assumes no distribution; of few the range."""
+    rank = max(1, int(binom.ppf((1 - CONFIDENCE) / 2, len(values), 0.5)))
+    ordered = sorted(values)
+    return [ordered[rank - 1], ordered[-rank]] if values else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from experiments.serving.experiment.measured import Turn
@@ -42,3 +43,19 @@ def test_what_nothing_foretells_has_no_error():
     figures, _ = middle_of([lonely, lonely])
     assert figures == {"latency_mean": {"predicted": None, "measured": 5.0, "error": None}}
     assert ranges_of([lonely])["error_range"] == {"latency_mean": []}
+
+
+@pytest.mark.parametrize(("turns", "outside"), [(1, 0), (4, 0), (5, 0), (8, 1), (21, 6), (25, 7)])
+def test_the_middle_error_of_more_turns_lies_between_two_of_them(turns, outside):
+    """The ranks of the sign test's tables for 90 %."""
+    found = ranges_of([turn(100 + number, 100) for number in range(turns)])["error_interval"]
+    assert found["latency_mean"] == pytest.approx([outside / 100, (turns - 1 - outside) / 100])
+
+
+def test_the_interval_has_the_middle_error_of_nine_in_ten_drawn_hosts():
+    rng, inside = np.random.default_rng(0), 0
+    for _ in range(400):
+        errors = rng.lognormal(0.0, 0.3, 21)
+        low, high = ranges_of([turn(100 * error, 100) for error in errors])["error_interval"]["latency_mean"]
+        inside += low <= 0.0 <= high
+    assert 0.87 < inside / 400 < 0.99

@@ -80,13 +80,13 @@ def _lines(cell: Mapping[str, Any]) -> Iterator[Line]:
 
 
 def _say_turns(facts: Mapping[str, Any], metric: str) -> str:
-    """How far apart the runs were that happened several times, and the errors of what foretold each."""
-    measured, errors = (facts.get(name, {}).get(metric) for name in ("measured_range", "error_range"))
+    """How far apart the runs were that happened several times, and the interval of the middle error."""
+    measured, errors = (facts.get(name, {}).get(metric) for name in ("measured_range", "error_interval"))
     if not measured or not errors or not measured[0]:
         return ""
     apart = human(measured[1] / measured[0] - 1, "fraction")
     low, high = (f"{100 * error:+.0f}" for error in errors)
-    return f"{facts['turns']} runs, {apart} apart; {low} to {high} % off"
+    return f"{facts['turns']} runs, {apart} apart; {low} to {high} % (90 %)"
 
 
 #: The figures of a cell that say how good a simulator is, those of time first.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +58,11 @@ class LiveHost:
 
 def layer_price(times: LayerTimes, served: ServedModel) -> Callable[[StepLoad], float]:
     """Return what prices a step by a layer profile."""
-    price = ProfilePrice(times, served)
+    return of_one_step(ProfilePrice(times, served))
+
+
+def of_one_step(price: StepPrice) -> Callable[[StepLoad], float]:
+    """Return what prices a single step."""
     return lambda load: float(price.seconds(load)[0])
 
 
@@ -161,19 +166,24 @@ def prices_of_engine(engine: LivePaged | LiveBatches, runs: int, seed: int) -> I
     These are made when they are asked for.
     """
     live, host = importlib.import_module("experiments.serving.live"), engine.host
-    bare = _with_besides(host.times, Curve((1.0,), (0.0,)))
-    seen = (engine.time_steps, layer_price(bare, host.served), live.Lengths.of(engine.trace))
+    nothing = {**host.times.by_sequences, "bookkeeping": Curve((1.0,), (0.0,))}
+    layers = ProfilePrice(dataclasses.replace(host.times, by_sequences=nothing), host.served)
+    seen = (engine.time_steps, of_one_step(layers), live.Lengths.of(engine.trace))
     for besides in live.measure_bookkeeping(host.model, *seen, runs, seed + 1):
-        yield _price_prompts(engine, _with_besides(host.times, besides), seed + 1)
+        yield _price_prompts(engine, EnginePrice(layers, besides), seed + 1)
 
 
-def _price_prompts(engine: LivePaged | LiveBatches, times: LayerTimes, seed: int) -> EnginePrice:
+def _price_prompts(engine: LivePaged | LiveBatches, price: EnginePrice, seed: int) -> EnginePrice:
     """Prompts by another short run."""
-    live, host = importlib.import_module("experiments.serving.live"), engine.host
-    price, lengths = layer_price(times, host.served), live.Lengths.of(engine.trace)
-    share = live.measure_prompts(host.model, engine.time_steps, price, lengths, seed)
-    return EnginePrice(ProfilePrice(times, host.served), share)
+    live = importlib.import_module("experiments.serving.live")
+    lengths, prices = live.Lengths.of(engine.trace), of_one_step(price)
+    share = live.measure_prompts(engine.host.model, engine.time_steps, prices, lengths, seed)
+    return dataclasses.replace(price, prompts=share)
 
 
-def _with_besides(times: LayerTimes, besides: Curve) -> LayerTimes:
-    return dataclasses.replace(times, by_sequences={**times.by_sequences, "bookkeeping": besides})
+def between(prices: Sequence[EnginePrice]) -> EnginePrice:
+    """Return what steps cost in the middle of what short runs before and after them say."""
+    live = importlib.import_module("experiments.serving.live")
+    besides = live.middle_of([price.besides for price in prices])
+    prompts = statistics.fmean(price.prompts for price in prices)
+    return dataclasses.replace(prices[0], besides=besides, prompts=prompts)

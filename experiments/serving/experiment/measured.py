@@ -15,7 +15,7 @@ from typing import Any
 
 from experiments.core.errors import BadInput
 from experiments.core.heap import freeze_heap, keep_freed_memory
-from experiments.core.progress import Progress, part
+from experiments.core.progress import Progress, part, weighted_parts
 from experiments.core.spec import Result, RunSpec
 from experiments.hardware import resolve
 from experiments.models.served import served_model
@@ -26,6 +26,7 @@ from experiments.serving.experiment.live_engines import (
     LiveBatches,
     LiveHost,
     LivePaged,
+    between,
     layer_price,
     prices_of_engine,
     time_steps_of,
@@ -134,7 +135,7 @@ def serve_on(
 
 @dataclass(frozen=True)
 class Turn:
-    """Figures of a run as they were foretold just before it and as they were seen, and the rules it broke."""
+    """Figures of a run, foretold by the short runs around it and as they were seen; the rules it broke."""
 
     foretold: Mapping[str, float]
     seen: Mapping[str, float]
@@ -149,16 +150,20 @@ def serve_in_turns(
     turns: int,
     progress: Progress,
 ) -> Iterator[Turn]:
-    """Let the same run happen after each of so many short runs, foretold by that one alone."""
+    """Let the same run happen so many times, each foretold by the short runs before and after it alone."""
     live = importlib.import_module("experiments.serving.live")
     way = engine_of(host, trace, policy)
     prompts = live.prompts_of(trace, host.model.vocabulary, seed)
     with live.one_thread(), freeze_heap():
-        for turn, price in enumerate(prices_of_engine(way, turns, seed)):
-            foretold = foretell(way, price, seed + turn)
-            plan = way.carry_out(prompts, part(progress, turn / turns, (turn + 1) / turns))
+        prices = prices_of_engine(way, turns + 1, seed)
+        before = next(prices)
+        for turn, here in enumerate(weighted_parts(progress, [1.0] * turns)):
+            plan = way.carry_out(prompts, here)
+            after = next(prices)
+            foretold = foretell(way, between([before, after]), seed + turn)
             faults = violations(plan, trace, way.slots)
             yield Turn(foretold, _figures_of(plan, trace, policy, host), faults)
+            before = after
 
 
 def engine_of(

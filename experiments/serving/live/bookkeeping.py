@@ -33,8 +33,6 @@ SEQUENCES, PROMPT, ANSWER = (1, 2, 4, 8, 16, 32), 256, 128
 COMING, AMONG = 32, 4
 #: Steps of one run take about so many seconds, each number of requests as long, but are this many at least.
 RUN_SECONDS, FEWEST = 2.0, 24
-#: The least besides its price, as a share of it: negative where the host was slower as layers were timed.
-LEAST = -0.5
 
 
 @dataclass(frozen=True)
@@ -71,6 +69,7 @@ def measure_bookkeeping(
 ) -> Iterator[Curve]:
     """Yield the seconds of a step besides its ``price``, by requests in it, of each of ``runs`` short runs.
 
+    They are below 0 where the host was slower as the price's layers were timed.
     A run is carried out when it is asked for. Prompts have tokens drawn from ``seed``. Where a policy never
     serves so many at once, the curves end before. The first steps of a process are much slower than any later
     ones, so one run comes before.
@@ -82,10 +81,10 @@ def measure_bookkeeping(
 
 
 def middle_of(runs: Sequence[Curve]) -> Curve:
-    """Return the median of the curves at each point that all have, nothing where it is below that."""
+    """Return the median of the curves at each point that all have."""
     points = min((run.points for run in runs), key=len)
     middle = np.median([run.seconds[: len(points)] for run in runs], axis=0)
-    return Curve(points, tuple(np.maximum(middle, 0.0).tolist()))
+    return Curve(points, tuple(middle.tolist()))
 
 
 def measure_prompts(model: PagedGpt, serve: Serve, price: Price, lengths: Lengths, seed: int = 0) -> float:
@@ -105,7 +104,7 @@ def measure_prompts(model: PagedGpt, serve: Serve, price: Price, lengths: Length
     ]
     added = sum(priced - alone for _, priced, alone in steps)
     taken = sum(seconds - alone for seconds, _, alone in steps)
-    return max(taken / added, 1 + LEAST) if added > 0 else 1.0
+    return taken / added if added > 0 else 1.0
 
 
 def _alone(load: StepLoad, price: Price) -> float:
@@ -150,4 +149,4 @@ def _mean_besides(steps: Sequence[tuple[float, float]]) -> float:
 
     Some of them find the caches empty, behind a prompt for one, and in some others have the processor.
     """
-    return statistics.fmean(max(seconds - priced, LEAST * priced) for seconds, priced in steps)
+    return statistics.fmean(seconds - priced for seconds, priced in steps)

@@ -62,7 +62,8 @@ def measure_layers(
     times = combine(rounds)
     runs = measure_bookkeeping(model, serve, price_by(times), Lengths([WOKEN], ANSWER), ROUNDS)
     besides = middle_of(list(runs))
-    return replace(times, by_sequences={**times.by_sequences, "bookkeeping": besides})
+    kept = replace(besides, seconds=tuple(max(0.0, seconds) for seconds in besides.seconds))
+    return replace(times, by_sequences={**times.by_sequences, "bookkeeping": kept})
 
 
 def write_layers(times: LayerTimes, folder: Path) -> None:

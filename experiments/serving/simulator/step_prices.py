@@ -24,7 +24,7 @@ from experiments.hardware.parts import Link
 from experiments.models.served import ServedModel
 from experiments.serving.interface import Load, LoadCost
 from experiments.serving.interface.step_load import Entry, StepLoad, StepPrice
-from experiments.workloads.profiles.layer_times import LayerTimes
+from experiments.workloads.profiles.layer_times import Curve, LayerTimes
 from experiments.workloads.profiles.phase_times import PassTimes
 
 Floats = npt.NDArray[np.float64]
@@ -34,6 +34,8 @@ TWICE_A_LAYER = ("layernorm",)
 EACH_SEQUENCE = ("bookkeeping",)
 #: Bytes of an activation that devices exchange.
 ACTIVATION = 2
+#: The least that an engine's step takes, as a share of what its layers took as they were timed.
+LEAST_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -177,18 +179,28 @@ class ProfilePrice:
 
 @dataclass(frozen=True)
 class EnginePrice:
-    """Prompts take ``prompts`` times what they add to a step by ``layers``, which were timed in loops."""
+    """What an engine's steps take by ``layers``, which were timed in loops.
+
+    ``besides``  seconds of a step besides its layers, by requests in it; below 0 where the host was slower as
+    layers were timed. No more than ``1 - LEAST_SHARE`` of them is taken off.
+    ``prompts``  how many times what they add to a step prompts take.
+    """
 
     layers: ProfilePrice
-    prompts: float
+    besides: Curve
+    prompts: float = 1.0
 
     def seconds(self, load: StepLoad, steps: int = 1) -> Floats:
-        found = self.layers.seconds(load, steps)
+        found = self._as_decodes(load, steps)
         if not load.has_prompts:
             return found
         others = load.without_prompts()
-        alone = self.layers.seconds(others, steps) if others.sequences else np.zeros(steps)
-        return alone + self.prompts * np.maximum(found - alone, 0.0)
+        alone = self._as_decodes(others, steps) if others.sequences else np.zeros(steps)
+        return alone + max(self.prompts, LEAST_SHARE) * np.maximum(found - alone, 0.0)
+
+    def _as_decodes(self, load: StepLoad, steps: int) -> Floats:
+        layers = self.layers.seconds(load, steps)
+        return np.maximum(layers + self.besides.at(float(load.sequences)), LEAST_SHARE * layers)
 
     def steps_beyond(self, load: StepLoad, steps: int = 1) -> int:
         return self.layers.steps_beyond(load, steps)

@@ -30,7 +30,8 @@ class Curve:
 
     def at(self, place: float | Floats) -> float | Floats:
         if isinstance(place, float | int):
-            return max(0.0, interpolate(self.seconds, blend(self.points, place)))
+            value = interpolate(self.seconds, blend(self.points, place))
+            return value if place <= self.points[-1] or len(self.points) == 1 else max(0.0, value)
         found = np.interp(place, self.points, self.seconds)
         beyond = np.asarray(place) > self.points[-1]
         if len(self.points) > 1 and beyond.any():

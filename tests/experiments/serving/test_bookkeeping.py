@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from experiments.core import registry
 from experiments.core.progress import silent
-from experiments.serving.experiment.live_engines import prices_of_engine
+from experiments.serving.experiment.live_engines import between, layer_price, prices_of_engine
 from experiments.serving.experiment.measured import engine_of, prepare
 from experiments.serving.interface.step_load import Entry, StepLoad
 from experiments.serving.simulator.step_prices import EnginePrice
@@ -25,6 +28,7 @@ from experiments.serving import live
 from experiments.serving.live.bookkeeping import Timed, middle_of
 
 LAYERS, BESIDES, EACH = 0.010, 0.001, 0.0002
+NOTHING = Curve((1.0,), (0.0,))
 
 
 class MadeUp:
@@ -82,12 +86,11 @@ def test_it_ends_where_a_policy_serves_no_more_at_once() -> None:
     assert {curve.points for curve in measure(MadeUp(4, 0), [10**6])} == {(1, 2, 4)}
 
 
-def test_layers_that_took_longer_than_the_step_are_corrected_by_half_at_most() -> None:
-    """A step of 11.2 ms where layers took 12 or 100 ms; a profile of layers has nothing besides them then."""
+def test_where_layers_took_longer_than_the_step_it_is_below_nothing() -> None:
+    """A step of 11.2 ms where layers took 12 or 100 ms."""
     (curve, *_) = measure(MadeUp(1, 0), [5], layers=0.012)
     assert curve.seconds == pytest.approx([-0.0008])
-    assert middle_of([curve]).seconds == (0.0,)
-    assert measure(MadeUp(1, 0), [5], layers=0.1)[0].seconds == pytest.approx([-0.05])
+    assert measure(MadeUp(1, 0), [5], layers=0.1)[0].seconds == pytest.approx([-0.0888])
 
 
 def test_a_short_run_happens_when_it_is_asked_for() -> None:
@@ -212,7 +215,11 @@ class BySeconds:
 
 def test_only_what_prompts_add_takes_longer_and_neither_decodes_nor_verified_drafts() -> None:
     """A prompt of 6 tokens next to a decode and two drafts: 4 s, and 1.5 times 6 s."""
-    price, prompt, others = EnginePrice(BySeconds(), 1.5), Entry(0, 6, 0), [Entry(1, 1, 6), Entry(2, 3, 6)]  # type: ignore[arg-type]
+    price, prompt, others = (
+        EnginePrice(BySeconds(), NOTHING, 1.5),
+        Entry(0, 6, 0),
+        [Entry(1, 1, 6), Entry(2, 3, 6)],
+    )  # type: ignore[arg-type]
     alone, both = StepLoad.of(others, {2}), StepLoad.of([prompt, *others], {2})
     assert both.without_prompts() == alone
     assert price.seconds(alone).tolist() == [4.0]
@@ -229,4 +236,71 @@ def test_a_real_engine_serves_so_many_at_once_whatever_it_pads(name: str) -> Non
     made = registry.create("serving", name, knobs)
     with live.one_thread():
         prices = prices_of_engine(engine_of(host(), trace, made), 2, 0)
-    assert {price.layers.times.by_sequences["bookkeeping"].points for price in prices} == {(1, 2, 4, 8)}
+    assert {price.besides.points for price in prices} == {(1, 2, 4, 8)}
+
+
+class Paced:
+    """A real engine's short runs at paces of their own: each step takes so many times its layers."""
+
+    def __init__(self, made: Any, price: Any, paces: Sequence[float]) -> None:
+        self.host, self.trace = made.host, made.trace
+        self.made, self.price, self.paces = made, price, list(paces)
+
+    def time_steps(self, trace: RequestTrace, prompts: Sequence[Sequence[int]]) -> Timed:
+        """The steps that the engine made, with the times that they would have had."""
+        pace = self.paces[0] if len(trace) > 1 or len(self.paces) == 1 else self.paces.pop(0)
+        loads = [load for load, _ in self.made.time_steps(trace, prompts)]
+        return list(zip(loads, accumulate(pace * self.price(load) for load in loads), strict=True))
+
+
+def bare_price(step: StepLoad) -> float:
+    """Seconds of a step's layers by the host's profile alone."""
+    times = host().times
+    bare = replace(times, by_sequences={**times.by_sequences, "bookkeeping": NOTHING})
+    return layer_price(bare, host().served)(step)
+
+
+@pytest.mark.parametrize("name", ["vllm_v1", "orca"])
+@pytest.mark.parametrize("pace", [0.7, 1.0, 1.6])
+def test_layers_that_were_timed_at_another_pace_are_put_right(name: str, pace: float) -> None:
+    """Also where the host is faster now than while its layers were timed."""
+    trace = requests(*[(0, 6, 20)] * 12)
+    made = engine_of(host(), trace, registry.create("serving", name, {"max_batch": 8}))
+    with live.one_thread():
+        (price,) = prices_of_engine(Paced(made, bare_price, [pace]), 1, 0)  # type: ignore[arg-type]
+    for load in (decodes_of(1), decodes_of(3), decodes_of(8)):
+        assert float(price.seconds(load)[0]) == pytest.approx(pace * bare_price(load), rel=0.15)
+
+
+def decodes_of(count: int) -> StepLoad:
+    return StepLoad.of([Entry(request, 1, 16) for request in range(count)])
+
+
+def test_between_two_short_runs_a_host_is_in_the_middle_of_them() -> None:
+    """Besides of 1 and 3 s, and prompts at once and twice their price."""
+    prices = [
+        EnginePrice(BySeconds(), Curve((1.0, 8.0), (seconds, seconds)), prompts)  # type: ignore[arg-type]
+        for seconds, prompts in ((1.0, 1.0), (3.0, 2.0))
+    ]
+    middle = between(prices)
+    assert middle.seconds(decodes_of(4)).tolist() == [6.0]
+    assert middle.seconds(StepLoad.of([Entry(0, 6, 0), Entry(1, 1, 9)])).tolist() == [3.0 + 1.5 * 6.0]
+
+
+def test_no_more_than_half_of_the_layers_is_taken_off() -> None:
+    price = EnginePrice(BySeconds(), Curve((1.0, 8.0), (-1.0, -3.0)), -2.0)  # type: ignore[arg-type]
+    assert [float(price.seconds(decodes_of(count))[0]) for count in (1, 3, 8)] == pytest.approx(
+        [0.5, 1.5, 5.0]
+    )
+    assert price.seconds(StepLoad.of([Entry(0, 6, 0)])).tolist() == [2.5]
+
+
+@given(
+    st.dictionaries(st.integers(1, 64), st.floats(-1, 1), min_size=1, max_size=6),
+    st.integers(1, 100),
+)
+def test_a_curve_has_the_same_seconds_at_one_place_as_at_many(found: dict[int, float], place: int) -> None:
+    """What corrects layers downward is below 0 between its points."""
+    points = tuple(map(float, sorted(found)))
+    curve = Curve(points, tuple(found[int(point)] for point in points))
+    assert curve.at(float(place)) == pytest.approx(float(curve.at(np.array([float(place)]))[0]), abs=1e-9)

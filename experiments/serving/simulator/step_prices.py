@@ -191,14 +191,14 @@ class EnginePrice:
     prompts: float = 1.0
 
     def seconds(self, load: StepLoad, steps: int = 1) -> Floats:
-        found = self._as_decodes(load, steps)
+        found = self._by_engine(load, steps)
         if not load.has_prompts:
             return found
         others = load.without_prompts()
-        alone = self._as_decodes(others, steps) if others.sequences else np.zeros(steps)
+        alone = self._by_engine(others, steps) if others.sequences else np.zeros(steps)
         return alone + max(self.prompts, LEAST_SHARE) * np.maximum(found - alone, 0.0)
 
-    def _as_decodes(self, load: StepLoad, steps: int) -> Floats:
+    def _by_engine(self, load: StepLoad, steps: int) -> Floats:
         layers = self.layers.seconds(load, steps)
         return np.maximum(layers + self.besides.at(float(load.sequences)), LEAST_SHARE * layers)
 

@@ -5,20 +5,19 @@ version 8.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.core.errors import BadInput
-from experiments.readers.pt2_weights import DTYPES, MOST_DIMENSIONS, dtype_of
+from experiments.readers.pt2_arguments import LARGEST, argument_of, integer, read_name
+from experiments.readers.pt2_fields import list_at, name_of, object_at, tagged, text_at
+from experiments.readers.pt2_weights import MOST_DIMENSIONS, dtype_of
 from experiments.workloads.operators import ASSERTIONS, ATEN_OPERATORS, SIZE_ARITHMETIC, UPDATE
 from experiments.workloads.program import (
     FLOATS,
-    Device,
-    DType,
     GraphProgram,
     Input,
-    MemoryFormat,
     Node,
     Stored,
     Value,
@@ -27,10 +26,7 @@ from experiments.workloads.program import (
 
 MAJOR = 8
 MOST_NODES = 50_000
-MOST_ENTRIES = 4096
-LARGEST = (1 << 63) - 1
-POSITIONAL, KEYWORD = 1, 2
-MEMORY_FORMATS = {1: "contiguous_format", 2: "channels_last", 3: "channels_last_3d", 4: "preserve_format"}
+KEYWORD = 2
 #: Operators behind which an index is still that index.
 PASSING = (
     "to",
@@ -67,13 +63,13 @@ def program_of(
 ) -> tuple[GraphProgram, tuple[str, ...]]:
     """The program and what was assumed; ``BadInput`` names the node that is not computation on tensors."""
     _check_version(content, where)
-    module = _object(content, "graph_module", where)
-    graph = _Graph(_object(module, "graph", where), weights, where)
-    signature = _object(module, "signature", where)
-    for spec in _list(signature, "input_specs", where):
+    module = object_at(content, "graph_module", where)
+    graph = _Graph(object_at(module, "graph", where), weights, where)
+    signature = object_at(module, "signature", where)
+    for spec in list_at(signature, "input_specs", where):
         _bind(graph, spec)
     nodes = [*_nodes(graph), *_updates(graph, signature)]
-    metas = _object(graph.graph, "tensor_values", where)
+    metas = object_at(graph.graph, "tensor_values", where)
     usual: dict[str, int] = {}
     inputs = tuple(_input(graph, name, metas, nodes, usual) for name in graph.inputs)
     if not inputs:
@@ -115,7 +111,7 @@ def _assumptions(program: GraphProgram, version: str) -> Iterator[str]:
 
 
 def _check_version(content: Any, where: str) -> None:
-    version = _object(content, "schema_version", where)
+    version = object_at(content, "schema_version", where)
     if version.get("major") != MAJOR:
         raise BadInput(
             f"schema version {version!r:.80}", where, f"major version {MAJOR}: torch 2.7 and newer"
@@ -124,7 +120,7 @@ def _check_version(content: Any, where: str) -> None:
 
 def _bind(graph: _Graph, spec: Any) -> None:
     """One argument of the graph: what the file stores under its name, or an input of the user's."""
-    kind, body = _one(spec, graph.where)
+    kind, body = tagged(spec, graph.where)
     stored = {
         "parameter": ("parameter_name", "parameter"),
         "buffer": ("buffer_name", "buffer"),
@@ -132,14 +128,14 @@ def _bind(graph: _Graph, spec: Any) -> None:
     }
     if kind in stored:
         field_name, shown = stored[kind]
-        argument, name = _name(body.get("arg"), graph.where), _text(body, field_name, graph.where)
+        argument, name = name_of(body.get("arg"), graph.where), text_at(body, field_name, graph.where)
         if name not in graph.weights:
             raise BadInput(f"{shown} {name!r:.80} has no values", graph.where, "one in the archive")
         graph.names[argument] = Stored(_first_name(graph, name, shown))
     elif kind == "user_input":
-        what, inner = _one(body.get("arg"), graph.where)
+        what, inner = tagged(body.get("arg"), graph.where)
         if what == "as_tensor":
-            name = _name(inner, graph.where)
+            name = name_of(inner, graph.where)
             graph.names[name] = Value(name)
             graph.inputs.append(name)
         elif what not in ("as_none", "as_int", "as_float", "as_bool", "as_string"):
@@ -156,11 +152,11 @@ def _first_name(graph: _Graph, name: str, kind: str) -> str:
 
 
 def _nodes(graph: _Graph) -> Iterator[Node]:
-    entries = _list(graph.graph, "nodes", graph.where)
+    entries = list_at(graph.graph, "nodes", graph.where)
     if len(entries) > MOST_NODES:
         raise BadInput(f"{len(entries)} nodes", graph.where, f"at most {MOST_NODES}")
     for index, entry in enumerate(entries):
-        target = _text(entry, "target", graph.where)
+        target = text_at(entry, "target", graph.where)
         where = f"{graph.where}, node {index} ({target!r:.80})"
         if target in ASSERTIONS:
             continue
@@ -184,16 +180,16 @@ def _operator(target: str, where: str) -> str:
 def _node(graph: _Graph, entry: Mapping[str, Any], operator: str, where: str) -> Node:
     positional: list[Any] = []
     keywords: dict[str, Any] = {}
-    for item in _list(entry, "inputs", where):
+    for item in list_at(entry, "inputs", where):
         name, value = (
-            _text(item, "name", where),
-            _argument(graph, item.get("arg"), f"{where}, {item.get('name')!r:.40}"),
+            text_at(item, "name", where),
+            argument_of(graph.names, item.get("arg"), f"{where}, {item.get('name')!r:.40}"),
         )
         if item.get("kind") == KEYWORD:
             keywords[name] = value
         else:
             positional.append(value)
-    outputs = tuple(name for output in _list(entry, "outputs", where) for name in _results(output, where))
+    outputs = tuple(name for output in list_at(entry, "outputs", where) for name in _results(output, where))
     for name in outputs:
         if name in graph.names:
             raise BadInput(f"{name!r:.80} is made twice", where, "each value once")
@@ -205,11 +201,11 @@ def _node(graph: _Graph, entry: Mapping[str, Any], operator: str, where: str) ->
 
 def _results(output: Any, where: str) -> list[str]:
     """Names of what a node gives; an empty one for nothing."""
-    kind, body = _one(output, where)
+    kind, body = tagged(output, where)
     if kind in ("as_tensor", "as_sym_int", "as_sym_bool", "as_sym_float"):
-        return [_text(body, "name" if kind == "as_tensor" else "as_name", where)]
+        return [text_at(body, "name" if kind == "as_tensor" else "as_name", where)]
     if kind == "as_tensors":
-        return [_name(item, where) for item in body]
+        return [name_of(item, where) for item in body]
     if kind == "as_none":
         return [""]
     raise BadInput(f"a result of kind {kind!r:.40}", where, "tensors and sizes")
@@ -225,123 +221,16 @@ def _scope(entry: Mapping[str, Any]) -> str:
     return re.sub(r"@\d+", "", path) if re.fullmatch(r"[\w.@]*", path) and "_empty_nn" not in path else ""
 
 
-def _argument(graph: _Graph, entry: Any, where: str) -> Any:
-    kind, body = _one(entry, where)
-    if kind not in _ARGUMENTS:
-        raise BadInput(f"an argument of kind {kind!r:.40}", where, "tensors, numbers and lists of them")
-    return _ARGUMENTS[kind](graph, body, where)
-
-
-def _read_name(graph: _Graph, body: Any, where: str) -> Value | Stored:
-    name = body.get("name", body.get("as_name")) if isinstance(body, dict) else None
-    if not isinstance(name, str) or name not in graph.names:
-        raise BadInput(f"{name!r:.80} is not made before", where, "a value that exists")
-    return graph.names[name]
-
-
-def _integer(graph: _Graph, body: Any, where: str) -> int:
-    if not isinstance(body, int) or isinstance(body, bool) or abs(body) > LARGEST:
-        raise BadInput(f"{body!r:.80} is no whole number", where, f"one from {-LARGEST} to {LARGEST}")
-    return body
-
-
-def _real(graph: _Graph, body: Any, where: str) -> float:
-    """JSON has no infinity: the archive spells it as a word."""
-    if body in ("Infinity", "-Infinity", "NaN"):
-        return float(body)
-    if not isinstance(body, int | float) or isinstance(body, bool) or abs(body) > 1e300:
-        raise BadInput(f"{body!r:.80} is no number", where, "a number")
-    return float(body)
-
-
-def _truth(graph: _Graph, body: Any, where: str) -> bool:
-    if not isinstance(body, bool):
-        raise BadInput(f"{body!r:.80} is no truth value", where, "true or false")
-    return body
-
-
-def _word(graph: _Graph, body: Any, where: str) -> str:
-    if not isinstance(body, str) or len(body) > 200:
-        raise BadInput(f"{body!r:.80} is no word", where, "a short string")
-    return body
-
-
-def _choice(table: Mapping[int, str], make: Callable[[str], Any]) -> Callable[[_Graph, Any, str], Any]:
-    def read(graph: _Graph, body: Any, where: str) -> Any:
-        if not isinstance(body, int) or body not in table:
-            raise BadInput(f"{body!r:.40} is no choice", where, "one of " + ", ".join(table.values()))
-        return make(table[body])
-
-    return read
-
-
-def _symbolic(number: Callable[[_Graph, Any, str], Any], plain: str) -> Callable[[_Graph, Any, str], Any]:
-    """A name of a computed size, or a plain number."""
-
-    def read(graph: _Graph, body: Any, where: str) -> Any:
-        kind, inner = _one(body, where)
-        return number(graph, inner, where) if kind == plain else _read_name(graph, body, where)
-
-    return read
-
-
-def _each(read: Callable[[_Graph, Any, str], Any]) -> Callable[[_Graph, Any, str], list[Any]]:
-    def every(graph: _Graph, body: Any, where: str) -> list[Any]:
-        if not isinstance(body, list) or len(body) > MOST_ENTRIES:
-            raise BadInput(f"{body!r:.80} is no list", where, f"a list of at most {MOST_ENTRIES}")
-        return [read(graph, item, where) for item in body]
-
-    return every
-
-
-def _optional(graph: _Graph, body: Any, where: str) -> Any:
-    kind, inner = _one(body, where)
-    return None if kind == "as_none" else _read_name(graph, inner, where)
-
-
-def _nothing(graph: _Graph, body: Any, where: str) -> None:
-    return None
-
-
-_sym_int, _sym_float = _symbolic(_integer, "as_int"), _symbolic(_real, "as_float")
-_sym_bool = _symbolic(_truth, "as_bool")
-#: How each kind of argument is read. Graphs, objects, operators and nested lists are not on the list.
-_ARGUMENTS: Mapping[str, Callable[[_Graph, Any, str], Any]] = {
-    "as_none": _nothing,
-    "as_tensor": _read_name,
-    "as_tensors": _each(_read_name),
-    "as_optional_tensor": _optional,
-    "as_optional_tensors": _each(_optional),
-    "as_int": _integer,
-    "as_ints": _each(_integer),
-    "as_float": _real,
-    "as_floats": _each(_real),
-    "as_bool": _truth,
-    "as_bools": _each(_truth),
-    "as_string": _word,
-    "as_sym_int": _sym_int,
-    "as_sym_ints": _each(_sym_int),
-    "as_sym_float": _sym_float,
-    "as_sym_floats": _each(_sym_float),
-    "as_sym_bool": _sym_bool,
-    "as_sym_bools": _each(_sym_bool),
-    "as_scalar_type": _choice(DTYPES, DType),
-    "as_memory_format": _choice(MEMORY_FORMATS, MemoryFormat),
-    "as_layout": _nothing,
-    "as_device": lambda graph, body, where: Device(),
-}
-
-
 def _updates(graph: _Graph, signature: Mapping[str, Any]) -> Iterator[Node]:
     """Buffers that a program without in-place operations gives back as results: written where
     they came from.
     """
-    for spec in _list(signature, "output_specs", graph.where):
-        kind, body = _one(spec, graph.where)
+    for spec in list_at(signature, "output_specs", graph.where):
+        kind, body = tagged(spec, graph.where)
         if kind == "buffer_mutation":
             name, value = (
-                _text(body, "buffer_name", graph.where),
-                _read_name(graph, body.get("arg"), graph.where),
+                text_at(body, "buffer_name", graph.where),
+                read_name(graph.names, body.get("arg"), graph.where),
             )
             if graph.kinds.get(name) != "buffer":
                 raise BadInput(f"{name!r:.80} is no buffer", graph.where, "one of the program's buffers")
@@ -352,21 +241,21 @@ def _updates(graph: _Graph, signature: Mapping[str, Any]) -> Iterator[Node]:
 
 def _outputs(graph: _Graph, signature: Mapping[str, Any]) -> Iterator[str]:
     """The tensors that the program gives its caller, by name."""
-    for spec in _list(signature, "output_specs", graph.where):
-        what, body = _one(spec, graph.where)
-        kind, inner = _one(body.get("arg"), graph.where)
+    for spec in list_at(signature, "output_specs", graph.where):
+        what, body = tagged(spec, graph.where)
+        kind, inner = tagged(body.get("arg"), graph.where)
         if what == "user_output" and kind == "as_tensor":
-            known = graph.names.get(_name(inner, graph.where))
+            known = graph.names.get(name_of(inner, graph.where))
             if known is not None:
                 yield known.name
 
 
 def _output(graph: _Graph, signature: Mapping[str, Any], metas: Mapping[str, Any]) -> str:
     """The first output of real numbers that a node makes."""
-    for spec in _list(signature, "output_specs", graph.where):
-        _, body = _one(spec, graph.where)
-        kind, inner = _one(body.get("arg"), graph.where)
-        name = _name(inner, graph.where) if kind == "as_tensor" else ""
+    for spec in list_at(signature, "output_specs", graph.where):
+        _, body = tagged(spec, graph.where)
+        kind, inner = tagged(body.get("arg"), graph.where)
+        name = name_of(inner, graph.where) if kind == "as_tensor" else ""
         made = isinstance(graph.names.get(name), Value) and name in metas
         if made and dtype_of(metas[name], graph.where) in FLOATS:
             return name
@@ -392,9 +281,9 @@ def _input(
 
 def _size(size: Any, usual: dict[str, int], where: str) -> int | str:
     """A fixed size, or the symbol of an open one, whose value at export is remembered."""
-    kind, body = _one(size, where)
+    kind, body = tagged(size, where)
     if kind == "as_int":
-        value = _integer(_Graph({}, {}, where), body, where)
+        value = integer({}, body, where)
         if value < 1:
             raise BadInput(f"size {value}", where, "sizes from 1")
         return value
@@ -423,35 +312,3 @@ def _bound(graph: _Graph, name: str, nodes: list[Node]) -> int:
             if isinstance(index, Value) and index.name in same:
                 rows.append(graph.weights[first.name].shape[0])
     return min(rows, default=0)
-
-
-def _one(entry: Any, where: str) -> tuple[str, Any]:
-    """A tagged union: an object of one key."""
-    if not isinstance(entry, dict) or len(entry) != 1:
-        raise BadInput(f"{entry!r:.80}", where, "an object of one key")
-    return next(iter(entry.items()))
-
-
-def _object(content: Any, key: str, where: str) -> Mapping[str, Any]:
-    value = content.get(key) if isinstance(content, dict) else None
-    if not isinstance(value, dict):
-        raise BadInput(f"{key!r} is {value!r:.40}", where, f"an object {key!r}")
-    return value
-
-
-def _list(content: Any, key: str, where: str) -> list[Any]:
-    value = content.get(key) if isinstance(content, dict) else None
-    if not isinstance(value, list):
-        raise BadInput(f"{key!r} is {value!r:.40}", where, f"a list {key!r}")
-    return value
-
-
-def _text(content: Any, key: str, where: str) -> str:
-    value = content.get(key) if isinstance(content, dict) else None
-    if not isinstance(value, str) or not value or len(value) > 1000:
-        raise BadInput(f"{key!r} is {value!r:.40}", where, f"a name {key!r}")
-    return value
-
-
-def _name(entry: Any, where: str) -> str:
-    return _text(entry, "name", where)

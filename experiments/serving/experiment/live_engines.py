@@ -58,12 +58,12 @@ class LiveHost:
 
 def layer_price(times: LayerTimes, served: ServedModel) -> Callable[[StepLoad], float]:
     """Return what prices a step by a layer profile."""
-    return of_one_step(ProfilePrice(times, served))
+    return of_one_step(ProfilePrice(times, served).seconds)
 
 
-def of_one_step(price: StepPrice) -> Callable[[StepLoad], float]:
-    """Return what prices a single step."""
-    return lambda load: float(price.seconds(load)[0])
+def of_one_step(seconds: Callable[[StepLoad], Any]) -> Callable[[StepLoad], float]:
+    """Return what gives the seconds of a single step."""
+    return lambda load: float(seconds(load)[0])
 
 
 class LivePaged:
@@ -168,7 +168,7 @@ def prices_of_engine(engine: LivePaged | LiveBatches, runs: int, seed: int) -> I
     live, host = importlib.import_module("experiments.serving.live"), engine.host
     nothing = {**host.times.by_sequences, "bookkeeping": Curve((1.0,), (0.0,))}
     layers = ProfilePrice(dataclasses.replace(host.times, by_sequences=nothing), host.served)
-    seen = (engine.time_steps, of_one_step(layers), live.Lengths.of(engine.trace))
+    seen = (engine.time_steps, of_one_step(layers.seconds), live.Lengths.of(engine.trace))
     for besides in live.measure_bookkeeping(host.model, *seen, runs, seed + 1):
         yield _price_prompts(engine, EnginePrice(layers, besides), seed + 1)
 
@@ -176,8 +176,8 @@ def prices_of_engine(engine: LivePaged | LiveBatches, runs: int, seed: int) -> I
 def _price_prompts(engine: LivePaged | LiveBatches, price: EnginePrice, seed: int) -> EnginePrice:
     """Prompts by another short run."""
     live = importlib.import_module("experiments.serving.live")
-    lengths, prices = live.Lengths.of(engine.trace), of_one_step(price)
-    share = live.measure_prompts(engine.host.model, engine.time_steps, prices, lengths, seed)
+    prices, lengths = (of_one_step(price.seconds), of_one_step(price.added)), live.Lengths.of(engine.trace)
+    share = live.measure_prompts(engine.host.model, engine.time_steps, *prices, lengths, seed)
     return dataclasses.replace(price, prompts=share)
 
 

@@ -18,7 +18,7 @@ from experiments.workloads.requests import RequestTrace
 class TorchBatches:
     """Carries batches out in ``slots`` tokens of KV memory; requests come by ``clock``.
 
-    ``timed`` are the loads of its passes, and when each ended.
+    ``timed`` are the loads of its passes, and when each began and ended.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class TorchBatches:
         self.prompts: list[int] = trace.prompt.tolist()
         self.computed = [0] * len(self.total)
         self.held: dict[int, list[int]] = {}
-        self.timed: list[tuple[StepLoad, float]] = []
+        self.timed: list[tuple[StepLoad, float, float]] = []
         self._free = list(range(slots))
 
     @property
@@ -77,7 +77,7 @@ class TorchBatches:
         entries = [Entry(r, t, c + before) for r, t, c in zip(requests, tokens, contexts, strict=True)]
         rows = [self._row(*entry) for entry in entries]
         chosen = choose(self.model.run(rows, self.memory))
-        self.timed.append((StepLoad.of(entries), self.clock.now))
+        self.timed.append((StepLoad.of(entries), *self.clock.end_step()))
         for request, row, ids in zip(requests, rows, chosen, strict=True):
             if not self._is_answered(request):
                 self.computed[request] += len(row.ids) - row.padding

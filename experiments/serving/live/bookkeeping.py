@@ -9,7 +9,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +20,8 @@ from experiments.workloads.profiles.layer_times import Curve
 from experiments.workloads.requests import RequestTrace
 
 Floats = npt.NDArray[np.float64]
-#: Steps of a run: the load of each, and when it ended.
-Timed = Sequence[tuple[StepLoad, float]]
+#: Steps of a run: the load of each, and when it began and ended.
+Timed = Sequence[tuple[StepLoad, float, float]]
 #: An engine under a policy: it answers the prompts of a trace.
 Serve = Callable[[RequestTrace, Sequence[Sequence[int]]], Timed]
 #: Seconds of a step by the layers alone.
@@ -87,7 +86,9 @@ def middle_of(runs: Sequence[Curve]) -> Curve:
     return Curve(points, tuple(middle.tolist()))
 
 
-def measure_prompts(model: PagedGpt, serve: Serve, price: Price, lengths: Lengths, seed: int = 0) -> float:
+def measure_prompts(
+    model: PagedGpt, serve: Serve, price: Price, added: Price, lengths: Lengths, seed: int = 0
+) -> float:
     """Return how many times what they add to a step's ``price`` prompts take among decodes of others.
 
     Some requests are answered at once. 1 where a policy makes no step with prompts after the first.
@@ -97,20 +98,10 @@ def measure_prompts(model: PagedGpt, serve: Serve, price: Price, lengths: Length
     prompt, decode = (price(StepLoad.of([entry])) for entry in (Entry(0, usual, 0), Entry(0, 1, usual)))
     trace = replace(trace, arrival=trace.arrival * (prompt + decode * lengths.answer / AMONG))
     timed = serve(trace, prompts_of(trace, model.vocabulary, seed))
-    steps = [
-        (end - before, price(load), _alone(load, price))
-        for (_, before), (load, end) in pairwise(timed)
-        if load.has_prompts
-    ]
-    added = sum(priced - alone for _, priced, alone in steps)
-    taken = sum(seconds - alone for seconds, _, alone in steps)
-    return taken / added if added > 0 else 1.0
-
-
-def _alone(load: StepLoad, price: Price) -> float:
-    """The price of a step without its prompts."""
-    others = load.without_prompts()
-    return price(others) if others.sequences else 0.0
+    steps = [(end - began, load) for load, began, end in timed[1:] if load.has_prompts]
+    more = sum(seconds - price(load) for seconds, load in steps)
+    whole = sum(added(load) for _, load in steps)
+    return 1.0 + more / whole if whole > 0 else 1.0
 
 
 def _measure_once(
@@ -127,11 +118,7 @@ def _measure_once(
         answer = min(lengths.answer, _most_steps(price, requests))
         trace = replace(lengths, answer=answer).draw(model, np.zeros(requests))
         timed = serve(trace, prompts_of(trace, model.vocabulary, seed))
-        steps = [
-            (end - before, price(load))
-            for (_, before), (load, end) in pairwise(timed)
-            if load.sequences == requests
-        ]
+        steps = [(end - began, price(load)) for load, began, end in timed[1:] if load.sequences == requests]
         if not steps:
             break
         found[requests] = _mean_besides(steps)

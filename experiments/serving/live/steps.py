@@ -41,7 +41,7 @@ class LiveView(PagedView):
 class TorchSteps:
     """Carries steps out in ``blocks`` of ``size`` tokens; requests come by ``clock``.
 
-    ``timed`` are the loads of its steps, and when each ended.
+    ``timed`` are the loads of its steps, and when each began and ended.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class TorchSteps:
         self.reach = self.clock.reach
         self.tokens = [list(ids) for ids in prompts]
         self.prompts = [len(ids) for ids in prompts]
-        self.timed: list[tuple[StepLoad, float]] = []
+        self.timed: list[tuple[StepLoad, float, float]] = []
         self._drafts: dict[int, list[int]] = {}
         self._chosen: dict[int, list[int]] = {}
 
@@ -80,8 +80,8 @@ class TorchSteps:
         self._chosen = {
             entry.request: tokens for entry, tokens in zip(view.entries, chosen, strict=True) if tokens
         }
-        end = self.clock.now
-        self.timed.append((load, end))
+        began, end = self.clock.end_step()
+        self.timed.append((load, began, end))
         return np.array([end])
 
     def _take_up(self, view: PagedView) -> None:

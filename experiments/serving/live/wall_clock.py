@@ -16,6 +16,7 @@ class WallClock:
     def __init__(self, clock: Clock = time.perf_counter, wait: Callable[[float], None] = time.sleep) -> None:
         self._clock, self._wait = clock, wait
         self._began: float | None = None
+        self._woken = self._ended = 0.0
 
     @property
     def now(self) -> float:
@@ -25,10 +26,17 @@ class WallClock:
     def reach(self, moment: float) -> float:
         """Return the time, which is ``moment`` at the earliest: until then nothing happens."""
         if self._began is None:
-            self._began = self._clock() - moment
+            self._began, self._woken = self._clock() - moment, moment
         left = moment - self.now
+        if left > 0:
+            self._woken = moment
         if left > AWAKE:
             self._wait(left - AWAKE)
         while self.now < moment:
             pass
         return max(moment, self.now)
+
+    def end_step(self) -> tuple[float, float]:
+        """Return when the step that ends now began, as the one before it ended or after a wait, and now."""
+        began, self._ended = max(self._ended, self._woken), self.now
+        return began, self._ended

@@ -183,7 +183,7 @@ class EnginePrice:
 
     ``besides``  seconds of a step besides its layers, by requests in it; below 0 where the host was slower as
     layers were timed. No more than ``1 - LEAST_SHARE`` of them is taken off.
-    ``prompts``  how many times what they add to a step prompts take.
+    ``prompts``  how many times what they add to the layers of a step prompts take.
     """
 
     layers: ProfilePrice
@@ -191,16 +191,17 @@ class EnginePrice:
     prompts: float = 1.0
 
     def seconds(self, load: StepLoad, steps: int = 1) -> Floats:
-        found = self._by_engine(load, steps)
-        if not load.has_prompts:
-            return found
-        others = load.without_prompts()
-        alone = self._by_engine(others, steps) if others.sequences else np.zeros(steps)
-        return alone + max(self.prompts, LEAST_SHARE) * np.maximum(found - alone, 0.0)
-
-    def _by_engine(self, load: StepLoad, steps: int) -> Floats:
         layers = self.layers.seconds(load, steps)
-        return np.maximum(layers + self.besides.at(float(load.sequences)), LEAST_SHARE * layers)
+        found = layers + self.besides.at(float(load.sequences))
+        if load.has_prompts:
+            found = found + (self.prompts - 1.0) * self.added(load, steps)
+        return np.maximum(found, LEAST_SHARE * layers)
+
+    def added(self, load: StepLoad, steps: int = 1) -> Floats:
+        """What the prompts of a step add to its layers."""
+        others = load.without_prompts()
+        alone = self.layers.seconds(others, steps) if others.sequences else np.zeros(steps)
+        return np.maximum(self.layers.seconds(load, steps) - alone, 0.0)
 
     def steps_beyond(self, load: StepLoad, steps: int = 1) -> int:
         return self.layers.steps_beyond(load, steps)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from experiments.core import registry
 from experiments.core.progress import silent
-from experiments.serving.experiment.live_engines import between, layer_price, prices_of_engine
+from experiments.serving.experiment.live_engines import between, layer_price, of_one_step, prices_of_engine
 from experiments.serving.experiment.measured import engine_of, prepare
 from experiments.serving.interface.step_load import Entry, StepLoad
 from experiments.serving.simulator.step_prices import EnginePrice
@@ -29,6 +28,22 @@ from experiments.serving.live.bookkeeping import Timed, middle_of
 
 LAYERS, BESIDES, EACH = 0.010, 0.001, 0.0002
 NOTHING = Curve((1.0,), (0.0,))
+
+
+class BySeconds:
+    """A token takes so many seconds."""
+
+    def __init__(self, each: float = 1.0) -> None:
+        self.each = each
+
+    def seconds(self, load: StepLoad, steps: int = 1) -> Any:
+        return np.full(steps, self.each * load.tokens)
+
+
+def one_after_another(loads: Sequence[StepLoad], seconds: Sequence[float], pause: float = 0.0) -> Timed:
+    """Steps that take so long, each after a ``pause``."""
+    begins = [sum(seconds[:step]) + step * pause for step in range(len(seconds))]
+    return [(load, begin, begin + took) for load, begin, took in zip(loads, begins, seconds, strict=True)]
 
 
 class MadeUp:
@@ -52,7 +67,7 @@ class MadeUp:
         load = StepLoad.of([Entry(request, 1, 4) for request in range(count)])
         usual = LAYERS + BESIDES + EACH * count + (5.0 if self.runs == self.held_up else 0.0)
         more = [0.0, self.slow, self.slow, 0.0, self.interrupted, 0.0, 0.0, 0.0, 0.0]
-        return [(load, end) for end in accumulate(usual + extra for extra in more)]
+        return one_after_another([load] * len(more), [usual + extra for extra in more])
 
 
 @functools.cache
@@ -158,28 +173,27 @@ def test_prompts_are_as_unequal_as_those_of_the_trace() -> None:
 
 
 class Coming:
-    """An engine whose steps take ``seconds`` by their tokens."""
+    """An engine whose steps take ``seconds`` by their tokens, each after a ``pause``."""
 
-    def __init__(self, seconds: dict[int, float]) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: dict[int, float], pause: float) -> None:
+        self.seconds, self.pause = seconds, pause
         self.arrival: list[float] = []
 
     def serve(self, trace: RequestTrace, prompts: Sequence[Sequence[int]]) -> Timed:
         self.arrival = trace.arrival.tolist()
         tokens = [8, 1, 8, 1, 8, 16, 1, 8]
-        ends = accumulate(self.seconds[count] for count in tokens)
-        return [(StepLoad.of([Entry(0, count, 0)]), end) for count, end in zip(tokens, ends, strict=True)]
+        loads = [StepLoad.of([Entry(0, count, 0)]) for count in tokens]
+        return one_after_another(loads, [self.seconds[count] for count in tokens], self.pause)
 
 
-def test_prompts_take_so_many_times_their_price() -> None:
+@pytest.mark.parametrize("pause", [0.0, 2.0])
+def test_prompts_take_so_many_times_their_price_whatever_they_were_waited_for(pause: float) -> None:
     """Priced at 0.1 s a token, 8 took 0.9 s three times and 16 took 1.7 s: 4.4 of 4.0 s.
 
     A prompt and a quarter of 24 decodes come between two of them, so that four are there at once.
     """
-    engine = Coming({1: 0.1, 8: 0.9, 16: 1.7})
-    share = live.measure_prompts(
-        model(), engine.serve, lambda load: 0.1 * load.tokens, live.Lengths([8, 8], 24)
-    )
+    engine, price = Coming({1: 0.1, 8: 0.9, 16: 1.7}, pause), of_one_step(BySeconds(0.1).seconds)
+    share = live.measure_prompts(model(), engine.serve, price, price, live.Lengths([8, 8], 24))
     assert share == pytest.approx(1.1)
     assert engine.arrival == pytest.approx([1.4 * request for request in range(32)])
 
@@ -190,27 +204,22 @@ class Verifying:
     def serve(self, trace: RequestTrace, prompts: Sequence[Sequence[int]]) -> Timed:
         verified, prompt = Entry(0, 3, 6), Entry(1, 4, 0)
         loads = [StepLoad.of([verified, prompt] if row % 2 else [verified], {0}) for row in range(8)]
-        ends = accumulate(0.8 if row % 2 else 0.3 for row in range(8))
-        return list(zip(loads, ends, strict=True))
+        return one_after_another(loads, [0.3, 0.8] * 4)
 
 
 def test_prompts_among_verified_drafts_are_priced_by_what_they_add() -> None:
     """By their price they add 0.4 s to 0.3 s, and take 0.5 s."""
-    share = live.measure_prompts(
-        model(), Verifying().serve, lambda load: 0.1 * load.tokens, live.Lengths([8], 24)
-    )
+    price = EnginePrice(BySeconds(0.1), NOTHING)  # type: ignore[arg-type]
+    by_step = (of_one_step(price.seconds), of_one_step(price.added))
+    share = live.measure_prompts(model(), Verifying().serve, *by_step, live.Lengths([8], 24))
     assert share == pytest.approx(1.25)
 
 
 def test_without_a_step_of_prompts_their_price_stands() -> None:
-    assert live.measure_prompts(model(), MadeUp(4, 0).serve, lambda load: 0.1, live.Lengths([8], 24)) == 1.0
+    def price(load: StepLoad) -> float:
+        return 0.1
 
-
-class BySeconds:
-    """A token takes a second."""
-
-    def seconds(self, load: StepLoad, steps: int = 1) -> Any:
-        return np.full(steps, float(load.tokens))
+    assert live.measure_prompts(model(), MadeUp(4, 0).serve, price, price, live.Lengths([8], 24)) == 1.0
 
 
 def test_only_what_prompts_add_takes_longer_and_neither_decodes_nor_verified_drafts() -> None:
@@ -249,8 +258,8 @@ class Paced:
     def time_steps(self, trace: RequestTrace, prompts: Sequence[Sequence[int]]) -> Timed:
         """The steps that the engine made, with the times that they would have had."""
         pace = self.paces[0] if len(trace) > 1 or len(self.paces) == 1 else self.paces.pop(0)
-        loads = [load for load, _ in self.made.time_steps(trace, prompts)]
-        return list(zip(loads, accumulate(pace * self.price(load) for load in loads), strict=True))
+        loads = [load for load, *_ in self.made.time_steps(trace, prompts)]
+        return one_after_another(loads, [pace * self.price(load) for load in loads])
 
 
 def bare_price(step: StepLoad) -> float:
@@ -284,7 +293,7 @@ def test_between_two_short_runs_a_host_is_in_the_middle_of_them() -> None:
     ]
     middle = between(prices)
     assert middle.seconds(decodes_of(4)).tolist() == [6.0]
-    assert middle.seconds(StepLoad.of([Entry(0, 6, 0), Entry(1, 1, 9)])).tolist() == [3.0 + 1.5 * 6.0]
+    assert middle.seconds(StepLoad.of([Entry(0, 6, 0), Entry(1, 1, 9)])).tolist() == [1.0 + 2.0 + 1.5 * 6.0]
 
 
 def test_no_more_than_half_of_the_layers_is_taken_off() -> None:
@@ -292,7 +301,7 @@ def test_no_more_than_half_of_the_layers_is_taken_off() -> None:
     assert [float(price.seconds(decodes_of(count))[0]) for count in (1, 3, 8)] == pytest.approx(
         [0.5, 1.5, 5.0]
     )
-    assert price.seconds(StepLoad.of([Entry(0, 6, 0)])).tolist() == [2.5]
+    assert price.seconds(StepLoad.of([Entry(0, 6, 0)])).tolist() == [3.0]
 
 
 @given(
@@ -304,3 +313,30 @@ def test_a_curve_has_the_same_seconds_at_one_place_as_at_many(found: dict[int, f
     points = tuple(map(float, sorted(found)))
     curve = Curve(points, tuple(found[int(point)] for point in points))
     assert curve.at(float(place)) == pytest.approx(float(curve.at(np.array([float(place)]))[0]), abs=1e-9)
+
+
+def test_what_requests_have_besides_is_taken_once_whatever_prompts_take() -> None:
+    """Curves of a shared host go up and down; a prompt costs no more for it."""
+    besides = Curve((1.0, 2.0), (5.0, 3.0))
+    price, prompt = EnginePrice(BySeconds(), besides, 2.0), Entry(0, 6, 0)  # type: ignore[arg-type]
+    assert price.seconds(StepLoad.of([prompt])).tolist() == [5.0 + 2.0 * 6.0]
+    assert price.seconds(StepLoad.of([prompt, Entry(1, 1, 6)])).tolist() == [3.0 + 1.0 + 2.0 * 6.0]
+
+
+def test_a_step_begins_as_the_one_before_it_ended_or_after_a_wait() -> None:
+    moment = 100.0
+
+    def go_on(seconds: float) -> None:
+        nonlocal moment
+        moment += seconds + 0.005
+
+    clock = live.WallClock(lambda: moment, go_on)
+    clock.reach(2.0)
+    go_on(0.495)
+    assert clock.end_step() == pytest.approx((2.0, 2.5))
+    clock.reach(1.0)
+    go_on(0.495)
+    assert clock.end_step() == pytest.approx((2.5, 3.0))
+    clock.reach(4.0)
+    go_on(1.245)
+    assert clock.end_step() == pytest.approx((4.0, 5.25))

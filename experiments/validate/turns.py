@@ -65,7 +65,11 @@ def _range(values: Sequence[float]) -> Sequence[float]:
 
 
 def _interval(values: Sequence[float]) -> Sequence[float]:
-    """The confidence interval of a median by ranks, which assumes no distribution; of few the range."""
+    """The confidence interval of a median by ranks, which assumes no distribution; of few the range.
+
+    Turns that follow each other share a short run, and are not independent: of 25 that are drawn so it has
+    the middle of ever more in 94 of a hundred, of independent ones in 96.
+    """
     rank = max(1, int(binom.ppf((1 - CONFIDENCE) / 2, len(values), 0.5)))
     ordered = sorted(values)
     return [ordered[rank - 1], ordered[-rank]] if values else []

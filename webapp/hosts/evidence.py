@@ -85,7 +85,7 @@ def _say_turns(facts: Mapping[str, Any], metric: str) -> str:
     if not measured or not errors or not measured[0]:
         return ""
     apart = human(measured[1] / measured[0] - 1, "fraction")
-    low, high = (f"{100 * error:+.0f}" for error in errors)
+    low, high = (f"{round(100 * error):+d}" for error in errors)
     return f"{facts['turns']} runs, {apart} apart; {low} to {high} % (90 %)"
 
 

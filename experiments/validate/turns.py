@@ -33,7 +33,7 @@ def middle_of(turns: Sequence[Turn]) -> tuple[dict[str, Figure], dict[str, float
 
 
 def ranges_of(turns: Sequence[Turn]) -> dict[str, Mapping[str, Sequence[float]]]:
-    """The least and the largest that was foretold, measured and wrong, and the interval of the middle error."""
+    """The least and the largest foretold, measured and wrong by, and the interval of the middle error."""
     compared = [compare(turn.seen, turn.foretold) for turn in turns]
     columns = {
         kind: {name: _known([one[name][kind] for one in compared]) for name in compared[0]}

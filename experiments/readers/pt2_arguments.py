@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from experiments.core.errors import BadInput
-from experiments.readers.pt2_fields import tagged
+from experiments.readers.pt2_fields import only_entry
 from experiments.readers.pt2_weights import DTYPES
 from experiments.workloads.program import Device, DType, MemoryFormat, Stored, Value
 
@@ -18,7 +18,7 @@ Names = Mapping[str, Value | Stored]
 
 
 def argument_of(names: Names, entry: Any, where: str) -> Any:
-    kind, body = tagged(entry, where)
+    kind, body = only_entry(entry, where)
     if kind not in _ARGUMENTS:
         raise BadInput(f"an argument of kind {kind!r:.40}", where, "tensors, numbers and lists of them")
     return _ARGUMENTS[kind](names, body, where)
@@ -59,22 +59,22 @@ def _word(names: Names, body: Any, where: str) -> str:
 
 
 def _choice(table: Mapping[int, str], make: Callable[[str], Any]) -> Callable[[Names, Any, str], Any]:
-    def read(names: Names, body: Any, where: str) -> Any:
+    def take(names: Names, body: Any, where: str) -> Any:
         if not isinstance(body, int) or body not in table:
             raise BadInput(f"{body!r:.40} is no choice", where, "one of " + ", ".join(table.values()))
         return make(table[body])
 
-    return read
+    return take
 
 
 def _symbolic(number: Callable[[Names, Any, str], Any], plain: str) -> Callable[[Names, Any, str], Any]:
     """A name of a computed size, or a plain number."""
 
-    def read(names: Names, body: Any, where: str) -> Any:
-        kind, inner = tagged(body, where)
+    def take(names: Names, body: Any, where: str) -> Any:
+        kind, inner = only_entry(body, where)
         return number(names, inner, where) if kind == plain else read_name(names, body, where)
 
-    return read
+    return take
 
 
 def _each(read: Callable[[Names, Any, str], Any]) -> Callable[[Names, Any, str], list[Any]]:
@@ -87,7 +87,7 @@ def _each(read: Callable[[Names, Any, str], Any]) -> Callable[[Names, Any, str],
 
 
 def _optional(names: Names, body: Any, where: str) -> Any:
-    kind, inner = tagged(body, where)
+    kind, inner = only_entry(body, where)
     return None if kind == "as_none" else read_name(names, inner, where)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from experiments.core.errors import BadInput
 
 
-def tagged(entry: Any, where: str) -> tuple[str, Any]:
-    """A tagged union: an object of one key."""
+def only_entry(entry: Any, where: str) -> tuple[str, Any]:
+    """Key and content of a tagged union: an object of one key."""
     if not isinstance(entry, dict) or len(entry) != 1:
         raise BadInput(f"{entry!r:.80}", where, "an object of one key")
     return next(iter(entry.items()))

@@ -11,7 +11,7 @@ from typing import Any
 
 from experiments.core.errors import BadInput
 from experiments.readers.pt2_arguments import LARGEST, argument_of, integer, read_name
-from experiments.readers.pt2_fields import list_at, name_of, object_at, tagged, text_at
+from experiments.readers.pt2_fields import list_at, name_of, object_at, only_entry, text_at
 from experiments.readers.pt2_weights import MOST_DIMENSIONS, dtype_of
 from experiments.workloads.operators import ASSERTIONS, ATEN_OPERATORS, SIZE_ARITHMETIC, UPDATE
 from experiments.workloads.program import (
@@ -120,7 +120,7 @@ def _check_version(content: Any, where: str) -> None:
 
 def _bind(graph: _Graph, spec: Any) -> None:
     """One argument of the graph: what the file stores under its name, or an input of the user's."""
-    kind, body = tagged(spec, graph.where)
+    kind, body = only_entry(spec, graph.where)
     stored = {
         "parameter": ("parameter_name", "parameter"),
         "buffer": ("buffer_name", "buffer"),
@@ -133,7 +133,7 @@ def _bind(graph: _Graph, spec: Any) -> None:
             raise BadInput(f"{shown} {name!r:.80} has no values", graph.where, "one in the archive")
         graph.names[argument] = Stored(_first_name(graph, name, shown))
     elif kind == "user_input":
-        what, inner = tagged(body.get("arg"), graph.where)
+        what, inner = only_entry(body.get("arg"), graph.where)
         if what == "as_tensor":
             name = name_of(inner, graph.where)
             graph.names[name] = Value(name)
@@ -201,7 +201,7 @@ def _node(graph: _Graph, entry: Mapping[str, Any], operator: str, where: str) ->
 
 def _results(output: Any, where: str) -> list[str]:
     """Names of what a node gives; an empty one for nothing."""
-    kind, body = tagged(output, where)
+    kind, body = only_entry(output, where)
     if kind in ("as_tensor", "as_sym_int", "as_sym_bool", "as_sym_float"):
         return [text_at(body, "name" if kind == "as_tensor" else "as_name", where)]
     if kind == "as_tensors":
@@ -226,7 +226,7 @@ def _updates(graph: _Graph, signature: Mapping[str, Any]) -> Iterator[Node]:
     they came from.
     """
     for spec in list_at(signature, "output_specs", graph.where):
-        kind, body = tagged(spec, graph.where)
+        kind, body = only_entry(spec, graph.where)
         if kind == "buffer_mutation":
             name, value = (
                 text_at(body, "buffer_name", graph.where),
@@ -242,8 +242,8 @@ def _updates(graph: _Graph, signature: Mapping[str, Any]) -> Iterator[Node]:
 def _outputs(graph: _Graph, signature: Mapping[str, Any]) -> Iterator[str]:
     """The tensors that the program gives its caller, by name."""
     for spec in list_at(signature, "output_specs", graph.where):
-        what, body = tagged(spec, graph.where)
-        kind, inner = tagged(body.get("arg"), graph.where)
+        what, body = only_entry(spec, graph.where)
+        kind, inner = only_entry(body.get("arg"), graph.where)
         if what == "user_output" and kind == "as_tensor":
             known = graph.names.get(name_of(inner, graph.where))
             if known is not None:
@@ -253,8 +253,8 @@ def _outputs(graph: _Graph, signature: Mapping[str, Any]) -> Iterator[str]:
 def _output(graph: _Graph, signature: Mapping[str, Any], metas: Mapping[str, Any]) -> str:
     """The first output of real numbers that a node makes."""
     for spec in list_at(signature, "output_specs", graph.where):
-        _, body = tagged(spec, graph.where)
-        kind, inner = tagged(body.get("arg"), graph.where)
+        _, body = only_entry(spec, graph.where)
+        kind, inner = only_entry(body.get("arg"), graph.where)
         name = name_of(inner, graph.where) if kind == "as_tensor" else ""
         made = isinstance(graph.names.get(name), Value) and name in metas
         if made and dtype_of(metas[name], graph.where) in FLOATS:
@@ -281,7 +281,7 @@ def _input(
 
 def _size(size: Any, usual: dict[str, int], where: str) -> int | str:
     """A fixed size, or the symbol of an open one, whose value at export is remembered."""
-    kind, body = tagged(size, where)
+    kind, body = only_entry(size, where)
     if kind == "as_int":
         value = integer({}, body, where)
         if value < 1:

@@ -1,8 +1,8 @@
-"""A run that happened several times, each foretold just before: the middle error, and how they differ.
+"""A run that happened several times, each foretold by what was timed around it: the middle error.
 
 What a shared host's other guests do to a run is no error of what foretold it, and nobody can see it from
 within: the same run again, minutes later, says how much of an error is theirs. Each run is compared with what
-was foretold a moment before it, and the turn whose error is the middle one stands for the cell.
+short runs just before and after it foretell, and the turn whose error is the middle one stands for the cell.
 """
 
 from __future__ import annotations

@@ -176,7 +176,10 @@ def prices_of_engine(engine: LivePaged | LiveBatches, runs: int, seed: int) -> I
 def _price_prompts(engine: LivePaged | LiveBatches, price: EnginePrice, seed: int) -> EnginePrice:
     """Prompts by another short run."""
     live = importlib.import_module("experiments.serving.live")
-    prices, lengths = (of_one_step(price.seconds), of_one_step(price.added)), live.Lengths.of(engine.trace)
+    prices, lengths = (
+        (of_one_step(price.seconds), of_one_step(price.prompt_seconds)),
+        live.Lengths.of(engine.trace),
+    )
     share = live.measure_prompts(engine.host.model, engine.time_steps, *prices, lengths, seed)
     return dataclasses.replace(price, prompts=share)
 

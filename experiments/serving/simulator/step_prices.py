@@ -194,10 +194,10 @@ class EnginePrice:
         layers = self.layers.seconds(load, steps)
         found = layers + self.besides.at(float(load.sequences))
         if load.has_prompts:
-            found = found + (self.prompts - 1.0) * self.added(load, steps)
+            found = found + (self.prompts - 1.0) * self.prompt_seconds(load, steps)
         return np.maximum(found, LEAST_SHARE * layers)
 
-    def added(self, load: StepLoad, steps: int = 1) -> Floats:
+    def prompt_seconds(self, load: StepLoad, steps: int = 1) -> Floats:
         """What the prompts of a step add to its layers."""
         others = load.without_prompts()
         alone = self.layers.seconds(others, steps) if others.sequences else np.zeros(steps)

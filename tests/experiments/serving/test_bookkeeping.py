@@ -210,7 +210,7 @@ class Verifying:
 def test_prompts_among_verified_drafts_are_priced_by_what_they_add() -> None:
     """By their price they add 0.4 s to 0.3 s, and take 0.5 s."""
     price = EnginePrice(BySeconds(0.1), NOTHING)  # type: ignore[arg-type]
-    by_step = (of_one_step(price.seconds), of_one_step(price.added))
+    by_step = (of_one_step(price.seconds), of_one_step(price.prompt_seconds))
     share = live.measure_prompts(model(), Verifying().serve, *by_step, live.Lengths([8], 24))
     assert share == pytest.approx(1.25)
 

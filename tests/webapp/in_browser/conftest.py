@@ -12,8 +12,8 @@ from tests.webapp.cast import Cast, make_cast
 
 
 @pytest.fixture
-def red(settings, monkeypatch) -> Cast:  # type: ignore[no-untyped-def]
-    """The cast, with static files served from where they stand and the ORM allowed beside
+def cast(settings, monkeypatch) -> Cast:  # type: ignore[no-untyped-def]
+    """The cast, with static files served from where they stand and the ORM allowed next to
     Playwright's loop.
     """
     settings.WHITENOISE_USE_FINDERS = settings.WHITENOISE_AUTOREFRESH = True
@@ -22,6 +22,6 @@ def red(settings, monkeypatch) -> Cast:  # type: ignore[no-untyped-def]
 
 
 @pytest.fixture
-def address(red: Cast) -> Iterator[str]:
+def address(cast: Cast) -> Iterator[str]:
     with serving() as url:
         yield url

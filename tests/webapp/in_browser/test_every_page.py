@@ -28,16 +28,16 @@ from webapp.runs.models import Run, RunDocument
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
-def test_the_main_pages_have_no_serious_fault_for_assistive_technology(red: Cast, address: str) -> None:
-    model = ready(red.project, summary={"cards": [{"label": "ops", "value": 9, "unit": ""}], "plots": []})
-    experiment = experiment_with(red.project, model, queued=1, failed=1, succeeded=2)
+def test_the_main_pages_have_no_serious_fault_for_assistive_technology(cast: Cast, address: str) -> None:
+    model = ready(cast.project, summary={"cards": [{"label": "ops", "value": 9, "unit": ""}], "plots": []})
+    experiment = experiment_with(cast.project, model, queued=1, failed=1, succeeded=2)
     run, pipeline = experiment.runs.filter(state="succeeded").order_by("seed")
     finished(run)
     RunDocument.objects.create(run=pipeline, outcome=parallel_outcome())
     Run.objects.filter(pk=pipeline.pk).update(family="parallel", policy="gpipe")
-    schedule = create_schedule(red.project, red.ada, "memory-gpt2", 2, 0)
+    schedule = create_schedule(cast.project, cast.ada, "memory-gpt2", 2, 0)
     run_now(schedule)
-    trash(ready(red.project, name="thrown away"))
+    trash(ready(cast.project, name="thrown away"))
     pages = [
         "",
         "artifacts/",
@@ -57,26 +57,26 @@ def test_the_main_pages_have_no_serious_fault_for_assistive_technology(red: Cast
         "tables/memory-gpt2/",
         "nightly/",
         f"nightly/{schedule.pk}/",
-        answered_page(red, model),
+        answered_page(cast, model),
     ]
     found = {}
     with browser_page() as page:
         page.goto(f"{address}/accounts/login/")
         found["login"] = serious(page)
-        enter(page, address, red.ada)
-        for url in (*map(red.url, pages), "/t/red/"):
+        enter(page, address, cast.ada)
+        for url in (*map(cast.url, pages), "/t/red/"):
             page.emulate_media(color_scheme="light")
             page.goto(address + url, wait_until="load")
             found[url] = serious(page)
     assert {name: faults for name, faults in found.items() if faults} == {}
 
 
-def test_a_fresh_project_has_no_dead_end(red: Cast, address: str) -> None:
+def test_a_fresh_project_has_no_dead_end(cast: Cast, address: str) -> None:
     """Each page that the menus lead to, empty as it is, has no serious fault and something to do on it."""
     found = {}
     with browser_page() as page:
-        enter(page, address, red.ada)
-        page.goto(address + red.url())
+        enter(page, address, cast.ada)
+        page.goto(address + cast.url())
         links = page.locator("header a").evaluate_all("(links) => links.map((link) => link.href)")
         for url in dict.fromkeys(links):
             page.emulate_media(color_scheme="light")
@@ -87,9 +87,9 @@ def test_a_fresh_project_has_no_dead_end(red: Cast, address: str) -> None:
     assert len(found) > 12
 
 
-def answered_page(red: Cast, model: Artifact) -> str:
+def answered_page(cast: Cast, model: Artifact) -> str:
     """The page of an answer of the advisor about ``model``."""
-    advice = ask(red.project, red.ada, model, QUESTION)
+    advice = ask(cast.project, cast.ada, model, QUESTION)
     Advice.objects.filter(pk=advice.pk).update(answer=answer())
     Run.objects.filter(pk=advice.run_id).delete()
     return f"advise/?{urlencode(address_of(advice))}"
@@ -98,14 +98,14 @@ def answered_page(red: Cast, model: Artifact) -> str:
 WIDTH = "document.documentElement.scrollWidth"
 
 
-def test_no_page_is_wider_than_a_phone(red: Cast, address: str) -> None:
+def test_no_page_is_wider_than_a_phone(cast: Cast, address: str) -> None:
     """Every page that the resolver knows of, with long names in what it shows; tables scroll in their own
     frames.
 
     No layout depends on a font's width: each page is drawn with letters 15 % wider than ours, then with ours.
     """
-    model = ready(red.project, name="a-name-without-any-place-to-break-it-" * 4, zoo="gpt2")
-    experiment = experiment_with(red.project, model, queued=2, failed=1, succeeded=4)
+    model = ready(cast.project, name="a-name-without-any-place-to-break-it-" * 4, zoo="gpt2")
+    experiment = experiment_with(cast.project, model, queued=2, failed=1, succeeded=4)
     run, *others = experiment.runs.filter(state="succeeded")
     finished(run)
     figures = (memory_outcome(), parallel_outcome(), compilation_outcome())
@@ -113,9 +113,9 @@ def test_no_page_is_wider_than_a_phone(red: Cast, address: str) -> None:
         RunDocument.objects.create(run=other, outcome=outcome)
     Run.objects.filter(state="failed").update(reason="no/space/to/break/" * 30)
     Host.objects.create(name="host-" * 12, devices=[{"name": "device-" * 9, "kind": "cpu"}])
-    schedule = create_schedule(red.project, red.ada, "memory-gpt2", 2, 0)
+    schedule = create_schedule(cast.project, cast.ada, "memory-gpt2", 2, 0)
     run_now(schedule)
-    trash(ready(red.project, name="thrown-away-" * 9, zoo="gpt2"))
+    trash(ready(cast.project, name="thrown-away-" * 9, zoo="gpt2"))
     things = {"artifact": model.pk, "experiment": experiment.pk, "run": run.pk, "schedule": schedule.pk}
     things |= {
         "team": "red",
@@ -127,7 +127,7 @@ def test_no_page_is_wider_than_a_phone(red: Cast, address: str) -> None:
     wide, seen = [], 0
     with browser_page(width=390) as page:
         widen_fonts(page, 115)
-        enter(page, address, red.ada)
+        enter(page, address, cast.ada)
         addresses = [
             route.address(things)
             for route in routes()
@@ -135,8 +135,8 @@ def test_no_page_is_wider_than_a_phone(red: Cast, address: str) -> None:
             and not route.pattern.endswith("/events")
             and set(route.parts) <= set(things)
         ]  # no pages, and an event stream does not end
-        answered = red.url(answered_page(red, model))
-        for url in [*addresses, answered, *(red.url(f"runs/{other.pk}/") for other in others)]:
+        answered = cast.url(answered_page(cast, model))
+        for url in [*addresses, answered, *(cast.url(f"runs/{other.pk}/") for other in others)]:
             if not is_page(page, address + url):
                 continue
             page.goto(address + url, wait_until="load")
@@ -156,7 +156,7 @@ def is_page(page: Page, url: str) -> bool:
     return answer.ok and answer.headers["content-type"].startswith("text/html") and "<html" in answer.text()
 
 
-def test_every_sign_of_the_pages_is_in_the_fonts_that_they_bring(red: Cast, address: str) -> None:
+def test_every_sign_of_the_pages_is_in_the_fonts_that_they_bring(cast: Cast, address: str) -> None:
     """Whatever fonts a machine has, none of them is used; a sign that ours lack would come from there."""
     with browser_page() as page:
         page.goto(f"{address}/accounts/login/")

@@ -19,13 +19,13 @@ from webapp.runs.models import RunDocument, RunMetric
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
-def test_the_figure_of_a_long_step_is_drawn_whole_and_in_detail_when_zoomed(red: Cast, address: str) -> None:
+def test_the_figure_of_a_long_step_is_drawn_whole_and_in_detail_when_zoomed(cast: Cast, address: str) -> None:
     """Of 10,000 ops and 100,000 instants a screen has room for a few thousand; the one peak is among them."""
-    run = experiment_with(red.project, ready(red.project), succeeded=1).runs.get()
+    run = experiment_with(cast.project, ready(cast.project), succeeded=1).runs.get()
     RunDocument.objects.create(run=run, outcome=long_step())
     with browser_page() as page:
-        enter(page, address, red.vera)
-        page.goto(address + red.url(f"runs/{run.pk}/"))
+        enter(page, address, cast.vera)
+        page.goto(address + cast.url(f"runs/{run.pk}/"))
         figure = page.locator("#memory-figure")
         figure.locator(".scatterlayer .trace").first.wait_for()
         assert drawn_lines(page) == {
@@ -73,10 +73,10 @@ def drawn_between(page: Page, name: str, start: float, end: float) -> int:
 
 
 def test_the_figure_of_a_comparison_draws_what_does_not_fit_and_axes_are_brushed(
-    red: Cast, address: str
+    cast: Cast, address: str
 ) -> None:
     """Three policies fit in 40 GiB and one needs 60: its cross is beyond the line. Two take less than 2 s."""
-    made, model = experiment(red.project), ready(red.project)
+    made, model = experiment(cast.project), ready(cast.project)
     for name, gib, seconds in (("swap_all", 30, 1.1), ("capuchin", 20, 1.2), ("swapadvisor", 10, 9.0)):
         figures = {"peak_memory": gib * 2.0**30, "step_time": seconds, "mfu": 1 / seconds}
         cast_run(made, name, figures, artifact=model)
@@ -84,8 +84,8 @@ def test_the_figure_of_a_comparison_draws_what_does_not_fit_and_axes_are_brushed
     needs = {"least_device": {"memory": 60.0 * 2**30, "step_time": 1.0}}
     RunDocument.objects.create(run=lost, outcome={"provenance": needs})
     with browser_page() as page:
-        enter(page, address, red.vera)
-        page.goto(address + red.url(f"compare/{made.pk}/"))
+        enter(page, address, cast.vera)
+        page.goto(address + cast.url(f"compare/{made.pk}/"))
         page.locator("#figure .annotation-text", has_text="1 beyond it").wait_for()
         assert ink(page, page.locator("#figure-plot .canvas")) > 0.02
         at_line, at_cross = (
@@ -107,8 +107,8 @@ def test_the_figure_of_a_comparison_draws_what_does_not_fit_and_axes_are_brushed
         page.get_by_text("2 of 3 runs pass: swap_all, capuchin.").wait_for()
 
 
-def test_a_chart_of_nights_draws_the_levels_and_marks_the_failed_night(red: Cast, address: str) -> None:
-    schedule = create_schedule(red.project, red.ada, "memory-gpt2", 2, 0)
+def test_a_chart_of_nights_draws_the_levels_and_marks_the_failed_night(cast: Cast, address: str) -> None:
+    schedule = create_schedule(cast.project, cast.ada, "memory-gpt2", 2, 0)
     for day, value in enumerate((1.0, 1.0, None, 2.0, 2.0)):
         night = tick(schedule, datetime(2026, 3, 2 + day, 2, 0, tzinfo=UTC))
         assert night.experiment is not None
@@ -116,8 +116,8 @@ def test_a_chart_of_nights_draws_the_levels_and_marks_the_failed_night(red: Cast
             RunMetric.objects.create(run=run, name="step_time", value=value or 0.0)
         night.experiment.runs.update(state="succeeded" if value else "failed")
     with browser_page() as page:
-        enter(page, address, red.vera)
-        page.goto(address + red.url(f"nightly/{schedule.pk}/"))
+        enter(page, address, cast.vera)
+        page.goto(address + cast.url(f"nightly/{schedule.pk}/"))
         page.locator(".js-plotly-plot .annotation-text", has_text="failed").wait_for()
         runs = len(load_suite("memory-gpt2").runs)
         assert page.locator(".js-plotly-plot .scatterlayer .trace").count() == 2 * runs

@@ -15,13 +15,13 @@ from webapp.runs.offers import try_all
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
-def test_files_are_sent_with_a_bar_each_and_their_fate_follows(red: Cast, address: str) -> None:
+def test_files_are_sent_with_a_bar_each_and_their_fate_follows(cast: Cast, address: str) -> None:
     with browser_page() as page:
-        enter(page, address, red.vera)
-        page.goto(address + red.url("artifacts/upload"))
+        enter(page, address, cast.vera)
+        page.goto(address + cast.url("artifacts/upload"))
         assert page.locator("#id_files").is_disabled()
-        enter(page, address, red.max)
-        page.goto(address + red.url("artifacts/upload"))
+        enter(page, address, cast.max)
+        page.goto(address + cast.url("artifacts/upload"))
         files = [
             {"name": f"{n}.json", "mimeType": "application/json", "buffer": b"{}" + n.encode()} for n in "ab"
         ]
@@ -35,12 +35,12 @@ def test_files_are_sent_with_a_bar_each_and_their_fate_follows(red: Cast, addres
         page.get_by_text("line 1: not a model").wait_for()
 
 
-def test_an_experiment_moves_without_reloading_and_survives_a_reload(red: Cast, address: str) -> None:
-    experiment = experiment_with(red.project, ready(red.project), queued=1, running=1)
+def test_an_experiment_moves_without_reloading_and_survives_a_reload(cast: Cast, address: str) -> None:
+    experiment = experiment_with(cast.project, ready(cast.project), queued=1, running=1)
     running = Run.objects.get(state="running")
     with browser_page() as page:
-        enter(page, address, red.vera)
-        page.goto(address + red.url(f"experiments/{experiment.pk}/"))
+        enter(page, address, cast.vera)
+        page.goto(address + cast.url(f"experiments/{experiment.pk}/"))
         page.evaluate("window.notReloaded = true")
         page.get_by_text("1 waiting").click()
         page.get_by_text("place 1 in the queue").wait_for()
@@ -59,15 +59,15 @@ def test_an_experiment_moves_without_reloading_and_survives_a_reload(red: Cast, 
     [("experiments", "text=all ended"), ("compare", "text=n = 2")],
 )
 def test_runs_that_end_one_right_after_the_other_are_all_told(
-    red: Cast, address: str, where: str, last_word: str, monkeypatch: pytest.MonkeyPatch
+    cast: Cast, address: str, where: str, last_word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last word of the stream comes within a moment of the one before; it is not lost."""
     monkeypatch.setattr("webapp.runs.live.LOOK_EVERY", 0.1)
-    experiment = experiment_with(red.project, ready(red.project), running=2)
+    experiment = experiment_with(cast.project, ready(cast.project), running=2)
     first, second = experiment.runs.all()
     with browser_page() as page:
-        enter(page, address, red.vera)
-        page.goto(address + red.url(f"{where}/{experiment.pk}/"))
+        enter(page, address, cast.vera)
+        page.goto(address + cast.url(f"{where}/{experiment.pk}/"))
         with page.expect_response(lambda response: response.request.resource_type == "xhr"):
             end_now(first)
         end_now(second)
@@ -80,11 +80,11 @@ def end_now(run: Run) -> None:
     Run.objects.filter(pk=run.pk).update(**ended)
 
 
-def test_a_machine_of_the_list_brings_its_devices_and_adapters(red: Cast, address: str) -> None:
-    model = ready(red.project)
+def test_a_machine_of_the_list_brings_its_devices_and_adapters(cast: Cast, address: str) -> None:
+    model = ready(cast.project)
     with browser_page() as page:
-        enter(page, address, red.max)
-        page.goto(address + red.url(f"experiments/new?artifact={model.pk}"))
+        enter(page, address, cast.max)
+        page.goto(address + cast.url(f"experiments/new?artifact={model.pk}"))
         page.locator("#question-parallel").check()
         assumed = page.locator("#summary").get_by_text("assumed of each node: one adapter")
         assumed.wait_for()
@@ -97,17 +97,17 @@ def test_a_machine_of_the_list_brings_its_devices_and_adapters(red: Cast, addres
 
 
 def test_a_timeline_opens_on_one_micro_batch_and_home_leads_a_file_to_its_page(
-    red: Cast, address: str
+    cast: Cast, address: str
 ) -> None:
     """Micro-batches 0 and 1 of the replica whose first stage is drawn: the later is shown, then the first,
     then the whole step with every worker.
     """
-    run = experiment_with(red.project, ready(red.project), succeeded=1).runs.get()
+    run = experiment_with(cast.project, ready(cast.project), succeeded=1).runs.get()
     Run.objects.update(family="parallel", policy="gpipe")
     RunDocument.objects.create(run=run, outcome=parallel_outcome())
     with browser_page() as page:
-        enter(page, address, red.max)
-        page.goto(address + red.url(f"runs/{run.pk}/"))
+        enter(page, address, cast.max)
+        page.goto(address + cast.url(f"runs/{run.pk}/"))
         told = page.locator("#timeline-focus")
         workers = "document.getElementById('timeline-figure').layout.yaxis.ticktext"
         page.get_by_text("micro-batch 1 of 0 to 1").wait_for()
@@ -119,18 +119,18 @@ def test_a_timeline_opens_on_one_micro_batch_and_home_leads_a_file_to_its_page(
         assert page.locator("#timeline-overview path.shown").count() == 1
         page.get_by_role("button", name="whole step").click()
         assert told.text_content() == "whole step" and len(page.evaluate(workers)) == 3
-        page.goto(address + red.url())
+        page.goto(address + cast.url())
         page.get_by_label("On", exact=True).select_option("a100-40g")
         file = {"name": "one.json", "mimeType": "application/json", "buffer": b"{}"}
         page.locator("#id_files").set_input_files(file)
         page.wait_for_url("**/artifacts/*/?devices=a100-40g")
 
 
-def test_a_run_page_that_waits_turns_into_its_result_with_the_plot_drawn(red: Cast, address: str) -> None:
-    run = experiment_with(red.project, ready(red.project), running=1).runs.get()
+def test_a_run_page_that_waits_turns_into_its_result_with_the_plot_drawn(cast: Cast, address: str) -> None:
+    run = experiment_with(cast.project, ready(cast.project), running=1).runs.get()
     with browser_page() as page:
-        enter(page, address, red.vera)
-        page.goto(address + red.url(f"runs/{run.pk}/"))
+        enter(page, address, cast.vera)
+        page.goto(address + cast.url(f"runs/{run.pk}/"))
         page.get_by_role("progressbar").wait_for()
         finished(run)
         Run.objects.update(state="succeeded", outcome_status="ok", progress=1, finished_at=timezone.now())
@@ -140,14 +140,14 @@ def test_a_run_page_that_waits_turns_into_its_result_with_the_plot_drawn(red: Ca
 
 
 def test_an_experiment_is_put_together_on_one_screen_and_nothing_chosen_is_lost(
-    red: Cast, address: str
+    cast: Cast, address: str
 ) -> None:
     """Every choice acts at once and stands in the address; errors stand at their field and go again."""
-    model, jobs = ready(red.project), ready(red.project, "jobs", "trace")
+    model, jobs = ready(cast.project), ready(cast.project, "jobs", "trace")
     count = len(try_all("memory", ["model"]))
     with browser_page() as page:
-        enter(page, address, red.max)
-        page.goto(address + red.url(f"experiments/new?artifact={model.pk}"))
+        enter(page, address, cast.max)
+        page.goto(address + cast.url(f"experiments/new?artifact={model.pk}"))
         heading, launch = page.locator("#asked"), page.locator("#launch")
         heading.get_by_text(f"{count} memory policies").wait_for()
         page.locator('[id="device-t4-16g"]').check()

@@ -136,6 +136,9 @@ class WorkloadOptions(FineTuning):
     rate: float | None = knob(
         None, "scale arrivals to this many per second", low=1e-9, high=1e9, unit="arrivals/s"
     )
+    slo_scale: float | None = knob(
+        None, "objectives of a trace's requests or models, times this", low=1e-6, high=1e6
+    )
     window: str | None = knob(
         None, "only these jobs count, by their place in the order of submission, as in 4000:5000"
     )
@@ -158,7 +161,9 @@ class WorkloadOptions(FineTuning):
 
 
 #: Options that a trace of jobs or requests has; all others are of a model's step.
-OF_TRACES = ("limit", "rate", "window", "model", "dtype", "extra")
+OF_TRACES = ("limit", "rate", "slo_scale", "window", "model", "dtype", "extra")
 
 #: Options that say nothing about the step itself: steps that differ in no other option are one capture.
-NOT_OF_THE_STEP = ("steps", "limit", "rate", "window", "model", "vocabulary", "kernels", "extra")
+NOT_OF_THE_STEP = (
+    *("steps", "limit", "rate", "slo_scale", "window", "model", "vocabulary", "kernels", "extra"),
+)

@@ -100,6 +100,8 @@ def apply_options(trace: JobTrace, options: WorkloadOptions) -> JobTrace:
 
     ``extra`` is read for how fast their models run, ``window`` for those that count.
     """
+    if options.slo_scale is not None:
+        raise BadInput("jobs have deadlines and no objectives", "options.slo_scale", "it left out")
     if options.limit is not None:
         trace = trace.first(options.limit)
     if options.window is not None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
+from experiments.core.errors import BadInput
 from experiments.core.options import WorkloadOptions
 from experiments.readers.base import Reading
 from experiments.readers.csv_table import Table
@@ -63,18 +64,32 @@ def _pick(cells: Sequence[Any], order: Ints) -> tuple[Any, ...]:
 def apply_options(trace: RequestTrace, options: WorkloadOptions) -> RequestTrace:
     """The first ``limit`` requests, arriving at ``rate`` per second on average.
 
-    They keep the trace's own burstiness; at another rate what was measured tells nothing. ``extra`` is read
-    for how fast a model's layers are.
+    They keep the trace's own burstiness; at another rate what was measured tells nothing. Objectives are
+    ``slo_scale`` times their own. ``extra`` is read for how fast a model's layers are.
     """
     if options.extra is not None:
         trace = replace(trace, profiles=open_profiles(Path(options.extra)))
     if options.limit is not None:
         trace = first(trace, options.limit)
+    if options.slo_scale is not None:
+        trace = replace(trace, slo=_scaled(trace, options.slo_scale))
     span = float(trace.arrival[-1] - trace.arrival[0])
     if options.rate is None or span == 0:
         return trace
     slower = len(trace) / span / options.rate
     return replace(trace, arrival=trace.arrival * slower, measured=trace.measured if slower == 1 else None)
+
+
+def _scaled(trace: RequestTrace, scale: float) -> Floats:
+    if trace.slo is None:
+        refuse_scale(trace.name, "requests")
+    return trace.slo * scale
+
+
+def refuse_scale(name: str, those: str) -> NoReturn:
+    """``slo_scale`` where none of ``those`` has an objective of its own."""
+    expected = f"{those} with an slo; a policy's own objectives are knobs (slo_ttft, slo_tpot)"
+    raise BadInput(f"no objective of {name} can be scaled", "options.slo_scale", expected)
 
 
 def first(trace: RequestTrace, count: int) -> RequestTrace:

@@ -96,7 +96,7 @@ def _read(data: bytes, name: str, options: WorkloadOptions, fields: Fields) -> R
     rows = [Row(number, _object(line, f"{name}, line {number}")) for number, line in lines]
     table = _table(rows, name, fields)
     arrival = table.numbers(fields.arrival) * fields.seconds
-    whole = replace(options, limit=None, rate=None, extra=None)
+    whole = replace(options, limit=None, rate=None, slo_scale=None, extra=None)
     reading = request_reading(table, arrival, fields.prompt, fields.output, whole, _list_assumptions(fields))
     order = np.argsort(arrival, kind="stable").tolist()
     ordered = [rows[row] for row in order]

@@ -11,7 +11,7 @@ a query is that of its first model.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from experiments.core.errors import BadInput
 from experiments.core.knobs import knob
 from experiments.core.options import WorkloadOptions
 from experiments.readers.base import Reader, Reading
+from experiments.readers.request_rows import refuse_scale
 from experiments.readers.scenario_costs import (
     COSTS,
     LARGEST,
@@ -85,13 +86,24 @@ def _list_assumptions(models: Sequence[ScenarioModel]) -> tuple[str, ...]:
 
 
 def apply_options(scenario: Scenario, options: WorkloadOptions) -> Scenario:
-    """The first ``limit`` requests; all loads in proportion, so that ``rate`` arrive in a second together."""
+    """The first ``limit`` requests; all loads in proportion, so that ``rate`` arrive in a second together;
+    objectives ``slo_scale`` times their own.
+    """
     scenario = replace(scenario, most_requests=options.limit)
+    if options.slo_scale is not None:
+        scenario = replace(scenario, models=tuple(_relax(scenario, options.slo_scale)))
     total = sum(scenario.rate(model.name) for model in scenario.models if not model.after)
     if options.rate is None or total == 0:
         return scenario
     ratio = options.rate / total
     return replace(scenario, models=tuple(_load_times(model, ratio) for model in scenario.models))
+
+
+def _relax(scenario: Scenario, scale: float) -> Iterator[ScenarioModel]:
+    if all(model.slo is None for model in scenario.models):
+        refuse_scale(scenario.name, "models")
+    for model in scenario.models:
+        yield model if model.slo is None else replace(model, slo=model.slo * scale)
 
 
 def _load_times(model: ScenarioModel, ratio: float) -> ScenarioModel:

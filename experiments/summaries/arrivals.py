@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.summaries.drawing import BINS, plot, points
+from experiments.summaries.drawing import BINS, histogram, plot, points, sample
 from experiments.workloads.requests import RequestTrace
 from experiments.workloads.step import Floats
 
@@ -36,6 +36,7 @@ def arrivals_of(trace: RequestTrace) -> dict[str, Any]:
         "clock_step": step,
         "windows": [_window(trace.arrival, seconds) for seconds in windows],
         "prefix": shared_prefixes(trace),
+        "sessions": sessions_of(trace),
     }
 
 
@@ -96,12 +97,47 @@ def shared_prefixes(trace: RequestTrace) -> dict[str, Any] | None:
     }
 
 
+def sessions_of(trace: RequestTrace) -> dict[str, Any] | None:
+    """How many requests sessions have, and the median time from one to the next of its session (s).
+
+    ``alone`` is the share of sessions of one request. ``None`` where the trace tells no sessions.
+    """
+    places = _places_by_session(trace)
+    if not places:
+        return None
+    sizes = np.array([len(rows) for rows in places])
+    gaps = np.concatenate([np.diff(trace.arrival[rows]) for rows in places])
+    return {
+        "sessions": len(sizes),
+        "requests": int(sizes.sum()),
+        "mean": float(sizes.mean()),
+        "most": int(sizes.max()),
+        "alone": float((sizes == 1).mean()),
+        "gap": float(np.median(gaps)) if len(gaps) else None,
+    }
+
+
+def _places_by_session(trace: RequestTrace) -> list[list[int]]:
+    """The requests of each session, in the order of arrival; those of none are left out."""
+    found: dict[str, list[int]] = {}
+    for place, session in enumerate(trace.original.get("session", ())):
+        if session:
+            found.setdefault(session, []).append(place)
+    return list(found.values())
+
+
 def plots_of(trace: RequestTrace) -> list[dict[str, Any]]:
-    """Requests and tokens asked for over time, lengths, and gaps next to those of a Poisson process."""
+    """Requests and tokens asked for over time, lengths, gaps next to those of a Poisson process, sessions."""
     if len(trace) < 2 or not trace.arrival[-1]:
         return []
     gaps = np.diff(trace.arrival)
-    return [_rate(trace), _tokens(trace), _sizes(trace), *([] if clock_step(gaps) else [_gaps(gaps)])]
+    plots = [_rate(trace), _tokens(trace), _sizes(trace), _both_sizes(trace)]
+    sessions = [len(rows) for rows in _places_by_session(trace)]
+    if not clock_step(gaps):
+        plots.append(_gaps(gaps))
+    if sessions:
+        plots.append(histogram("Requests of a session", "requests", np.array(sessions, float), "sessions"))
+    return plots
 
 
 def _rate(trace: RequestTrace) -> dict[str, Any]:
@@ -133,6 +169,14 @@ def _sizes(trace: RequestTrace) -> dict[str, Any]:
         for name, values in (("prompts", trace.prompt), ("outputs", trace.output))
     ]
     return plot("Lengths of prompts and outputs", "line", "length (tokens)", "requests", rows, log="x")
+
+
+def _both_sizes(trace: RequestTrace) -> dict[str, Any]:
+    """A mark for each request; of many evenly picked ones."""
+    kept, whole = sample(len(trace))
+    marks = {**points("requests", trace.prompt[kept], trace.output[kept]), "size": 4}
+    axes = ("prompt (tokens)", "output (tokens)")
+    return plot("Output by prompt of each request", "scatter", *axes, [marks], log="xy") | {"sampled": whole}
 
 
 def _gaps(gaps: Floats) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Serving: a GPT answers requests here under every policy that has an engine and at three loads.
 
-On a CPU one of two layers, so wide that its steps are mostly arithmetic: the pace of Python is more at the
-mercy of a shared host. Its layers are measured for each cell. On a GPU GPT-2 XL in bfloat16, measured once. Requests are drawn from a seed; the loads are shares of what the simulator
-says that the policy carries by those layers. Each cell's run happens in several turns (``turns.py``).
+On a CPU one of two layers, so wide that its steps are mostly arithmetic, since a shared host changes the pace
+of Python more; its layers are measured for each cell. On a GPU GPT-2 XL in bfloat16, measured once. Requests
+are drawn from a seed; loads are shares of what the simulator says that the policy carries by those layers.
+Each cell's run happens in several turns (``turns.py``).
 
 On a GPU models also answer while they train (PipeSwitch's variants, and a process for each request).
 """

@@ -29,7 +29,7 @@ FAMILIES = {
 }
 #: In what the runs of one answer may differ though it is part of the question: it is the axis of the answer.
 AXES = {
-    "serving": (serving.RATE,),
+    "serving": (serving.RATE, serving.SCALE),
     "cluster": (cluster.RATE,),
     "memory": (PRECISION,),
     "parallel": (PRECISION,),

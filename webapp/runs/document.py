@@ -36,8 +36,8 @@ from webapp.runs.plan_words import line_of, words_of
 from webapp.runs.planner_notes import Notes, notes_of
 from webapp.runs.provenance import Provenance, ended_for_time, provenance_of
 from webapp.runs.record_words import in_record_words
-from webapp.runs.serving_figure import DRAWN as DRAWN_OF_SERVING
 from webapp.runs.serving_figure import ServingView, serving_view
+from webapp.runs.serving_plots import DRAWN as DRAWN_OF_SERVING
 from webapp.runs.torus_figure import TorusView, torus_view
 from webapp.runs.waterfall import Waterfall, waterfall_of
 

@@ -59,7 +59,7 @@ def serve_trace(spec: RunSpec, policy: ServingPolicy, progress: Progress) -> Res
     highest = max_rate(trace, policy, serve, part(progress, 0.5, 0.95))
     return Result(
         metrics={**figures(plan, trace, objective), **fitted.metrics, **highest.metrics},
-        series={**curves(plan, trace), **highest.series},
+        series={**curves(plan, trace, objective), **highest.series},
         plan=plan_json(plan, trace),
         workload_sha256=loaded.sha256,
         notes={

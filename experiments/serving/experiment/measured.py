@@ -109,7 +109,7 @@ def serve_on(
     seen = _figures_of(plan, trace, policy, host)
     return Result(
         metrics=seen | _errors(expected.middle, seen),
-        series=curves(plan, trace),
+        series=curves(plan, trace, objective_of(policy)),
         plan=document,
         workload_sha256=loaded.sha256,
         notes={

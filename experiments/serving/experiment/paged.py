@@ -61,7 +61,7 @@ def serve_paged(spec: RunSpec, policy: PagedPolicy, progress: Progress) -> Resul
     )
     return Result(
         metrics={**found, **fitted.metrics, **highest.metrics},
-        series={**curves(plan, trace), **highest.series},
+        series={**curves(plan, trace, objective), **highest.series},
         plan=document,
         workload_sha256=loaded.sha256,
         notes={

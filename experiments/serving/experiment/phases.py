@@ -64,7 +64,7 @@ def serve_phases(spec: RunSpec, policy: PhasePolicy, progress: Progress) -> Resu
     highest = max_rate(trace, policy, serve, part(progress, 0.6, 0.95))
     return Result(
         metrics={**phase_figures(plan, trace, objective), **fitted.metrics, **highest.metrics},
-        series={**phase_curves(plan, trace), **highest.series},
+        series={**phase_curves(plan, trace, objective), **highest.series},
         plan=document,
         workload_sha256=loaded.sha256,
         notes={

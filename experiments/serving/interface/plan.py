@@ -10,7 +10,7 @@ class Iteration(NamedTuple):
     """Consecutive passes of the engine over the same requests.
 
     ``steps`` passes from ``start`` to ``end`` (s) over ``requests`` with ``tokens`` computed in each
-    pass.
+    pass; the last ``beyond`` of them were priced beyond what was measured.
     """
 
     start: float
@@ -19,6 +19,7 @@ class Iteration(NamedTuple):
     tokens: int
     steps: int
     kv_reserved: int
+    beyond: int = 0
 
 
 class BlockPass(NamedTuple):

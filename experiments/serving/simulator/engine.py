@@ -189,13 +189,19 @@ class BatchEngine:
         self._refuse_unrunnable(batch)
         if batch.repeat and self.capacity > 1:
             batch = replace(batch, repeat=False)
+        before = self._beyond
         ends = self.executor.ends(view, batch, self._next_event())
         view.in_flight.update(batch.requests)
         self.batches_in_flight += 1
         self.passes += len(ends)
         log = (view.now, ends[-1], len(batch.requests), sum(batch.tokens), len(ends), view.kv_reserved)
-        self.iterations.append(Iteration(*log))
+        self.iterations.append(Iteration(*log, self._beyond - before))
         self.events.push(ends[-1], ServingEvent(END, batch=batch, ends=ends), END)
+
+    @property
+    def _beyond(self) -> int:
+        """Passes that were priced beyond what was measured, until now."""
+        return self.executor.beyond[0] if self.executor.beyond else 0
 
     def _refuse_unrunnable(self, batch: Batch) -> None:
         """Raise ``ImpossiblePlan`` for a request that is not there to be run, or charged for less than it

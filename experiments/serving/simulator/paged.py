@@ -199,9 +199,9 @@ class PagedEngine:
     def _record(self, load: StepLoad, ends: Floats, steps: int) -> None:
         pool, view = self.view.pool, self.view
         end, used = float(ends[-1]), pool.used
-        row = (self.now, end, load.sequences, load.tokens, steps, used * pool.size)
-        self.iterations.append(Iteration(*row))
         beyond = self.executor.steps_beyond(load, steps)
+        row = (self.now, end, load.sequences, load.tokens, steps, used * pool.size, beyond)
+        self.iterations.append(Iteration(*row))
         verified = sum(tokens for tokens, _ in load.verified)  # counted with prompts, but no part of one
         tokens = (load.prefill - verified, load.decodes + verified)
         self.passes.append(BlockPass(*tokens, used, pool.cached, len(view.waiting)))

@@ -76,6 +76,13 @@ def test_a_scenario_is_read_as_it_says(tmp_path: Path) -> None:
     assert found.rate("c") == 25
 
 
+def test_objectives_are_scaled_and_a_model_without_one_stays_so(tmp_path: Path) -> None:
+    file = written(tmp_path, row(), {**without("slo"), "name": "b"})
+    assert [model.slo for model in read(file, slo_scale=2.5).models] == [0.5, None]
+    with pytest.raises(BadInput, match="can be scaled"):
+        read(written(tmp_path, without("slo")), slo_scale=2.0)
+
+
 def layer(**told: Any) -> dict[str, Any]:
     return {"seconds": 0.1, "bytes": 3, **told}
 

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from experiments.core.errors import BadInput
+from experiments.core.options import WorkloadOptions
 from experiments.core.spec import Outcome, load_spec
+from experiments.readers.base import open_file
 from experiments.run import run
 from experiments.serving.experiment.context import fit_to_context
 from experiments.serving.interface import ServingPolicy
@@ -117,6 +119,26 @@ def test_lines_tell_objectives_sessions_and_models(tmp_path: Path) -> None:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = outcome(file, "vllm_v1").metrics["slo_attainment"]["value"]
     assert found == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_objectives_of_a_trace_are_scaled_once(suffix: str, tmp_path: Path) -> None:
+    file = tmp_path / f"slo.{suffix}"
+    rows = [{"arrival": 0, "prompt": 100, "output": 4, "slo": 2}, {"arrival": 1, "prompt": 100, "output": 4}]
+    if suffix == "csv":
+        file.write_text("arrival,prompt,output,slo\n0,100,4,2\n1,100,4,\n")
+    else:
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    trace = open_file(file, "auto", WorkloadOptions(slo_scale=3.0)).reading.value
+    assert trace.slo[0] == 6.0 and np.isnan(trace.slo[1])
+
+
+def test_without_objectives_there_is_nothing_to_scale(tmp_path: Path) -> None:
+    file = tmp_path / "plain.csv"
+    file.write_text("arrival,prompt,output\n0,100,4\n")
+    with pytest.raises(BadInput, match="can be scaled") as told:
+        open_file(file, "auto", WorkloadOptions(slo_scale=3.0))
+    assert "slo_ttft" in str(told.value)
 
 
 LINE = '{"arrival": 5, "prompt": 10, "output": 4}'

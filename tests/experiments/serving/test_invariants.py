@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -114,6 +115,24 @@ def times(plan: ServingPlan) -> list[float]:
 def test_alone_a_request_takes_its_own_time(name: str, output: int) -> None:
     plan = serve(requests((7, 6, output)), name)
     assert plan.served[0].answered == pytest.approx(0.007 + 0.016 + 0.011 * (output - 1))
+
+
+@every_policy
+@settings(max_examples=40)
+@given(rows=rows, data=st.data())
+def test_no_decision_looks_at_answers_that_are_not_there_yet(
+    name: str, rows: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    """Until the first request ends, other lengths of answers change nothing."""
+    trace = requests(*rows)
+    longer = replace(trace, output=trace.output + np.array([data.draw(st.integers(0, 5)) for _ in rows]))
+    on = engine(kv_slots=200, max_output=20)
+    first, second = (simulate(one, on, policy(name, max_batch=4)) for one in (trace, longer))
+    until = min(served.last_token for served in first.served)
+    admitted = [
+        [served.admitted for served in plan.served if served.admitted < until] for plan in (first, second)
+    ]
+    assert admitted[0] == admitted[1]
 
 
 def test_output_lengths_are_hidden_from_orca() -> None:

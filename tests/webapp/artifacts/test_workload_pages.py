@@ -11,7 +11,7 @@ import pytest
 from django.utils.html import strip_tags
 
 from experiments.summaries import summary
-from experiments.summaries.arrivals import arrivals_of
+from experiments.summaries.arrivals import arrivals_of, plots_of
 from experiments.summaries.demand import demand_of
 from tests.experiments.summaries.test_demand import jobs, requests
 from tests.variants import variants
@@ -210,6 +210,20 @@ def test_the_model_of_the_address_says_what_is_kept_and_computed(cast: Cast) -> 
     other = reader.get(cast.url(f"artifacts/{found.pk}/?model=artifact:{mine.pk}")).content.decode()
     assert "✗ The longest request has 50 tokens, mine.json takes 45." in other
     assert f"option:model=artifact%3A{mine.pk}" in other
+
+
+def test_sessions_are_told_of_where_a_trace_has_them(cast: Cast) -> None:
+    """a asks at 0, 1 and 3 s, b once; a request of no session counts for none."""
+    rows = replace(requests([0.0, 1.0, 2.0, 3.0, 4.0]), original={"session": ("a", "a", "b", "a", "")})
+    arrivals = arrivals_of(rows)
+    assert arrivals["sessions"] == {
+        "sessions": 2, "requests": 4, "mean": 2.0, "most": 3, "alone": 0.5, "gap": 1.5,
+    }  # fmt: skip
+    sessions = plots_of(rows)[-1]
+    assert sessions["title"] == "Requests of a session" and sum(sessions["series"][0]["y"]) == 2
+    found = ready(cast.project, "requests", "r.jsonl", zoo="", summary={**PLAIN, "arrivals": arrivals})
+    page = signed_in(cast.max).get(cast.url(f"artifacts/{found.pk}/")).content.decode()
+    assert "2 sessions have 2 requests each, at most 3" in page
 
 
 @pytest.mark.parametrize(

@@ -258,6 +258,22 @@ def test_serving_is_told_by_the_rate_that_is_kept(ada: Place) -> None:
     )
 
 
+def test_serving_is_told_by_the_narrowest_objective_that_is_kept(ada: Place) -> None:
+    """Once one is missed, narrower ones count for nothing; the scale of a run that names none is 1."""
+    made = cast.experiment(ada.project)
+    shares = {"alpaserve": (0.95, 0.92, 1.0), "clockwork": (0.99, 0.5, 0.95), "nexus": (0.1, 0.2, 0.3)}
+    for name, kept in shares.items():
+        for options, share in zip(({"slo_scale": 0.5}, {}, {"slo_scale": 4.0}), kept, strict=True):
+            values = {"slo_attainment": share, "latency_mean": 1.0}
+            cast.run(made, name, values, family="serving", options=options)
+    assert headline(made) == (
+        "alpaserve keeps 90 % of its requests within 0.5 times its objective. "
+        "clockwork within 4, nexus at none of the scales."
+    )
+    made.runs.exclude(policy="nexus").delete()
+    assert headline(made) == "No policy keeps 90 % of its requests within 4 times its objective."
+
+
 def test_serving_is_told_by_the_highest_rate_where_it_was_searched(ada: Place) -> None:
     made = cast.experiment(ada.project)
     for name, rate in (("orca", 17.5), ("sarathi_chunked", 25.4), ("static_batching", 0.0)):

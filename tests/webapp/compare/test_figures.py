@@ -195,6 +195,41 @@ def test_goodput_latency_and_tokens_of_servers(ada: Place) -> None:
     assert marks == {"every iteration": ([2.0], [12]), "whole batches": ([8.0], [8])}
 
 
+def test_a_policys_latency_is_drawn_against_what_it_answers(ada: Place) -> None:
+    """At four a second it answers three."""
+    made = cast.experiment(ada.project)
+    for rate, answered, seconds in ((4.0, 3.0, 0.5), (1.0, 1.0, 0.1)):
+        values = {"latency_mean": 1.0, "normalized_latency_p50": seconds, "throughput": answered}
+        cast.run(made, "orca", values, family="serving", options={"rate": rate})
+    found = servers.answered(case(made))
+    assert found is not None
+    assert [(line["x"], line["y"]) for line in found["series"]] == [([1.0, 3.0], [0.1, 0.5])]
+
+
+def test_attainment_by_scale_is_of_runs_with_other_objectives(ada: Place) -> None:
+    made = cast.experiment(ada.project)
+    for options, share in (({"slo_scale": 3.0}, 0.9), ({}, 0.4)):
+        values = {"slo_attainment": share, "latency_mean": 1.0}
+        cast.run(made, "alpaserve", values, family="serving", options=options)
+    found = servers.attainment_by_scale(case(made))
+    assert found is not None
+    line, kept = found["series"]
+    assert (line["x"], line["y"]) == ([1.0, 3.0], [0.4, 0.9])
+    assert kept["x"] == [1.0, 3.0] and found["log"] == "x"
+
+
+def test_attainment_by_scale_of_one_run_each_is_at_the_highest_rate(ada: Place) -> None:
+    made = cast.experiment(ada.project)
+    for rate in (1.0, 2.0):
+        values = {"slo_attainment": 0.5, "latency_mean": 1.0}
+        run = cast.run(made, "orca", values, family="serving", options={"rate": rate})
+        curve = {"x": [0.0, 0.5, 2.0 * rate], "y": [0.1, 0.5, 1.0]}
+        RunDocument.objects.create(run=run, outcome={"series": {"slo_attainment_by_scale": curve}})
+    found = servers.attainment_by_scale(case(made))
+    assert found is not None and found["title"].endswith("at 2 requests a second")
+    assert [line["x"] for line in found["series"]] == [[0.5, 4.0], [0.5, 4.0]]
+
+
 def test_the_address_chooses_the_figure_and_what_cannot_be_drawn_gives_way(memory: Experiment) -> None:
     runs = list(comparable(memory.project).filter(experiment=memory))
     errors = simulator_errors()

@@ -18,6 +18,7 @@ from tests.webapp.browser import browser_page, enter, ink, serious, serving
 from tests.webapp.cast import finished_run, make_cast
 from webapp.runs.lives import MOST_LIVES
 from webapp.runs.serving_figure import ORDERS, serving_view
+from webapp.runs.serving_plots import serving_plots
 
 HARDWARE = "a100-80g"
 
@@ -108,6 +109,43 @@ def test_a_preempted_request_is_drawn_out_of_memory() -> None:
     drawn = {line["name"]: (line["x"], line["to"]) for line in view.lives["series"]}
     assert drawn["preempted"] == ([3.0], [6.0])
     assert drawn["answering"] == ([2.0, 6.0], [3.0, 8.0])
+
+
+def test_what_a_pass_takes_and_wider_objectives_are_drawn() -> None:
+    shown = serving_view(outcome(), {})
+    assert shown is not None
+    plots = {plot["title"]: plot for plot in shown.plots}
+    passes = plots["What a pass takes"]
+    assert [line["name"] for line in passes["series"]] == ["a pass"], "nothing is beyond a roofline"
+    assert plots["Objective kept, by how wide it is"]["limit"]["x"] == 1.0
+    gaps = [line["name"] for line in plots["Time of a token"]["series"]]
+    assert "every gap between tokens" in gaps
+
+
+def test_extrapolated_passes_full_memory_and_what_was_measured_stand_in_their_figures() -> None:
+    curve = {"x": [1.0, 2.0], "y": [3.0, 4.0]}
+    names = ("pass_time", "pass_time.beyond", "kv_blocks.used", "kv_blocks.capacity")
+    names += ("kv_blocks.preemptions", "ttft_distribution", "ttft_distribution.measured")
+    plots = {plot["title"]: plot["series"] for plot in serving_plots(dict.fromkeys(names, curve), {})}
+    assert [line["name"] for line in plots["What a pass takes"]] == ["a pass", "extrapolated"]
+    ours, measured = plots["Answered by then"]
+    assert measured["name"] == "measured: to the first token"
+    assert ours["color"] == measured["color"] and ours["dash"] != measured["dash"]
+    used, whole, preempted = plots["KV memory"]
+    assert "stack" in used and "stack" not in whole and preempted["mode"] == "markers"
+
+
+def test_how_many_were_in_the_passes_of_a_stage_is_told_under_the_mouse() -> None:
+    columns = ["request", "arrival", "admitted", "first_token", "last_token", "answered"]
+    columns += ["prompt", "output", "rejected"]
+    plan = {"columns": columns, "rows": [[0, 0.0, 1.0, 2.0, 8.0, 8.0, 10, 5, False]], "sampling": "all"}
+    batch = {"x": [0.0, 1.0, 2.0, 5.0, 8.0], "y": [1, 4, 7, 9, 2]}
+    view = serving_view({"plan": plan, "series": {"batch_size": batch}}, {})
+    assert view is not None and view.lives is not None
+    words = {line["name"]: line["text"][0] for line in view.lives["series"]}
+    assert words["prompt"].endswith("<br>4 requests in a pass")
+    assert words["answering"].endswith("<br>7 to 9 requests in a pass")
+    assert "in a pass" not in words["waiting"]
 
 
 def test_what_is_no_serving_run_has_no_such_figures() -> None:

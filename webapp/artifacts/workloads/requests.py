@@ -92,6 +92,7 @@ class RequestLoad:
             f"{prompt[1]:,.0f}; outputs {output[0]:,.0f} and {output[1]:,.0f}."
         )
         yield from self._bursts()
+        yield from self._sessions()
         longest, context = told["both"]["most"], self.model.context
         if longest > context:
             yield f"✗ The longest request has {longest:,} tokens, {self.model.name} takes {context:,}."
@@ -108,6 +109,20 @@ class RequestLoad:
             f"Arrivals are {kind}: over {human(worst['seconds'], 's')} their number varies "
             f"{significant(worst['dispersion'])} times as much as a Poisson process's, and the fullest "
             f"{human(first['seconds'], 's')} has {significant(first['peak'] * first['seconds'])} requests."
+        )
+
+    def _sessions(self) -> Iterator[str]:
+        told = self.told.get("sessions")  # not told of traces that were read before sessions were counted
+        if not told:
+            return
+        later = (
+            f", the next one {human(told['gap'], 's')} after the one before in the median"
+            if told["gap"]
+            else ""
+        )
+        yield (
+            f"{told['sessions']:,} sessions have {significant(told['mean'])} requests each, at most "
+            f"{told['most']:,}{later}; {percent_of(told['alone'], 1.0)} have one."
         )
 
     @property

@@ -4,7 +4,7 @@ answers soonest at the one rate asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -24,7 +24,8 @@ from webapp.compare.answers.words import (
 from webapp.compare.comparison import Entry
 from webapp.presentation import figure
 
-RATE, ATTAINED, LATENCY, HIGHEST = "option.rate", "slo_attainment", "latency_mean", "max_rate"
+RATE, SCALE = "option.rate", "option.slo_scale"
+ATTAINED, LATENCY, HIGHEST = "slo_attainment", "latency_mean", "max_rate"
 RANKED_BY = LATENCY
 #: A rate is kept where so many of the requests are within their objective.
 KEPT = 0.9
@@ -39,17 +40,42 @@ def rates(case: Case) -> list[float]:
     return sorted({float(r) for e in case.comparison.entries if (r := e.parameters.get(RATE)) is not None})
 
 
+def scales(case: Case) -> list[float]:
+    """By what objectives were multiplied, ascending; fewer than two are no axis."""
+    return sorted({scale_of(entry) for entry in case.comparison.entries})
+
+
+def scale_of(entry: Entry) -> float:
+    return float(entry.parameters.get(SCALE) or 1.0)
+
+
 def find_sustained(case: Case) -> dict[str, float]:
     """By policy: the highest rate up to which every run kept its objective; 0 where the lowest did not."""
-    found: dict[str, float] = {}
-    for name in dict.fromkeys(entry.name for entry in case.having(ATTAINED)):
-        own = {float(e.parameters.get(RATE) or 0): e for e in case.having(ATTAINED) if e.name == name}
-        found[name] = 0.0
-        for rate in sorted(own):
-            if value(own[rate], ATTAINED) < KEPT:
-                break
-            found[name] = rate
-    return found
+    kept = {name: _kept_until(case, name, rate_of, descending=False) for name in _attaining(case)}
+    return {name: rate or 0.0 for name, rate in kept.items()}
+
+
+def find_narrowest(case: Case) -> dict[str, float | None]:
+    """By policy: the scale of objectives from which on every run kept its own; ``None``: not the widest."""
+    return {name: _kept_until(case, name, scale_of, descending=True) for name in _attaining(case)}
+
+
+def _attaining(case: Case) -> Iterable[str]:
+    return dict.fromkeys(entry.name for entry in case.having(ATTAINED))
+
+
+def rate_of(entry: Entry) -> float:
+    return float(entry.parameters.get(RATE) or 0)
+
+
+def _kept_until(case: Case, name: str, asked: Callable[[Entry], float], *, descending: bool) -> float | None:
+    """The last of what runs of a policy were asked, in that order, before the first that is not kept."""
+    own, last = {asked(entry): entry for entry in case.having(ATTAINED) if entry.name == name}, None
+    for one in sorted(own, reverse=descending):
+        if value(own[one], ATTAINED) < KEPT:
+            break
+        last = one
+    return last
 
 
 def headline(case: Case) -> SafeString:
@@ -57,6 +83,8 @@ def headline(case: Case) -> SafeString:
         return _by_search(case)
     if len(rates(case)) > 1 and case.having(ATTAINED):
         return _by_rate(case)
+    if len(scales(case)) > 1 and case.having(ATTAINED):
+        return _by_scale(case)
     ranked = ranking(case)
     if not ranked:
         return say_none(case, "policies", f"answers a request of {case.workload}")
@@ -95,6 +123,19 @@ def _by_rate(case: Case) -> SafeString:
     return join_sentences((found, format_html("{}.", join_sentences(told, ", ")) if others else ""))
 
 
+def _by_scale(case: Case) -> SafeString:
+    found = {name: scale for name, scale in find_narrowest(case).items() if scale is not None}
+    what = f"{significant(100 * KEPT)} % of its requests"
+    if not found:
+        return strong(f"No policy keeps {what} within {significant(scales(case)[-1])} times its objective.")
+    (best, scale), *others = sorted(found.items(), key=lambda item: item[1])
+    start = strong(f"{best} keeps {what} within {significant(scale)} times its objective.")
+    told = [f"{name} within {significant(one)}" for name, one in others]
+    if lost := [name for name in _attaining(case) if name not in found]:
+        told.append(f"{enumerate_words(lost)} at none of the scales")
+    return join_sentences((start, format_html("{}.", join_sentences(told, ", ")) if told else ""))
+
+
 def _say_rate(rate: float) -> str:
     return f"{significant(rate)} request{'' if rate == 1 else 's'} a second"
 
@@ -106,7 +147,7 @@ def _runner_up(case: Case, ranked: list[Entry]) -> Iterator[SafeString]:
 
 
 def sentences(case: Case) -> Iterator[SafeString]:
-    if case.waiting or not ranking(case) or len(rates(case)) > 1:
+    if case.waiting or not ranking(case) or max(len(rates(case)), len(scales(case))) > 1:
         return
     best = ranking(case)[0]
     for name in ("throughput", "ttft_p99", ATTAINED):

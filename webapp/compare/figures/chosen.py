@@ -26,7 +26,7 @@ from webapp.hosts.evidence import SimulatorErrors
 Build = Callable[[Case], dict[str, Any] | None]
 #: Figures that are there only where several rates of arrivals were asked for.
 LOAD = "load"
-BY_RATE = (LOAD, "attainment", "goodput", "latency")
+BY_RATE = (LOAD, "attainment", "goodput", "latency", "answered")
 #: Figures of an answer by family, the first shown first: key, what its button says, what draws it.
 OF_FAMILIES: dict[str, tuple[tuple[str, str, Build], ...]] = {
     "memory": (("front", "time and memory", front),),
@@ -43,6 +43,8 @@ OF_FAMILIES: dict[str, tuple[tuple[str, str, Build], ...]] = {
         ("attainment", "objective by rate", servers.attainment),
         ("goodput", "goodput by rate", servers.goodput),
         ("latency", "latency by rate", servers.latency),
+        ("answered", "latency by answered", servers.answered),
+        ("scale", "objective by its width", servers.attainment_by_scale),
         ("distribution", "answered by then", distribution),
         ("tokens", "first and later tokens", servers.tokens),
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -46,7 +46,7 @@ def distribution(case: Case) -> dict[str, Any] | None:
     name, title, across, up = DISTRIBUTIONS[case.comparison.family]
     is_cluster = case.comparison.family == "cluster"
     entries, load = cluster.at_most_load(case) if is_cluster else (serving.ranking(case), "")
-    series = list(_curves(entries, name, case))
+    series = list(curve_lines(name, entries, case, _say_by_when))
     if not series:
         return None
     ticks = duration_ticks([x for line in series for x in line["x"]])
@@ -71,7 +71,10 @@ def _tick(seconds: Sequence[float]) -> dict[str, list[Any]]:
     return {"values": [*seconds], "labels": [human(one, "s") for one in seconds]}
 
 
-def _curves(entries: Sequence[Entry], name: str, case: Case) -> Iterator[dict[str, Any]]:
+def curve_lines(
+    name: str, entries: Sequence[Entry], case: Case, describe: Callable[[str, float, float], str]
+) -> Iterator[dict[str, Any]]:
+    """A line for each run whose outcome has the curve; ``describe`` gives words for a name and a point."""
     found = read_curves(name, entries)
     for entry in entries:
         curve = found.get(entry.run.pk) or {}
@@ -84,10 +87,14 @@ def _curves(entries: Sequence[Entry], name: str, case: Case) -> Iterator[dict[st
             **curve_look(entries.index(entry)),
             "x": [x for x, _ in points],
             "y": [y for _, y in points],
-            "hover": [f"{said}: {100 * y:.0f} % by {human(x, 's')}" for x, y in points],
+            "hover": [describe(said, x, y) for x, y in points],
             "hover_only": True,
             "href": [project_url(case.project, "runs:run", run=entry.run.pk)] * len(points),
         }
+
+
+def _say_by_when(name: str, seconds: float, share: float) -> str:
+    return f"{name}: {100 * share:.0f} % by {human(seconds, 's')}"
 
 
 def read_curves(name: str, entries: Sequence[Entry]) -> dict[UUID, Any]:

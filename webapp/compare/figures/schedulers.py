@@ -11,9 +11,9 @@ from webapp.compare.answers.case import Case, value
 from webapp.compare.answers.cluster import JCT, MAKESPAN, RATE
 from webapp.compare.comparison import Entry
 from webapp.compare.figures.curves import duration_ticks, read_curves
+from webapp.compare.figures.lines import RATES
 from webapp.compare.figures.marks import addresses, figure_json
 from webapp.compare.figures.pairs import Pair, is_wide
-from webapp.compare.figures.rates import rate_line
 
 UTILIZATION = "utilization"
 #: How unfair the worst jobs are treated, of which the first that runs report is drawn.
@@ -34,7 +34,7 @@ def by_load(case: Case) -> dict[str, Any] | None:
     by_name: dict[str, dict[float, Entry]] = {}
     for entry in entries:  # the soonest of those with other knobs
         by_name.setdefault(entry.name, {}).setdefault(float(entry.parameters[RATE]), entry)
-    series = [rate_line(index, [*found.values()], JCT, case) for index, found in enumerate(by_name.values())]
+    series = [RATES.line(index, [*found.values()], JCT, case) for index, found in enumerate(by_name.values())]
     times = [seconds for line in series for seconds in line["y"]]
     log = "".join(axis for axis, values in (("x", cluster.rates(case)), ("y", times)) if is_wide(values))
     axes = (("jobs submitted a second", ""), ("average job completion time", "s"))

@@ -54,7 +54,8 @@ function trace(line, index, plot, xScale, yScale) {
   }
   const look = { color: color, width: line.stack ? 0.5 : 1.5, shape: line.shape || "linear", dash: line.dash };
   if (line.stack) return { ...base, type: "scatter", mode: "lines", stackgroup: line.stack, line: look, fillcolor: color };
-  return { ...base, type: "scatter", mode: line.x.length > 1 ? "lines" : "markers", line: look }; // of one point there is no line
+  const marker = { color: color, symbol: line.symbol || "circle" };
+  return { ...base, type: "scatter", mode: line.mode || (line.x.length > 1 ? "lines" : "markers"), line: look, marker }; // of one point there is no line
 }
 
 // From `low` to `high` about each point.

@@ -8,7 +8,9 @@ import numpy as np
 
 from experiments.core.spec import Series
 from experiments.serving.interface.phases import PhasePlan
-from experiments.serving.simulator.figures import LatencyObjective, curves, figures
+from experiments.serving.simulator.curves import curves
+from experiments.serving.simulator.figures import figures
+from experiments.serving.simulator.request_times import LatencyObjective
 from experiments.workloads.requests import RequestTrace
 
 #: Points of a curve over time.
@@ -33,9 +35,9 @@ def phase_figures(plan: PhasePlan, trace: RequestTrace, objective: LatencyObject
     return found
 
 
-def phase_curves(plan: PhasePlan, trace: RequestTrace) -> Mapping[str, Series]:
+def phase_curves(plan: PhasePlan, trace: RequestTrace, objective: LatencyObjective) -> Mapping[str, Series]:
     """Return the curves of every serving run, and of each instance the share of time that it works."""
-    found = dict(curves(plan.serving, trace))
+    found = dict(curves(plan.serving, trace, objective))
     found.pop("batch_size", None)
     if not plan.passes:
         return found

@@ -60,9 +60,11 @@ class PhaseRecord:
     def _count(self, run: InstanceRun, flight: Flight) -> None:
         load, steps, end = flight.load, len(flight.ends), float(flight.ends[-1])
         used = sum(one.pool.used * one.pool.size for one in self.views)
-        self.iterations.append(Iteration(flight.start, end, load.sequences, load.tokens, steps, used))
+        beyond = run.price.steps_beyond(load, steps)
+        row = (flight.start, end, load.sequences, load.tokens, steps, used, beyond)
+        self.iterations.append(Iteration(*row))
         self.steps += steps
-        if beyond := run.price.steps_beyond(load, steps):
+        if beyond:
             self.beyond += beyond
             within = float(flight.ends[steps - beyond - 1]) if beyond < steps else flight.start
             self.seconds_beyond += end - within

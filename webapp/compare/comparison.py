@@ -2,105 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 from uuid import UUID
 
-from experiments.core.differences import ENDS, INTERVALS
 from experiments.core.metrics import METRICS
 from webapp.compare.choice import METRIC, Choice
-from webapp.compare.parameters import PRECISION, SEED, STATES, label_of, parameters_of, shown_value
-from webapp.compare.statistics import Estimate, difference, estimate, is_better, with_ends
+from webapp.compare.columns import KNOB, MANY, Column, columns_of
+from webapp.compare.entries import Entry, entries_of, with_older_noise
+from webapp.compare.parameters import SEED, STATES, label_of, shown_value
+from webapp.compare.statistics import Estimate, difference, is_better
 from webapp.hosts.evidence import device_sheets
-from webapp.runs.models import Run, RunDocument
+from webapp.runs.models import Run
 
-#: So many metrics are shown until the reader chooses; the catalog's order says which come first.
-METRICS_AT_FIRST = 6
-#: Shown before the others of the catalog, which would hide the time behind kinds of memory.
-HEADLINES = (
-    *("peak_memory", "step_time", "ideal_share", "stall_time"),
-    *("peak_memory_per_device", "samples_per_second", "mfu", "bubble_fraction", "exposed_communication_time"),
-    *("latency", "speedup", "compile_time", "compression_ratio"),
-    *("ttft_p99", "tpot_p99", "latency_mean", "slo_attainment", "throughput"),
-)
 #: What policies are ranked by until the reader sorts.
 RANKED_BY = ("step_time", "latency", "avg_jct", "ttft_mean")
-#: Always said next to the name of a run, never as a column of its own.
-BESIDE_THE_NAME = ("policy", "mode")
-#: How the key of a knob begins.
-KNOB = "knob."
 #: Of more parameters than these the figures would be out of sight: they come first.
 MOST_BEFORE_FIGURES = 6
-#: So many policies have knobs of one name by chance.
-MANY = 3
-#: Parameters, by the first part of their key, that say what was asked; the others say how it is answered.
-QUESTION = ("workload", "option", "hardware")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One line of the comparison: a run, or its repeats with other seeds folded into one."""
-
-    runs: tuple[Run, ...]
-    parameters: Mapping[str, Any]
-    estimates: Mapping[str, Estimate]
-    title: str = ""
-
-    @property
-    def run(self) -> Run:
-        return self.runs[0]
-
-    @property
-    def name(self) -> str:
-        return self.title or self.run.policy or self.run.kind
-
-    @property
-    def mode(self) -> str:
-        return self.run.mode
-
-    @property
-    def has_page(self) -> bool:
-        """Whether its run is stored; what shipped with a release has no page of its own."""
-        return not self.run._state.adding
-
-    @property
-    def question(self) -> tuple[tuple[str, Any], ...]:
-        """What the policies of a comparison are asked about: workload, its options and hardware, by key.
-
-        Only answers to one question can be better or worse than each other.
-        """
-        asked = (item for item in self.parameters.items() if item[0].split(".")[0] in QUESTION)
-        return tuple(sorted(asked, key=lambda item: item[0]))
-
-    @property
-    def statuses(self) -> Mapping[str, str]:
-        """How its runs ended, each once, with the words for it: ``{"failed": "1 of 3 failed"}``."""
-        counts = Counter(status_of(run) for run in self.runs)
-        total = len(self.runs)
-        return {s: s if count == total else f"{count} of {total} {s}" for s, count in counts.items()}
-
-    def with_noise(self) -> Entry:
-        """The same with its ratios inside the noise."""
-        ratios = {name: self.estimates[name] for name in INTERVALS if name in self.estimates}
-        marked = {name: replace(one, inside_noise=True) for name, one in ratios.items()}
-        return replace(self, estimates={**self.estimates, **marked})
-
-    @property
-    def dashboard_status(self) -> str:
-        """What PyTorch's dashboard would call the ends of its runs, each once; empty for other families."""
-        return ", ".join(dict.fromkeys(run.dashboard_status for run in self.runs if run.dashboard_status))
-
-    @property
-    def reason(self) -> str:
-        return next((run.reason for run in self.runs if run.reason), "")
-
-
-def status_of(run: Run) -> str:
-    """``ok`` or ``infeasible``, or the run's state where it has no answer."""
-    return run.outcome_status if run.state in Run.ANSWERED and run.outcome_status else run.state
 
 
 @dataclass(frozen=True)
@@ -132,20 +52,6 @@ class Line:
     parameters: tuple[Parameter, ...]
     cells: tuple[Cell, ...]
     is_baseline: bool
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column that can be shown; ``key`` is its name in the address."""
-
-    key: str
-    label: str
-    shown: bool
-
-    @property
-    def metric(self) -> str:
-        """The metric's name, empty for a parameter."""
-        return self.key.removeprefix(METRIC) if self.key.startswith(METRIC) else ""
 
 
 @dataclass(frozen=True)
@@ -219,14 +125,14 @@ def compare(
 
     ``titles`` name runs that are called otherwise than by their policy.
     """
-    entries = [_titled(entry, titles or {}) for entry in _entries(runs, choice.unfold)]
-    return compare_entries(_with_older_noise(entries), choice, pinned)
+    entries = [_titled(entry, titles or {}) for entry in entries_of(runs, choice.unfold)]
+    return compare_entries(with_older_noise(entries), choice, pinned)
 
 
 def compare_entries(entries: Sequence[Entry], choice: Choice, pinned: str = "") -> Comparison:
     """The lines of a comparison; those with titles stand in the order that they come in."""
     constants, differing, of_some = _split(entries)
-    columns = _columns(entries, (*differing, *constants, *of_some), differing, choice)
+    columns = columns_of(entries, (*differing, *constants, *of_some), differing, choice)
     baseline = _baseline(entries, choice.baseline or pinned)
     shown = [column for column in columns if column.shown]
     is_titled = any(entry.title for entry in entries)
@@ -248,52 +154,8 @@ def compare_entries(entries: Sequence[Entry], choice: Choice, pinned: str = "") 
     )
 
 
-def _with_older_noise(entries: Sequence[Entry]) -> list[Entry]:
-    """Entries whose runs said that their speed-up was noise before ratios had intervals say so too."""
-    without = [one for one in entries for name in INTERVALS if _lacks_interval(one, name)]
-    runs = [run.pk for entry in without for run in entry.runs]
-    said = RunDocument.objects.filter(outcome__provenance__compilation__inside_the_noise=True)
-    noisy = set(said.filter(run__in=runs).values_list("run", flat=True)) if runs else set()
-    return [entry.with_noise() if any(run.pk in noisy for run in entry.runs) else entry for entry in entries]
-
-
-def _lacks_interval(entry: Entry, name: str) -> bool:
-    found = entry.estimates.get(name)
-    return found is not None and found.low is None and entry.mode == "measured"
-
-
 def _titled(entry: Entry, titles: Mapping[UUID, str]) -> Entry:
     return replace(entry, title=titles.get(entry.run.pk, ""))
-
-
-def _entries(runs: Iterable[Run], unfold: bool) -> list[Entry]:
-    """One entry for all runs that differ in nothing but the seed; one for each run when unfolded."""
-    groups: dict[str, list[tuple[Run, dict[str, Any]]]] = {}
-    for run in runs:
-        parameters = parameters_of(run)
-        key = str(run.pk) if unfold else repr([(k, v) for k, v in sorted(parameters.items()) if k != SEED])
-        groups.setdefault(key, []).append((run, parameters))
-    return [_entry(group, unfold) for group in groups.values()]
-
-
-def _entry(group: Sequence[tuple[Run, dict[str, Any]]], unfold: bool) -> Entry:
-    parameters = dict(group[0][1])
-    if len(group) > 1 and not unfold:
-        del parameters[SEED]
-    values: dict[str, list[float]] = {}
-    for run, _ in group:
-        for name, value in run.figures.items():
-            values.setdefault(name, []).append(value)
-    return Entry(tuple(run for run, _ in group), parameters, estimates_of(values))
-
-
-def estimates_of(values: Mapping[str, Sequence[float]]) -> dict[str, Estimate]:
-    """An estimate of each figure from its values in all repeats; a ratio's has its interval."""
-    estimates = {name: estimate(found) for name, found in values.items() if name not in ENDS}
-    for name, (low, high) in INTERVALS.items():
-        if name in estimates:
-            estimates[name] = with_ends(estimates[name], values.get(low, ()), values.get(high, ()))
-    return estimates
 
 
 def _split(entries: Sequence[Entry]) -> tuple[dict[str, Any], list[str], list[str]]:
@@ -319,48 +181,9 @@ def _split(entries: Sequence[Entry]) -> tuple[dict[str, Any], list[str], list[st
     return constants, differing, of_some
 
 
-def _columns(
-    entries: Sequence[Entry], parameters: Sequence[str], differing: Sequence[str], choice: Choice
-) -> list[Column]:
-    keys = [key for key in parameters if key not in BESIDE_THE_NAME]
-    metrics = [f"{METRIC}{name}" for name in _metric_names(entries)]
-    chosen = set(choice.columns) & {*keys, *metrics}
-    told = _find_implied(entries, differing)
-    usual = [key for key in differing if key not in told]
-    first = sorted(metrics, key=lambda key: key.removeprefix(METRIC) not in HEADLINES)
-    shown = chosen or {*usual, *first[:METRICS_AT_FIRST]}
-    labels = [(key, label_of(key)) for key in keys]
-    labels += [(key, METRICS[key.removeprefix(METRIC)].label) for key in metrics]
-    return [Column(key, label, key in shown) for key, label in labels]
-
-
-def _find_implied(entries: Sequence[Entry], differing: Sequence[str]) -> set[str]:
-    """Parameters that others tell: model states follow from the precision, and of many policies a knob
-    from the policy where no two lines of one policy differ in it.
-    """
-    found = {STATES} if PRECISION in differing else set()
-    if len({entry.run.policy for entry in entries}) < MANY:
-        return found
-    return found | {key for key in differing if key.startswith(KNOB) and _follows_policy(entries, key)}
-
-
-def _follows_policy(entries: Sequence[Entry], key: str) -> bool:
-    by_policy: dict[str, set[str]] = {}
-    for entry in entries:
-        by_policy.setdefault(entry.run.policy, set()).add(repr(entry.parameters.get(key)))
-    return all(len(values) == 1 for values in by_policy.values())
-
-
 def _one_each(entries: Sequence[Entry]) -> bool:
     """Many policies, each once: their knobs have names in common and say nothing about one another."""
     return len(entries) >= MANY and len({entry.run.policy for entry in entries}) == len(entries)
-
-
-def _metric_names(entries: Sequence[Entry]) -> list[str]:
-    """In the catalog's order, those with a direction before those that only describe."""
-    reported = {name for entry in entries for name in entry.estimates}
-    known = [metric for metric in METRICS.values() if metric.name in reported]
-    return [metric.name for metric in sorted(known, key=lambda metric: metric.lower_is_better is None)]
 
 
 def _baseline(entries: Sequence[Entry], run: str) -> Entry | None:

@@ -13,7 +13,7 @@ from webapp.compare.answer import FAMILIES, Answer
 from webapp.compare.answers.case import Case
 from webapp.compare.answers.causes import Cause
 from webapp.compare.answers.words import link, say_count
-from webapp.compare.comparison import Entry
+from webapp.compare.entries import Entry
 from webapp.compare.figures.marks import look_of, mechanism_of
 from webapp.navigation import project_url
 from webapp.runs.models import Experiment

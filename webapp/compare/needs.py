@@ -12,7 +12,7 @@ from django.db.models import F
 
 from experiments import hardware
 from experiments.core.errors import BadInput
-from webapp.compare.comparison import Entry
+from webapp.compare.entries import Entry
 from webapp.runs.models import RunDocument
 
 #: Reasons that speak of memory beyond the device's: what is missing there says nothing of the device.

@@ -11,7 +11,8 @@ from experiments.core.metrics import METRICS
 from webapp.accounts.models import Project
 from webapp.compare import labels
 from webapp.compare.choice import Choice
-from webapp.compare.comparison import Comparison, Entry, Line
+from webapp.compare.comparison import Comparison, Line
+from webapp.compare.entries import Entry
 from webapp.compare.figures.marks import addresses, by_mechanism, look_of
 from webapp.compare.parameters import WORKLOAD, label_of, shown_value
 from webapp.compare.statistics import pareto_front

@@ -13,7 +13,8 @@ from experiments.core.differences import is_unseen
 from experiments.core.metrics import METRICS
 from webapp.accounts.models import Project
 from webapp.compare.choice import choice_of
-from webapp.compare.comparison import Entry, compare
+from webapp.compare.comparison import compare
+from webapp.compare.entries import Entry
 from webapp.compare.export_table import Column, Table
 from webapp.compare.filters import MOST_RUNS, comparable
 from webapp.compare.statistics import Estimate

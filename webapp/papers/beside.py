@@ -8,7 +8,8 @@ from itertools import chain
 
 from experiments.core.metrics import METRICS
 from experiments.core.suites import Suite
-from webapp.compare.comparison import Comparison, Entry
+from webapp.compare.comparison import Comparison
+from webapp.compare.entries import Entry
 from webapp.compare.statistics import Estimate, difference, is_better
 from webapp.runs.results import HEADLINES
 

@@ -11,7 +11,7 @@ from django.utils.dateparse import parse_datetime
 
 from experiments.core.suite_evidence import suite_evidence_of
 from experiments.core.suites import Suite, load_suite, suite_names
-from webapp.compare.comparison import Entry, estimates_of
+from webapp.compare.entries import Entry, estimates_of
 from webapp.compare.parameters import WORKLOAD, parameters_of
 from webapp.papers.models import ShippedSuite
 from webapp.runs.lifecycle import STATES

@@ -9,7 +9,8 @@ from uuid import UUID
 from experiments.core import registry
 from experiments.core.policy import Policy
 from webapp.accounts.models import Project
-from webapp.compare.comparison import Comparison, Entry
+from webapp.compare.comparison import Comparison
+from webapp.compare.entries import Entry
 from webapp.compare.needs import Need, capacity_of, needs_of
 from webapp.runs.models import Run
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from experiments.core.units import human
 from webapp.compare.answers.case import Case
-from webapp.compare.comparison import Entry
+from webapp.compare.entries import Entry
 from webapp.runs.models import Run
 
 #: ``op 2105 (mm_42, forward): what is wrong``, as a memory run says where it stopped.

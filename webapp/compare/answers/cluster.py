@@ -11,7 +11,7 @@ from experiments.core.units import significant
 from webapp.artifacts.workloads.jobs import demand_of
 from webapp.compare.answers.case import Case, value
 from webapp.compare.answers.words import amount, join_sentences, link, links, longer, say_none
-from webapp.compare.comparison import Entry
+from webapp.compare.entries import Entry
 from webapp.compare.needs import devices_of
 from webapp.compare.parameters import MUST_KNOW, NOTHING
 from webapp.compare.statistics import Estimate

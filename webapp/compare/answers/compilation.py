@@ -11,7 +11,7 @@ from experiments.core.differences import EQUAL, NO_DIFFERENCE
 from experiments.core.units import significant
 from webapp.compare.answers.case import Case, policy_of, value
 from webapp.compare.answers.words import amount, join_sentences, link, links, say_none, strong
-from webapp.compare.comparison import Entry
+from webapp.compare.entries import Entry
 from webapp.compare.statistics import Estimate
 
 SPEEDUP, COMPILE, BREAK_EVEN = "speedup", "compile_time", "break_even"

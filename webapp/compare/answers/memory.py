@@ -19,7 +19,7 @@ from webapp.compare.answers.words import (
     say_none,
     strong,
 )
-from webapp.compare.comparison import Entry
+from webapp.compare.entries import Entry
 from webapp.compare.statistics import pareto_front
 from webapp.presentation import figure
 

@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString
 
 from webapp.compare.answers.case import Case, value
 from webapp.compare.answers.words import amount, join_sentences, link, longer, say_none, strong
-from webapp.compare.comparison import Entry
+from webapp.compare.entries import Entry
 from webapp.presentation import figure
 
 TIME, RATE, MEMORY, MFU, STALE = (

@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString
 
 from webapp.compare.answers.case import Case
 from webapp.compare.answers.words import link, links
-from webapp.compare.comparison import Entry
+from webapp.compare.entries import Entry
 from webapp.compare.statistics import chance_of_ranks
 from webapp.presentation import metric_label
 

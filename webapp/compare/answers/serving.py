@@ -21,7 +21,7 @@ from webapp.compare.answers.words import (
     say_none,
     strong,
 )
-from webapp.compare.comparison import Entry
+from webapp.compare.entries import Entry
 from webapp.presentation import figure
 
 RATE, SCALE = "option.rate", "option.slo_scale"

@@ -12,7 +12,7 @@ from experiments.core.metrics import METRICS
 from experiments.core.units import significant
 from webapp.accounts.models import Project
 from webapp.compare.answers.case import Case
-from webapp.compare.comparison import Entry
+from webapp.compare.entries import Entry
 from webapp.navigation import project_url
 from webapp.presentation import figure
 

@@ -12,7 +12,9 @@ from experiments.core.metrics import known_or_plain
 from experiments.core.units import human
 from webapp.accounts.models import Project
 from webapp.compare.choice import Choice
-from webapp.compare.comparison import KNOB, Comparison, Entry
+from webapp.compare.columns import KNOB
+from webapp.compare.comparison import Comparison
+from webapp.compare.entries import Entry
 from webapp.compare.figures.curves import duration_ticks
 from webapp.compare.figures.marks import figure_json
 from webapp.compare.parameters import SEED, label_of, shown_value

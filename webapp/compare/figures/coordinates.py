@@ -8,7 +8,8 @@ from typing import Any
 from experiments.core.metrics import METRICS
 from experiments.core.units import human
 from webapp.accounts.models import Project
-from webapp.compare.comparison import Comparison, Entry
+from webapp.compare.comparison import Comparison
+from webapp.compare.entries import Entry
 from webapp.compare.figures.marks import addresses, by_mechanism, look_of, mechanism_of
 from webapp.compare.figures.scale import round_numbers
 from webapp.compare.statistics import Estimate

@@ -12,7 +12,7 @@ from django.db.models import F
 from experiments.core.units import human
 from webapp.compare.answers import cluster, serving
 from webapp.compare.answers.case import Case
-from webapp.compare.comparison import Entry
+from webapp.compare.entries import Entry
 from webapp.compare.figures.marks import curve_look, figure_json
 from webapp.navigation import project_url
 from webapp.runs.models import RunDocument

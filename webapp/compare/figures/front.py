@@ -9,7 +9,7 @@ from typing import Any
 from experiments.core.units import human
 from webapp.compare import labels
 from webapp.compare.answers.case import Case, value
-from webapp.compare.comparison import Entry
+from webapp.compare.entries import Entry
 from webapp.compare.figures.marks import addresses, by_mechanism, figure_json, look_of, mechanism_of
 from webapp.compare.figures.scale import BrokenScale, broken_scale
 from webapp.compare.statistics import pareto_front

@@ -10,7 +10,7 @@ from experiments.core.metrics import METRICS
 from experiments.core.units import human, significant
 from webapp.compare.answers import serving
 from webapp.compare.answers.case import Case, value
-from webapp.compare.comparison import Entry
+from webapp.compare.entries import Entry
 from webapp.compare.figures.marks import addresses, curve_look
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from experiments.core.policy import MECHANISMS
 from webapp.accounts.models import Project
 from webapp.compare.answers.case import policy_of
-from webapp.compare.comparison import Entry
+from webapp.compare.entries import Entry
 from webapp.navigation import project_url
 
 #: Looks of a family's mechanisms in their order: hue of the color-blind-safe set, and shape.

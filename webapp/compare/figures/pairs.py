@@ -13,7 +13,7 @@ from experiments.core.metrics import METRICS
 from experiments.core.units import human
 from webapp.compare import labels
 from webapp.compare.answers.case import Case, value
-from webapp.compare.comparison import Entry
+from webapp.compare.entries import Entry
 from webapp.compare.figures.marks import (
     DASHES,
     addresses,

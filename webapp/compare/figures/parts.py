@@ -8,7 +8,7 @@ from experiments.core.units import human, significant
 from experiments.parallel.simulator.step_parts import parts_of_step
 from webapp.compare.answers import parallel
 from webapp.compare.answers.case import Case, value
-from webapp.compare.comparison import Entry
+from webapp.compare.entries import Entry
 from webapp.compare.figures.marks import addresses, figure_json
 from webapp.runs.waterfall import HUES
 

@@ -8,7 +8,7 @@ from experiments.core.differences import EQUAL
 from experiments.core.units import significant
 from webapp.compare.answers import compilation
 from webapp.compare.answers.case import Case, value
-from webapp.compare.comparison import Entry
+from webapp.compare.entries import Entry
 from webapp.compare.figures.marks import addresses, figure_json
 
 SPEEDUP = compilation.SPEEDUP

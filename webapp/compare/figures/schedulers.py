@@ -9,7 +9,7 @@ from experiments.core.units import human, significant
 from webapp.compare.answers import cluster
 from webapp.compare.answers.case import Case, value
 from webapp.compare.answers.cluster import JCT, MAKESPAN, RATE
-from webapp.compare.comparison import Entry
+from webapp.compare.entries import Entry
 from webapp.compare.figures.curves import duration_ticks, read_curves
 from webapp.compare.figures.lines import RATES
 from webapp.compare.figures.marks import addresses, figure_json

@@ -10,7 +10,7 @@ from typing import Any
 from experiments.core.units import significant
 from webapp.compare.answers import serving
 from webapp.compare.answers.case import Case, value
-from webapp.compare.comparison import Entry
+from webapp.compare.entries import Entry
 from webapp.compare.figures.curves import curve_lines, duration_ticks
 from webapp.compare.figures.lines import RATES, SCALES, Axis
 from webapp.compare.figures.marks import figure_json

@@ -27,7 +27,7 @@ Serve = Callable[[RequestTrace, Sequence[Sequence[int]]], Timed]
 #: Seconds of a step by the layers alone.
 Price = Callable[[StepLoad], float]
 #: Requests at once, and tokens of a prompt and of an answer in the mean at most.
-SEQUENCES, PROMPT, ANSWER = (1, 2, 4, 8, 16, 32), 256, 128
+SEQUENCES, PROMPT, ANSWER = (1, 2, 3, 4, 8, 16, 32), 256, 128
 #: Requests that come one after another for their prompts to be timed, and how many of them are there at once.
 COMING, AMONG = 32, 4
 #: Steps of one run take about so many seconds, each number of requests as long, but are this many at least.

@@ -31,7 +31,7 @@ from experiments.workloads.profiles.layer_times import AttentionTimes, Curve, La
 #: Rounds, and calls before a timed one: more in the first.
 ROUNDS, FIRST_WARM_UPS, WARM_UPS = 5, 3, 3
 SIZE = 16
-#: A product of three rows takes little more than one of two, and one of four much more (oneDNN, AVX-512).
+#: A step of three tokens takes less than halfway from one of two to one of four.
 TOKENS = (1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 SEQUENCES = (1, 2, 3, 4, 8, 16, 32, 64)
 CHUNKS = (2, 6, 16, 64, 256, 1024)

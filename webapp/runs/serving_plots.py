@@ -94,7 +94,7 @@ def serving_plots(series: Curves, outcome: Mapping[str, Any]) -> Iterator[dict[s
 def _kept_by_scale(series: Curves) -> Iterator[dict[str, Any]]:
     line = curve_of("this run", series.get(BY_SCALE) or {"x": (), "y": ()}, positive=True)
     if line["x"]:
-        axes = (("objective, times what was asked", ""), ("share of requests", ""))
+        axes = (("times the objective asked for", ""), ("share of requests", ""))
         asked = {"x": 1.0, "text": "as asked", "is_capacity": False, "beyond": ""}
         plot = plot_of("Objective kept, by how wide it is", "line", *axes, [{**line, "shape": "hv"}])
         yield plot | {"log": "x", "limit": asked}

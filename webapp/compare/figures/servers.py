@@ -47,7 +47,7 @@ def attainment_by_scale(case: Case) -> dict[str, Any] | None:
     if not series:
         return None
     series.append(_kept([x for line in series for x in line["x"] if x > 0]))
-    axes = (("objective, times what was asked", ""), SHARE)
+    axes = (("times the objective asked for", ""), SHARE)
     title = f"Objective kept, by how wide it is{said}"
     return figure_json(title, kind, *axes, series=series, y_range=[0, 1.05], log="x")
 

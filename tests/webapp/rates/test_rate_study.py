@@ -13,6 +13,7 @@ from experiments.core.rate_search import RateGoal
 from tests.webapp import cast
 from tests.webapp.api.calls import Caller
 from tests.webapp.cast import Place, signed_in
+from webapp.accounts.models import Membership, Role, User
 from webapp.rates import services
 from webapp.rates.lines import lines_of, rate_of
 from webapp.rates.models import RateStudy
@@ -213,6 +214,16 @@ def test_the_comparison_offers_it_shows_it_and_stops_it(ada: Place, curve: Exper
     other = cast.experiment(ada.project)
     cast.run(other, "baseline", {"step_time": 1.0})
     assert "highest rate" not in member.get(ada.url(f"compare/{other.pk}/")).content.decode().lower()
+
+
+def test_who_only_reads_sees_a_search_and_no_empty_panel_before_one(ada: Place, curve: Experiment) -> None:
+    reader = User.objects.create_user(username="vera", password="correct horse battery")
+    Membership.objects.create(team=ada.project.team, user=reader, role=Role.VIEWER)
+    page = ada.url(f"compare/{curve.pk}/")
+    assert "Highest rate" not in signed_in(reader).get(page).content.decode()
+    signed_in(ada.user).post(ada.url(f"experiments/{curve.pk}/highest-rate"), {"attainment": "90"})
+    text = signed_in(reader).get(page).content.decode()
+    assert "Highest rate" in text and "Find the highest rate" not in text
 
 
 def test_the_api_has_it_too(ada: Place, curve: Experiment) -> None:

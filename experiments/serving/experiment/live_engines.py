@@ -174,14 +174,18 @@ def prices_of_engine(engine: LivePaged | LiveBatches, runs: int, seed: int) -> I
 
 
 def _price_prompts(engine: LivePaged | LiveBatches, price: EnginePrice, seed: int) -> EnginePrice:
-    """Prompts by another short run."""
+    """Prompts by two more short runs: among others, and alone behind a pause."""
     live = importlib.import_module("experiments.serving.live")
     prices, lengths = (
         (of_one_step(price.seconds), of_one_step(price.prompt_seconds)),
         live.Lengths.of(engine.trace),
     )
     share = live.measure_prompts(engine.host.model, engine.time_steps, *prices, lengths, seed)
-    return dataclasses.replace(price, prompts=share)
+    price = dataclasses.replace(price, prompts=share)
+    waking = live.measure_waking(
+        engine.host.model, engine.time_steps, of_one_step(price.seconds), lengths, seed
+    )
+    return dataclasses.replace(price, waking=waking)
 
 
 def between(prices: Sequence[EnginePrice]) -> EnginePrice:
@@ -189,4 +193,7 @@ def between(prices: Sequence[EnginePrice]) -> EnginePrice:
     live = importlib.import_module("experiments.serving.live")
     besides = live.middle_of([price.besides for price in prices])
     prompts = statistics.fmean(price.prompts for price in prices)
-    return dataclasses.replace(prices[0], besides=besides, prompts=prompts)
+    waking = [price.waking for price in prices if price.waking is not None]
+    return dataclasses.replace(
+        prices[0], besides=besides, prompts=prompts, waking=statistics.fmean(waking) if waking else None
+    )

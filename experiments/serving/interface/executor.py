@@ -17,6 +17,8 @@ from experiments.serving.interface.step_load import StepLoad
 from experiments.serving.interface.view import ServingView
 
 Floats = npt.NDArray[np.float64]
+#: Seconds before a moment in which a live engine's processor stays awake, so that it starts at its speed.
+AWAKE = 0.005
 
 
 class BatchExecutor(Protocol):

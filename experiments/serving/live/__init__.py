@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from experiments.profiling.timing import default_device, device_name
 from experiments.serving.live.batches import TorchBatches
-from experiments.serving.live.bookkeeping import Lengths, measure_bookkeeping, measure_prompts, middle_of
+from experiments.serving.live.bookkeeping import (
+    Lengths,
+    measure_bookkeeping,
+    measure_prompts,
+    measure_waking,
+    middle_of,
+)
 from experiments.serving.live.kv import KvMemory
 from experiments.serving.live.layer_profile import measure_layers, write_layers
 from experiments.serving.live.model import PagedGpt, Row, build
@@ -33,6 +39,7 @@ __all__ = [
     "measure_bookkeeping",
     "measure_layers",
     "measure_prompts",
+    "measure_waking",
     "middle_of",
     "one_thread",
     "prompts_of",

@@ -30,6 +30,8 @@ Price = Callable[[StepLoad], float]
 SEQUENCES, PROMPT, ANSWER = (1, 2, 3, 4, 8, 16, 32), 256, 128
 #: Requests that come one after another for their prompts to be timed, and how many of them are there at once.
 COMING, AMONG = 32, 4
+#: Requests that come to an engine with nothing to do, tokens of their answers, and seconds that it waits.
+ALONE, SHORT, PAUSE = 8, 2, 0.1
 #: Steps of one run take about so many seconds, each number of requests as long, but are this many at least.
 RUN_SECONDS, FEWEST = 2.0, 24
 
@@ -102,6 +104,27 @@ def measure_prompts(
     more = sum(seconds - price(load) for seconds, load in steps)
     whole = sum(added(load) for _, load in steps)
     return 1.0 + more / whole if whole > 0 else 1.0
+
+
+def measure_waking(
+    model: PagedGpt, serve: Serve, price: Price, lengths: Lengths, seed: int = 0
+) -> float | None:
+    """Return by how much the ``price`` of a prompt is exceeded where the engine waited for it (s, a mean).
+
+    ``None`` where it never waits: a policy that begins with a whole batch alone.
+    """
+    trace = replace(lengths, answer=SHORT).draw(model, np.arange(ALONE, dtype=np.float64), seed)
+    longest = int(trace.prompt.max())
+    prompt, decode = (price(StepLoad.of([entry])) for entry in (Entry(0, longest, 0), Entry(0, 1, longest)))
+    trace = replace(trace, arrival=trace.arrival * (prompt + SHORT * decode + PAUSE))
+    timed = serve(trace, prompts_of(trace, model.vocabulary, seed))
+    ends = [end for _, _, end in timed]
+    woken = [
+        end - began - price(load)
+        for (load, began, end), before in zip(timed[1:], ends, strict=False)
+        if load.has_prompts and began > before
+    ]
+    return statistics.fmean(woken) if woken else None
 
 
 def _measure_once(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from experiments.serving.interface.executor import AWAKE
+
 Clock = Callable[[], float]
-#: Seconds before a moment from which on the processor stays awake, so that it starts at its speed.
-AWAKE = 0.005
 
 
 class WallClock:

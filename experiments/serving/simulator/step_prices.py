@@ -23,6 +23,7 @@ from experiments.hardware.collectives import ring_all_reduce
 from experiments.hardware.parts import Link
 from experiments.models.served import ServedModel
 from experiments.serving.interface import Load, LoadCost
+from experiments.serving.interface.executor import AWAKE
 from experiments.serving.interface.step_load import Entry, StepLoad, StepPrice
 from experiments.workloads.profiles.layer_times import Curve, LayerTimes
 from experiments.workloads.profiles.phase_times import PassTimes
@@ -184,11 +185,13 @@ class EnginePrice:
     ``besides``  seconds of a step besides its layers, by requests in it; below 0 where the host was slower as
     layers were timed. No more than ``1 - LEAST_SHARE`` of them is taken off.
     ``prompts``  how many times what they add to the layers of a step prompts take.
+    ``waking``   seconds by which a step is longer that the engine waited for; ``None``: as layers have it.
     """
 
     layers: ProfilePrice
     besides: Curve
     prompts: float = 1.0
+    waking: float | None = None
 
     def seconds(self, load: StepLoad, steps: int = 1) -> Floats:
         layers = self.layers.seconds(load, steps)
@@ -207,7 +210,9 @@ class EnginePrice:
         return self.layers.steps_beyond(load, steps)
 
     def wake_seconds(self, idle: float) -> float:
-        return self.layers.wake_seconds(idle)
+        if self.waking is None:
+            return self.layers.wake_seconds(idle)
+        return max(0.0, self.waking) if idle > AWAKE else 0.0
 
 
 @dataclass(frozen=True)

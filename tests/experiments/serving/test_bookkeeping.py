@@ -90,15 +90,15 @@ def test_it_is_what_a_step_takes_beyond_the_layers_for_each_number_of_requests(h
     """A curve of each run; a run that was held up is not the middle one."""
     engine = MadeUp(64, held_up)
     curves = measure(engine, [20, 20])
-    assert [curve.points for curve in curves] == [(1, 2, 4, 8, 16, 32)] * 5
+    assert [curve.points for curve in curves] == [(1, 2, 3, 4, 8, 16, 32)] * 5
     assert middle_of(curves).seconds == pytest.approx(
-        [BESIDES + EACH * count for count in (1, 2, 4, 8, 16, 32)]
+        [BESIDES + EACH * count for count in (1, 2, 3, 4, 8, 16, 32)]
     )
     assert {length for run in engine.prompts for length in run} == {20}
 
 
 def test_it_ends_where_a_policy_serves_no_more_at_once() -> None:
-    assert {curve.points for curve in measure(MadeUp(4, 0), [10**6])} == {(1, 2, 4)}
+    assert {curve.points for curve in measure(MadeUp(4, 0), [10**6])} == {(1, 2, 3, 4)}
 
 
 def test_where_layers_took_longer_than_the_step_it_is_below_nothing() -> None:
@@ -140,19 +140,19 @@ def test_answers_are_as_long_as_those_of_the_trace_up_to_what_the_model_holds() 
     assert set((drawn.prompt + drawn.output).tolist()) == {min(256 + small.positions // 2, small.positions)}
 
 
-@pytest.mark.parametrize(("layers", "steps"), [(0.001, 100), (0.01, 33), (1.0, 24)])
+@pytest.mark.parametrize(("layers", "steps"), [(0.001, 100), (0.01, 28), (1.0, 24)])
 def test_steps_that_take_long_are_timed_for_fewer_tokens(layers: float, steps: int) -> None:
-    """Six numbers of requests in two seconds: 333, 33 and 0 steps each, of 100 and no fewer than 24."""
+    """Seven numbers of requests in two seconds: 286, 28 and 0 steps each, of 100 and no fewer than 24."""
     engine = MadeUp(64, 0)
     list(live.measure_bookkeeping(model(), engine.serve, lambda load: layers, live.Lengths([8], 100), 1))
     assert set(engine.answers) == {steps}
 
 
 def test_each_number_of_requests_is_timed_for_as_long() -> None:
-    """A third of a second each, at 5 ms a request: 66 steps of one, 33 of two, and no fewer than 24."""
+    """Two sevenths of a second each, at 5 ms a request: 57 steps of one, 28 of two, and no fewer than 24."""
     engine, lengths = MadeUp(64, 0), live.Lengths([8], 100)
     list(live.measure_bookkeeping(model(), engine.serve, lambda load: 0.005 * load.sequences, lengths, 1))
-    assert engine.answers[1:64] == [66] + [33] * 2 + [24] * 60
+    assert engine.answers[1:64] == [57] + [28] * 2 + [24] * 60
 
 
 def test_slow_steps_count_also_those_in_which_others_had_the_processor() -> None:
@@ -168,7 +168,7 @@ def test_prompts_are_as_unequal_as_those_of_the_trace() -> None:
     short, long = MadeUp(64, 0), MadeUp(64, 0)
     measure(short, [24, 8, 24, 8])
     measure(long, [600, 200])
-    assert short.prompts[3] == [8, 8, 24, 24] and short.prompts[2] == [8, 24]
+    assert short.prompts[4] == [8, 8, 24, 24] and short.prompts[2] == [8, 24]
     assert long.prompts[2] == [128, 384]
 
 
@@ -196,6 +196,33 @@ def test_prompts_take_so_many_times_their_price_whatever_they_were_waited_for(pa
     share = live.measure_prompts(model(), engine.serve, price, price, live.Lengths([8, 8], 24))
     assert share == pytest.approx(1.1)
     assert engine.arrival == pytest.approx([1.4 * request for request in range(32)])
+
+
+@pytest.mark.parametrize("pause", [0.0, 2.0])
+def test_a_step_behind_a_pause_takes_longer_by_what_was_seen_of_prompts_that_come_alone(pause: float) -> None:
+    """Priced at 0.1 s a token, 8 took 0.9 s and 16 took 1.7 s, where the engine had waited: 0.1 s more.
+
+    A longest prompt of 16 tokens, two tokens of an answer and a tenth of a second come between two of them.
+    """
+    engine = Coming({1: 0.1, 8: 0.9, 16: 1.7}, pause)
+    price = of_one_step(BySeconds(0.1).seconds)
+    more = live.measure_waking(model(), engine.serve, price, live.Lengths([8, 16], 24))
+    assert more == (pytest.approx(0.1) if pause else None)
+    assert engine.arrival[:2] == pytest.approx([0.0, 1.6 + 0.2 + 0.1])
+
+
+def test_a_pause_that_the_engine_stays_awake_in_costs_nothing() -> None:
+    price = EnginePrice(BySeconds(), NOTHING, waking=0.25)  # type: ignore[arg-type]
+    assert [price.wake_seconds(idle) for idle in (0.004, 0.006, 9.0)] == [0.0, 0.25, 0.25]
+    slower = EnginePrice(BySeconds(), NOTHING, waking=-0.25)  # type: ignore[arg-type]
+    assert slower.wake_seconds(1.0) == 0.0, "nothing is faster for having waited"
+
+
+def test_between_two_short_runs_waking_takes_their_mean_or_what_the_one_has_that_saw_any() -> None:
+    prices = [EnginePrice(BySeconds(), NOTHING, waking=one) for one in (0.1, 0.3, None)]  # type: ignore[arg-type]
+    assert between(prices[:2]).waking == pytest.approx(0.2)
+    assert between(prices[1:]).waking == 0.3
+    assert between(prices[2:]).waking is None
 
 
 class Verifying:
@@ -245,7 +272,7 @@ def test_a_real_engine_serves_so_many_at_once_whatever_it_pads(name: str) -> Non
     made = registry.create("serving", name, knobs)
     with live.one_thread():
         prices = prices_of_engine(engine_of(host(), trace, made), 2, 0)
-    assert {price.besides.points for price in prices} == {(1, 2, 4, 8)}
+    assert {price.besides.points for price in prices} == {(1, 2, 3, 4, 8)}
 
 
 class Paced:

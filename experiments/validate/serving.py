@@ -1,9 +1,8 @@
 """Serving: a GPT answers requests here under every policy that has an engine and at three loads.
 
-On a CPU one of two layers, so wide that its steps are mostly arithmetic, since a shared host changes the pace
-of Python more; its layers are measured for each cell. On a GPU GPT-2 XL in bfloat16, measured once. Requests
-are drawn from a seed; loads are shares of what the simulator says that the policy carries by those layers.
-Each cell's run happens in several turns (``turns.py``).
+A small one on a CPU, whose layers are measured for each cell, since a shared host's speed drifts; GPT-2 XL in
+bfloat16 on a GPU, measured once. Requests are drawn from a seed; the loads are shares of what the simulator
+says that the policy carries by those layers. Each cell's run happens in several turns (``turns.py``).
 
 On a GPU models also answer while they train (PipeSwitch's variants, and a process for each request).
 """
@@ -22,7 +21,7 @@ from experiments.core.completion import complete
 from experiments.core.errors import LabError
 from experiments.core.progress import Progress, part
 from experiments.serving.experiment.live_engines import LiveHost, run_steps
-from experiments.serving.experiment.measured import Turn, engine_of, prepare, serve_in_turns
+from experiments.serving.experiment.measured import SMALL, Turn, engine_of, prepare, serve_in_turns
 from experiments.serving.interface import ServingPlan, ServingPolicy
 from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.simulator import figures
@@ -53,7 +52,7 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
 REQUESTS, LOADS = 60, (0.3, 0.6, 0.9)
 TRACE = "generated requests"
 #: The model and its numbers, and up to how many tokens its layers are measured.
-SERVED = {"cpu": ("zoo:gpt2-compact", "float32"), "cuda": ("zoo:gpt2-xl", "bfloat16")}
+SERVED = {"cpu": (SMALL, "float32"), "cuda": ("zoo:gpt2-xl", "bfloat16")}
 LONGEST = {"cpu": 512, "cuda": 1024}
 
 #: Models that answer and train on one GPU; policies with what tells their cells apart.
@@ -176,7 +175,7 @@ def _throughput(host: LiveHost, policy: PagedPolicy | ServingPolicy, trace: Requ
 
 def policy_of(name: str, **knobs: float) -> PagedPolicy | ServingPolicy:
     """Return the policy of a cell."""
-    _, policy = complete(cell_spec(SERVED["cpu"][0], {}, "serving", name, knobs={**POLICIES[name], **knobs}))
+    _, policy = complete(cell_spec(SMALL, {}, "serving", name, knobs={**POLICIES[name], **knobs}))
     assert isinstance(policy, PagedPolicy | ServingPolicy)
     return policy
 

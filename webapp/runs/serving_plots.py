@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from experiments.core.rate_search import USUAL_DELAY
 from webapp.compare.figures.curves import duration_ticks
+from webapp.compare.figures.pairs import is_wide
 from webapp.runs.figures import plot_of
 from webapp.runs.lives import curve_of
 
@@ -56,8 +57,6 @@ CAPACITY, PREEMPTIONS = "kv_blocks.capacity", "kv_blocks.preemptions"
 PASS_TIMES: Mapping[str, str] = {"pass_time": "a pass", "pass_time.beyond": "extrapolated"}
 #: Which share of requests keeps so many times its objective.
 BY_SCALE = "slo_attainment_by_scale"
-#: Times that reach over more than this are drawn on a logarithmic axis.
-LOGARITHMIC = 3.0
 DRAWN = (
     *LATENCIES,
     *TOKENS,
@@ -124,14 +123,10 @@ def _pass_times(series: Curves) -> Iterator[dict[str, Any]]:
     if not lines:
         return
     tokens, seconds = ([one for line in lines for one in line[axis]] for axis in ("x", "y"))
-    log = "".join(axis for axis, values in (("x", tokens), ("y", seconds)) if _is_wide(values))
+    log = "".join(axis for axis, values in (("x", tokens), ("y", seconds)) if is_wide(values))
     ticks = {"y_ticks": duration_ticks(seconds)} if "y" in log else {}
     axes = (("tokens computed in a pass", ""), ("time of a pass", "s"))
     yield plot_of("What a pass takes", "scatter", *axes, lines) | {"log": log, **ticks}
-
-
-def _is_wide(values: Sequence[float]) -> bool:
-    return max(values) > LOGARITHMIC * min(values) > 0
 
 
 def _objectives(knobs: Mapping[str, Any]) -> dict[str, float]:

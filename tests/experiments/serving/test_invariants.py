@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +20,15 @@ from experiments.serving.interface import (
     violations,
 )
 from experiments.serving.simulator import BatchEngine, figures, simulate
-from tests.experiments.serving.traces import engine, policies_of, policy, requests, serve
+from tests.experiments.serving.traces import (
+    admitted_early,
+    engine,
+    policies_of,
+    policy,
+    requests,
+    serve,
+    with_longer_answers,
+)
 
 POLICIES = policies_of(ServingPolicy)
 rows = st.lists(
@@ -125,14 +132,10 @@ def test_no_decision_looks_at_answers_that_are_not_there_yet(
 ) -> None:
     """Until the first request ends, other lengths of answers change nothing."""
     trace = requests(*rows)
-    longer = replace(trace, output=trace.output + np.array([data.draw(st.integers(0, 5)) for _ in rows]))
+    longer = with_longer_answers(trace, [data.draw(st.integers(0, 5)) for _ in rows])
     on = engine(kv_slots=200, max_output=20)
     first, second = (simulate(one, on, policy(name, max_batch=4)) for one in (trace, longer))
-    until = min(served.last_token for served in first.served)
-    admitted = [
-        [served.admitted for served in plan.served if served.admitted < until] for plan in (first, second)
-    ]
-    assert admitted[0] == admitted[1]
+    assert admitted_early(first, first) == admitted_early(second, first)
 
 
 def test_output_lengths_are_hidden_from_orca() -> None:

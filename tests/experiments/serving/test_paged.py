@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,12 +23,14 @@ from experiments.workloads.requests import RequestTrace
 from tests.experiments.serving.traces import (
     LinearCost,
     ToyPrice,
+    admitted_early,
     answered,
     engine,
     policies_of,
     requests,
     serve,
     serve_paged,
+    with_longer_answers,
 )
 
 #: Three requests of the cards: A and B at once, C a little later.
@@ -256,13 +257,9 @@ def test_no_decision_looks_at_answers_that_are_not_there_yet(
 ) -> None:
     """Until the first request ends, other lengths of answers change nothing."""
     trace = requests(*rows)
-    longer = replace(trace, output=trace.output + np.array([data.draw(st.integers(0, 5)) for _ in rows]))
+    longer = with_longer_answers(trace, [data.draw(st.integers(0, 5)) for _ in rows])
     first, second = (serve_paged(one, name, blocks=40, max_batch=4) for one in (trace, longer))
-    until = min(served.answered for served in first.served if not math.isnan(served.answered))
-    admitted = [
-        [served.admitted for served in plan.served if served.admitted < until] for plan in (first, second)
-    ]
-    assert admitted[0] == admitted[1]
+    assert admitted_early(first, first) == admitted_early(second, first)
 
 
 def test_no_step_has_more_tokens_than_the_budget() -> None:

@@ -86,8 +86,9 @@ def _list_assumptions(models: Sequence[ScenarioModel]) -> tuple[str, ...]:
 
 
 def apply_options(scenario: Scenario, options: WorkloadOptions) -> Scenario:
-    """The first ``limit`` requests; all loads in proportion, so that ``rate`` arrive in a second together;
-    objectives ``slo_scale`` times their own.
+    """The first ``limit`` requests; all loads in proportion, so that ``rate`` arrive in a second together.
+
+    Objectives are ``slo_scale`` times their own.
     """
     scenario = replace(scenario, most_requests=options.limit)
     if options.slo_scale is not None:

@@ -14,8 +14,9 @@ from experiments.workloads.step import Floats
 
 @dataclass(frozen=True)
 class RequestTimes:
-    """By answered ``request``, in s: to the first token, per later token (NaN for one-token answers), to the
-    answer.
+    """Times of each answered ``request`` (s).
+
+    To the first token, per later token (NaN for one-token answers), to the answer, and that by its tokens.
     """
 
     request: Ints

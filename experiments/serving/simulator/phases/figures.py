@@ -10,7 +10,7 @@ from experiments.core.spec import Series
 from experiments.serving.interface.phases import PhasePlan
 from experiments.serving.simulator.curves import curves
 from experiments.serving.simulator.figures import figures
-from experiments.serving.simulator.request_times import LatencyObjective
+from experiments.serving.simulator.request_times import NO_OBJECTIVE, LatencyObjective
 from experiments.workloads.requests import RequestTrace
 
 #: Points of a curve over time.
@@ -35,7 +35,9 @@ def phase_figures(plan: PhasePlan, trace: RequestTrace, objective: LatencyObject
     return found
 
 
-def phase_curves(plan: PhasePlan, trace: RequestTrace, objective: LatencyObjective) -> Mapping[str, Series]:
+def phase_curves(
+    plan: PhasePlan, trace: RequestTrace, objective: LatencyObjective = NO_OBJECTIVE
+) -> Mapping[str, Series]:
     """Return the curves of every serving run, and of each instance the share of time that it works."""
     found = dict(curves(plan.serving, trace, objective))
     found.pop("batch_size", None)

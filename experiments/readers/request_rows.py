@@ -72,7 +72,7 @@ def apply_options(trace: RequestTrace, options: WorkloadOptions) -> RequestTrace
     if options.limit is not None:
         trace = first(trace, options.limit)
     if options.slo_scale is not None:
-        trace = replace(trace, slo=_scaled(trace, options.slo_scale))
+        trace = _relax(trace, options.slo_scale)
     span = float(trace.arrival[-1] - trace.arrival[0])
     if options.rate is None or span == 0:
         return trace
@@ -80,10 +80,10 @@ def apply_options(trace: RequestTrace, options: WorkloadOptions) -> RequestTrace
     return replace(trace, arrival=trace.arrival * slower, measured=trace.measured if slower == 1 else None)
 
 
-def _scaled(trace: RequestTrace, scale: float) -> Floats:
+def _relax(trace: RequestTrace, scale: float) -> RequestTrace:
     if trace.slo is None:
         refuse_scale(trace.name, "requests")
-    return trace.slo * scale
+    return replace(trace, slo=trace.slo * scale)
 
 
 def refuse_scale(name: str, those: str) -> NoReturn:

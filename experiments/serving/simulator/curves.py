@@ -33,7 +33,7 @@ def curves(
     out = {
         **_over_time(plan, trace),
         **_distributions(times, plan),
-        **_measured(trace),
+        **_real_distributions(trace),
         **_by_scale(times, trace, objective),
         **_pass_times(plan.iterations),
     }
@@ -95,9 +95,9 @@ def _distributions(times: RequestTimes, plan: ServingPlan) -> dict[str, Series]:
     }
 
 
-def _measured(trace: RequestTrace) -> dict[str, Series]:
+def _real_distributions(trace: RequestTrace) -> dict[str, Series]:
     """The distributions of a recorded run."""
-    truth = RequestTimes.measured(trace)
+    truth = RequestTimes.of_real_server(trace)
     if truth is None:
         return {}
     columns = {"ttft": truth.ttft, "latency": truth.latency, "tpot": truth.tpot}
@@ -119,7 +119,7 @@ def _by_scale(times: RequestTimes, trace: RequestTrace, objective: LatencyObject
 
 def _pass_times(iterations: Sequence[Iteration]) -> dict[str, Series]:
     """What a pass took (s) by the tokens that it computed; apart those priced beyond what was measured."""
-    within = [row for row in iterations if row.beyond < row.steps]
+    within = [row for row in iterations if not row.beyond]
     beyond = [row for row in iterations if row.beyond]
     return {
         name: Series(

@@ -76,7 +76,7 @@ def _memory(plan: ServingPlan, trace: RequestTrace) -> dict[str, float]:
 
 def _errors(trace: RequestTrace, found: Mapping[str, float]) -> dict[str, float]:
     """Our means over those of a real server, less 1, where the trace has its times."""
-    truth = RequestTimes.measured(trace)
+    truth = RequestTimes.of_real_server(trace)
     if truth is None:
         return {}
     later = truth.tpot[~np.isnan(truth.tpot)]

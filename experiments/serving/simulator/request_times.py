@@ -34,7 +34,7 @@ class RequestTimes:
         return cls._over(chosen, first[kept], last[kept], answered[kept], trace)
 
     @classmethod
-    def measured(cls, trace: RequestTrace) -> RequestTimes | None:
+    def of_real_server(cls, trace: RequestTrace) -> RequestTimes | None:
         """Those of a real server, where the trace has them."""
         truth = trace.measured
         if truth is None:

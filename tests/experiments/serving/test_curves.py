@@ -43,6 +43,13 @@ def test_objectives_of_the_trace_count_too_and_a_request_without_one_always_keep
     assert curve.x == pytest.approx([0.0, 4.0]) and curve.y == pytest.approx([0.5, 1.0])
 
 
+def test_a_rejected_request_keeps_no_objective_however_wide() -> None:
+    """The second one needs more than all memory of 40 tokens."""
+    trace = requests((0, 6, 1), (1000, 600, 1), (2000, 6, 1))
+    curve = curves(serve_paged(trace, "vllm_v1", blocks=10), trace, LatencyObjective(ttft=0.016))
+    assert curve["slo_attainment_by_scale"].y == pytest.approx([1 / 3, 2 / 3])
+
+
 class Grid(ToyPrice):
     """Measured up to eight tokens of a step."""
 

@@ -23,14 +23,12 @@ from experiments.workloads.requests import RequestTrace
 from tests.experiments.serving.traces import (
     LinearCost,
     ToyPrice,
-    admitted_early,
     answered,
     engine,
     policies_of,
     requests,
     serve,
     serve_paged,
-    with_longer_answers,
 )
 
 #: Three requests of the cards: A and B at once, C a little later.
@@ -247,19 +245,6 @@ def test_alone_a_request_takes_its_own_time(name: str, output: int) -> None:
     """A prompt of 6 for 16 ms, 11 ms for each token after the first."""
     plan = serve_paged(requests((7, 6, output)), name)
     assert plan.served[0].answered == pytest.approx(0.007 + 0.016 + 0.011 * (output - 1))
-
-
-@every_policy
-@settings(max_examples=40)
-@given(rows=rows, data=st.data())
-def test_no_decision_looks_at_answers_that_are_not_there_yet(
-    name: str, rows: list[tuple[int, int, int]], data: st.DataObject
-) -> None:
-    """Until the first request ends, other lengths of answers change nothing."""
-    trace = requests(*rows)
-    longer = with_longer_answers(trace, [data.draw(st.integers(0, 5)) for _ in rows])
-    first, second = (serve_paged(one, name, blocks=40, max_batch=4) for one in (trace, longer))
-    assert admitted_early(first, first) == admitted_early(second, first)
 
 
 def test_no_step_has_more_tokens_than_the_budget() -> None:

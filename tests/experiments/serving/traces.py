@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -85,13 +83,3 @@ def serve(trace: RequestTrace, name: str, on: Engine | None = None, **knobs: obj
 def answered(plan: ServingPlan) -> list[float]:
     """When each answer went out, in ms."""
     return [round(served.answered * 1e3, 6) for served in plan.served]
-
-
-def with_longer_answers(trace: RequestTrace, more: Sequence[int]) -> RequestTrace:
-    return replace(trace, output=trace.output + np.array(more))
-
-
-def admitted_early(plan: ServingPlan, first: ServingPlan) -> list[float]:
-    """When requests were admitted before any of ``first`` had its last token."""
-    until = min(served.last_token for served in first.served if not math.isnan(served.last_token))
-    return [served.admitted for served in plan.served if served.admitted < until]

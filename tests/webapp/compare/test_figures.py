@@ -8,6 +8,7 @@ from tests.webapp import cast
 from tests.webapp.cast import Place
 from webapp.compare.answer import answer_of
 from webapp.compare.answers.case import Case
+from webapp.compare.answers.serving import find_sustained
 from webapp.compare.choice import Choice
 from webapp.compare.comparison import compare
 from webapp.compare.figures import chosen, servers
@@ -201,9 +202,25 @@ def test_a_policys_latency_is_drawn_against_what_it_answers(ada: Place) -> None:
     for rate, answered, seconds in ((4.0, 3.0, 0.5), (1.0, 1.0, 0.1)):
         values = {"latency_mean": 1.0, "normalized_latency_p50": seconds, "throughput": answered}
         cast.run(made, "orca", values, family="serving", options={"rate": rate})
-    found = servers.answered(case(made))
+    found = servers.latency_by_answered(case(made))
     assert found is not None
     assert [(line["x"], line["y"]) for line in found["series"]] == [([1.0, 3.0], [0.1, 0.5])]
+
+
+def test_rates_that_were_asked_at_several_scales_are_lines_of_their_own(ada: Place) -> None:
+    """A rate counts as kept where its runs of every scale keep it: at 1 a second, not at 4."""
+    made = cast.experiment(ada.project)
+    for rate, scale, share in ((1.0, 1.0, 0.95), (4.0, 1.0, 0.5), (1.0, 3.0, 1.0), (4.0, 3.0, 0.99)):
+        values = {"slo_attainment": share, "latency_mean": 1.0}
+        options = {"rate": rate, "slo_scale": scale}
+        cast.run(made, "alpaserve", values, family="serving", options=options)
+    found = servers.attainment(case(made))
+    assert found is not None
+    assert {line["name"]: line["y"] for line in found["series"][:-1]} == {
+        "alpaserve, 1 times its objective": [0.95, 0.5],
+        "alpaserve, 3 times its objective": [1.0, 0.99],
+    }
+    assert find_sustained(case(made)) == {"alpaserve": 1.0}
 
 
 def test_attainment_by_scale_is_of_runs_with_other_objectives(ada: Place) -> None:

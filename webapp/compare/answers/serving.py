@@ -70,9 +70,13 @@ def rate_of(entry: Entry) -> float:
 
 def _kept_until(case: Case, name: str, asked: Callable[[Entry], float], *, descending: bool) -> float | None:
     """The last of what runs of a policy were asked, in that order, before the first that is not kept."""
-    own, last = {asked(entry): entry for entry in case.having(ATTAINED) if entry.name == name}, None
+    own: dict[float, list[float]] = {}
+    for entry in case.having(ATTAINED):
+        if entry.name == name:
+            own.setdefault(asked(entry), []).append(value(entry, ATTAINED))
+    last = None
     for one in sorted(own, reverse=descending):
-        if value(own[one], ATTAINED) < KEPT:
+        if min(own[one]) < KEPT:
             break
         last = one
     return last

@@ -43,7 +43,7 @@ OF_FAMILIES: dict[str, tuple[tuple[str, str, Build], ...]] = {
         ("attainment", "objective by rate", servers.attainment),
         ("goodput", "goodput by rate", servers.goodput),
         ("latency", "latency by rate", servers.latency),
-        ("answered", "latency by answered", servers.answered),
+        ("answered", "latency by answered", servers.latency_by_answered),
         ("scale", "objective by its width", servers.attainment_by_scale),
         ("distribution", "answered by then", distribution),
         ("tokens", "first and later tokens", servers.tokens),

@@ -21,15 +21,20 @@ class Axis:
     of: Callable[[Entry], float]
     words: str
 
-    def line(self, index: int, entries: Sequence[Entry], metric: str, case: Case) -> dict[str, Any]:
-        """``metric`` of ``entries`` of one policy, ascending; repeats say their spread."""
+    def line(
+        self, index: int, entries: Sequence[Entry], metric: str, case: Case, across: str = ""
+    ) -> dict[str, Any]:
+        """``metric`` of ``entries`` of one policy, ascending; repeats say their spread.
+
+        It is drawn over what was asked, or over the metric ``across``.
+        """
         ordered = sorted(entries, key=self.of)
         return {
             "name": ordered[0].name,
             "mode": "lines+markers",
             **curve_look(index),
             "hover_only": True,
-            "x": [self.of(entry) for entry in ordered],
+            "x": [value(entry, across) if across else self.of(entry) for entry in ordered],
             "y": [value(entry, metric) for entry in ordered],
             "hover": [self._describe(entry, metric) for entry in ordered],
             "href": addresses(ordered, case.project),
@@ -38,8 +43,10 @@ class Axis:
     def _describe(self, entry: Entry, metric: str) -> str:
         found, unit = entry.estimates[metric], METRICS[metric].unit
         spread = f" ± {human(found.half_width, unit)}" if found.half_width is not None else ""
-        where = self.words.format(significant(self.of(entry)))
-        return f"{entry.name} at {where}: {human(found.value, unit)}{spread}"
+        return f"{entry.name} at {self.say(entry)}: {human(found.value, unit)}{spread}"
+
+    def say(self, entry: Entry) -> str:
+        return self.words.format(significant(self.of(entry)))
 
 
 #: At which rate jobs or requests arrive.

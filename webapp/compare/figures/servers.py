@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.core.units import significant
 from webapp.compare.answers import serving
-from webapp.compare.answers.case import Case, value
+from webapp.compare.answers.case import Case
 from webapp.compare.entries import Entry
 from webapp.compare.figures.curves import curve_lines, duration_ticks
 from webapp.compare.figures.lines import RATES, SCALES, Axis
@@ -30,7 +30,7 @@ def attainment(case: Case) -> dict[str, Any] | None:
     if not series:
         return None
     axes = (("requests a second", ""), SHARE)
-    series.append(_kept(serving.rates(case)))
+    series.append(_kept_line(serving.rates(case)))
     return figure_json("Objective kept, by rate", "scatter", *axes, series=series, y_range=[0, 1.05])
 
 
@@ -46,7 +46,7 @@ def attainment_by_scale(case: Case) -> dict[str, Any] | None:
         kind, series = "line", list(curve_lines(BY_SCALE, entries, case, _say_share))
     if not series:
         return None
-    series.append(_kept([x for line in series for x in line["x"] if x > 0]))
+    series.append(_kept_line([x for line in series for x in line["x"] if x > 0]))
     axes = (("times the objective asked for", ""), SHARE)
     title = f"Objective kept, by how wide it is{said}"
     return figure_json(title, kind, *axes, series=series, y_range=[0, 1.05], log="x")
@@ -56,7 +56,7 @@ def _say_share(name: str, scale: float, share: float) -> str:
     return f"{name}: {100 * share:.0f} % within {significant(scale)} times"
 
 
-def _kept(places: Sequence[float]) -> dict[str, Any]:
+def _kept_line(places: Sequence[float]) -> dict[str, Any]:
     """The share that counts as kept."""
     kept = f"{100 * serving.KEPT:.0f} % of requests"
     line = {"mode": "lines", "dash": "dot", "color": "ink-soft", "hover_only": True}
@@ -85,17 +85,14 @@ def latency(case: Case) -> dict[str, Any] | None:
     return figure_json("Latency, by rate", "scatter", *axes, series=series, **_seconds_axis(series))
 
 
-def answered(case: Case) -> dict[str, Any] | None:
+def latency_by_answered(case: Case) -> dict[str, Any] | None:
     """The median of latency per output token against what is answered a second, one line for each policy over
     its rates: it turns up where the policy is full.
     """
     entries = [entry for entry in case.having(NORMALIZED, THROUGHPUT) if serving.RATE in entry.parameters]
     if len(serving.rates(case)) < 2 or not entries:
         return None
-    series = _of_policies(entries, RATES, NORMALIZED, case)
-    for line in series:
-        own = sorted((entry for entry in entries if entry.name == line["name"]), key=RATES.of)
-        line["x"] = [value(entry, THROUGHPUT) for entry in own]
+    series = _of_policies(entries, RATES, NORMALIZED, case, THROUGHPUT)
     axes = (("requests answered a second", ""), LATENCY_AXIS)
     return figure_json(
         "Latency, by what is answered", "scatter", *axes, series=series, **_seconds_axis(series)
@@ -123,11 +120,18 @@ def _lines(case: Case, metric: str) -> list[dict[str, Any]]:
     return _of_policies(having, RATES, metric, case)
 
 
-def _of_policies(entries: Sequence[Entry], axis: Axis, metric: str, case: Case) -> list[dict[str, Any]]:
-    names = list(dict.fromkeys(entry.name for entry in entries))
+def _of_policies(
+    entries: Sequence[Entry], axis: Axis, metric: str, case: Case, across: str = ""
+) -> list[dict[str, Any]]:
+    """A line for each policy; for each scale of objectives where rates are asked at several."""
+    apart = axis is RATES and len({SCALES.of(entry) for entry in entries}) > 1
+    lines: dict[str, list[Entry]] = {}
+    for entry in entries:
+        name = f"{entry.name}, {SCALES.say(entry)}" if apart else entry.name
+        lines.setdefault(name, []).append(entry)
     return [
-        axis.line(index, [entry for entry in entries if entry.name == name], metric, case)
-        for index, name in enumerate(names)
+        {**axis.line(index, own, metric, case, across), "name": name}
+        for index, (name, own) in enumerate(lines.items())
     ]
 
 

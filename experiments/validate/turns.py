@@ -1,8 +1,8 @@
-"""A run that happened several times, each foretold by what was timed around it: the middle error.
+"""A run that happened several times, foretold by short runs between them: the middle error.
 
-What a shared host's other guests do to a run is no error of what foretold it, and nobody can see it from
-within: the same run again, minutes later, says how much of an error is theirs. Each run is compared with what
-short runs just before and after it foretell, and the turn whose error is the middle one stands for the cell.
+What a shared host's other guests do to a run is no error of what foretold it. A meter says how fast the host
+was, and the same run again, minutes later, how much of an error is chance. The turn whose error is the middle
+one stands for the cell.
 """
 
 from __future__ import annotations
@@ -32,9 +32,13 @@ def middle_of(turns: Sequence[Turn]) -> tuple[dict[str, Figure], dict[str, float
     return figures, metrics
 
 
-def ranges_of(turns: Sequence[Turn]) -> dict[str, Mapping[str, Sequence[float]]]:
-    """The least and the largest foretold, measured and wrong by, and the interval of the middle error."""
+def ranges_of(turns: Sequence[Turn]) -> dict[str, Mapping[str, Sequence[float] | float | None]]:
+    """The least and the largest foretold, measured and wrong by, and the interval of the middle error.
+
+    ``blind_error`` is the middle one of what is foretold at the pace of the short runs around each turn.
+    """
     compared = [compare(turn.seen, turn.foretold) for turn in turns]
+    blind = [compare(turn.seen, turn.blind) for turn in turns]
     columns = {
         kind: {name: _known([one[name][kind] for one in compared]) for name in compared[0]}
         for kind in ("predicted", "measured", "error")
@@ -46,6 +50,8 @@ def ranges_of(turns: Sequence[Turn]) -> dict[str, Mapping[str, Sequence[float]]]
     return {
         **ranges,
         "error_interval": {name: _interval(values) for name, values in columns["error"].items()},
+        "blind_error": {name: _middle([one[name] for one in blind])["error"] for name in blind[0]},
+        "pace_range": {"pace": _range([turn.pace for turn in turns])},
     }
 
 
@@ -65,8 +71,7 @@ def _range(values: Sequence[float]) -> Sequence[float]:
 def _interval(values: Sequence[float]) -> Sequence[float]:
     """The confidence interval of a median by ranks, which assumes no distribution; of few the range.
 
-    Turns that follow each other share a short run, and are not independent: of 25 that are drawn so it has
-    the middle of ever more in 94 of a hundred, of independent ones in 96.
+    All turns share their short runs: it says how sure the middle of more turns with these is.
     """
     rank = max(1, int(binom.ppf((1 - CONFIDENCE) / 2, len(values), 0.5)))
     ordered = sorted(values)

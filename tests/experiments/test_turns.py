@@ -9,9 +9,11 @@ from experiments.serving.experiment.measured import Turn
 from experiments.validate.turns import middle_of, ranges_of
 
 
-def turn(foretold: float, seen: float, first: float = 1.0) -> Turn:
+def turn(foretold: float, seen: float, first: float = 1.0, blind: float = 0.0, pace: float = 1.0) -> Turn:
     return Turn(
         {"latency_mean": foretold, "ttft_mean": 1.1 * first},
+        {"latency_mean": blind or foretold},
+        pace,
         {"latency_mean": seen, "ttft_mean": first, "requests": 60.0},
         (),
     )
@@ -38,8 +40,16 @@ def test_the_least_and_the_largest_are_told_of_what_was_foretold_and_measured_an
     assert found["error_range"]["latency_mean"] == [pytest.approx(-0.2), 1.0]
 
 
+def test_what_is_foretold_without_the_meter_and_the_pace_are_told_next_to_it():
+    turns = [turn(100, 100, blind=blind, pace=pace) for blind, pace in ((80, 1.2), (70, 1.4), (120, 0.8))]
+    found = ranges_of(turns)
+    assert found["blind_error"]["latency_mean"] == pytest.approx(-0.2)
+    assert found["error_interval"]["latency_mean"] == [0.0, 0.0]
+    assert found["pace_range"] == {"pace": [0.8, 1.4]}
+
+
 def test_what_nothing_foretells_has_no_error():
-    lonely = Turn({}, {"latency_mean": 5.0}, ())
+    lonely = Turn({}, {}, 1.0, {"latency_mean": 5.0}, ())
     figures, _ = middle_of([lonely, lonely])
     assert figures == {"latency_mean": {"predicted": None, "measured": 5.0, "error": None}}
     assert ranges_of([lonely])["error_range"] == {"latency_mean": []}
@@ -53,11 +63,13 @@ def test_the_middle_error_of_more_turns_lies_between_two_of_them(turns, outside)
 
 
 def test_the_interval_has_the_middle_error_of_nine_in_ten_drawn_hosts():
-    """Turns that follow each other share a short run."""
+    """All turns share their short runs, whose own error stays in the middle one."""
     rng, inside = np.random.default_rng(0), 0
     for _ in range(400):
         short, run = rng.normal(size=26), rng.normal(size=25)
-        errors = np.exp(0.1 * ((short[1:] + short[:-1]) / 2 - run))
-        low, high = ranges_of([turn(100 * error, 100) for error in errors])["error_interval"]["latency_mean"]
-        inside += low <= 0.0 <= high
+        errors = np.exp(0.1 * (short.mean() - run)) - 1
+        low, high = ranges_of([turn(100 + 100 * error, 100) for error in errors])["error_interval"][
+            "latency_mean"
+        ]
+        inside += low <= np.exp(0.1 * short.mean()) - 1 <= high
     assert 0.87 < inside / 400 < 0.99

@@ -80,13 +80,19 @@ def _lines(cell: Mapping[str, Any]) -> Iterator[Line]:
 
 
 def _say_turns(facts: Mapping[str, Any], metric: str) -> str:
-    """How far apart the runs were that happened several times, and the interval of the middle error."""
+    """How far apart the runs were that happened several times, the interval of the middle error, and what it
+    is by the pace of short runs alone.
+    """
     measured, errors = (facts.get(name, {}).get(metric) for name in ("measured_range", "error_interval"))
     if not measured or not errors or not measured[0]:
         return ""
     apart = human(measured[1] / measured[0] - 1, "fraction")
     low, high = (f"{round(100 * error):+d}" for error in errors)
-    return f"{facts['turns']} runs, {apart} apart; {low} to {high} % (90 %)"
+    told = f"{facts['turns']} runs, {apart} apart; {low} to {high} % (90 %)"
+    blind = facts.get("blind_error", {}).get(metric)
+    return (
+        told if blind is None else f"{told}; {round(100 * blind):+d} % without the meter of the host's pace"
+    )
 
 
 #: The figures of a cell that say how good a simulator is, those of time first.

@@ -18,10 +18,12 @@ from experiments.serving.experiment.batching import kv_slots, longest_answer, re
 from experiments.serving.experiment.paged import list_settled
 from experiments.serving.interface import Engine, ServingPlan, ServingPolicy
 from experiments.serving.interface.executor import StepExecutor
+from experiments.serving.interface.pace import Pace
 from experiments.serving.interface.paged import PagedPolicy, PagedView, StepFiller
 from experiments.serving.interface.step_load import StepLoad, StepPrice
 from experiments.serving.simulator import simulate
 from experiments.serving.simulator.paged import PagedEngine, simulate_paged
+from experiments.serving.simulator.priced import PricedBatches
 from experiments.serving.simulator.step_prices import EnginePrice, ProfilePrice, StepCost
 from experiments.workloads.profiles.layer_times import Curve, LayerTimes
 from experiments.workloads.requests import RequestTrace
@@ -32,12 +34,16 @@ KV_BYTES = 2e9
 
 @dataclass(frozen=True)
 class LiveHost:
-    """A model that was built on a device of this host, and what its layers take."""
+    """A model that was built on a device of this host, and what its layers take.
+
+    ``meter`` of the host's pace, where steps are its processor's.
+    """
 
     model: Any
     served: ServedModel
     times: LayerTimes
     hardware: Hardware
+    meter: Any = None
 
     @property
     def price(self) -> ProfilePrice:
@@ -54,6 +60,19 @@ class LiveHost:
         if not self.model.on_cuda:
             return int(KV_BYTES / self.token_bytes)
         return kv_slots(self.served, self.hardware, self.model.dtype.itemsize)
+
+    def start_clock(self) -> Any:
+        """A clock for a run, between whose steps the host's pace is read."""
+        return importlib.import_module("experiments.serving.live").WallClock(meter=self.meter)
+
+    def pace_of(self, clock: Any) -> Pace:
+        """How fast the host was while ``clock`` ran."""
+        return Pace.of(clock.readings, self.meter.usual) if self.meter else Pace.steady(1.0)
+
+    def at_usual_pace(self, executor: Any) -> list[tuple[StepLoad, float, float]]:
+        """The steps of an executor, and when each would have begun and ended at the host's usual pace."""
+        done = self.pace_of(executor.clock).done
+        return [(load, done(began), done(end)) for load, began, end in executor.timed]
 
 
 def layer_price(times: LayerTimes, served: ServedModel) -> Callable[[StepLoad], float]:
@@ -78,19 +97,24 @@ class LivePaged:
         self.slots = self.blocks * size
         self.told = {"blocks": self.blocks, "block_size": size, **list_settled(policy, self.policy)}
 
-    def simulate(self, trace: RequestTrace, price: StepPrice, seed: int) -> ServingPlan:
+    def simulate(
+        self, trace: RequestTrace, price: StepPrice, seed: int, pace: Pace | None = None
+    ) -> ServingPlan:
         context = self.host.served.context
-        return simulate_paged(trace, self.policy, self.blocks, price, context, seed=seed)
+        return simulate_paged(trace, self.policy, self.blocks, price, context, seed=seed, pace=pace)
 
     def time_steps(self, trace: RequestTrace, prompts: Sequence[Sequence[int]]) -> Any:
-        """Serve another trace from blocks enough for all of it: its steps."""
-        return time_steps_of(self.host.model, self.policy, trace, prompts)
+        """Serve another trace from blocks enough for all of it: its steps at the usual pace."""
+        served = serve_all(self.host.model, self.policy, trace, prompts, self.host.start_clock())
+        return self.host.at_usual_pace(served)
 
-    def carry_out(self, prompts: Sequence[Sequence[int]], progress: Progress) -> ServingPlan:
-        live = importlib.import_module("experiments.serving.live")
-        executor = live.TorchSteps(self.host.model, self.blocks, self.policy.block_size, prompts)
+    def carry_out(self, prompts: Sequence[Sequence[int]], progress: Progress) -> tuple[ServingPlan, Pace]:
+        """What became of the requests, and the pace that the host had."""
+        live, clock = importlib.import_module("experiments.serving.live"), self.host.start_clock()
+        executor = live.TorchSteps(self.host.model, self.blocks, self.policy.block_size, prompts, clock)
         context = self.host.served.context
-        return PagedEngine(self.trace, self.policy, self.blocks, executor, context, progress).run()
+        engine = PagedEngine(self.trace, self.policy, self.blocks, executor, context, progress)
+        return engine.run(), self.host.pace_of(clock)
 
 
 class LiveBatches:
@@ -108,22 +132,28 @@ class LiveBatches:
         self.engine = Engine(StepCost(host.price), self.slots, longest, context=context)
         self.told = {"kv_slots": self.slots, "max_output": self.engine.max_output, "stages": 1}
 
-    def simulate(self, trace: RequestTrace, price: StepPrice, seed: int) -> ServingPlan:
-        return simulate(trace, dataclasses.replace(self.engine, cost=StepCost(price)), self.policy)
+    def simulate(
+        self, trace: RequestTrace, price: StepPrice, seed: int, pace: Pace | None = None
+    ) -> ServingPlan:
+        engine = dataclasses.replace(self.engine, cost=StepCost(price))
+        executor = PricedBatches(engine, trace.output.tolist(), pace)
+        return simulate(trace, engine, self.policy, executor=executor)
 
     def time_steps(self, trace: RequestTrace, prompts: Sequence[Sequence[int]]) -> Any:
-        """Serve another trace from slots enough for all of it, padded: its passes."""
-        live = importlib.import_module("experiments.serving.live")
+        """Serve another trace from slots enough for all of it, padded: its passes at the usual pace."""
+        live, clock = importlib.import_module("experiments.serving.live"), self.host.start_clock()
         slots = len(trace) * int(trace.prompt.max() + trace.output.max())
-        executor = live.TorchBatches(trace, self.host.model, slots, prompts)
+        executor = live.TorchBatches(trace, self.host.model, slots, prompts, clock)
         engine = dataclasses.replace(self.engine, kv_slots=slots, max_output=int(trace.output.max()))
         simulate(trace, engine, self.policy, executor=executor)
-        return executor.timed
+        return self.host.at_usual_pace(executor)
 
-    def carry_out(self, prompts: Sequence[Sequence[int]], progress: Progress) -> ServingPlan:
-        live = importlib.import_module("experiments.serving.live")
-        executor = live.TorchBatches(self.trace, self.host.model, self.slots, prompts)
-        return simulate(self.trace, self.engine, self.policy, progress, executor)
+    def carry_out(self, prompts: Sequence[Sequence[int]], progress: Progress) -> tuple[ServingPlan, Pace]:
+        """What became of the requests, and the pace that the host had."""
+        live, clock = importlib.import_module("experiments.serving.live"), self.host.start_clock()
+        executor = live.TorchBatches(self.trace, self.host.model, self.slots, prompts, clock)
+        plan = simulate(self.trace, self.engine, self.policy, progress, executor)
+        return plan, self.host.pace_of(clock)
 
 
 @dataclass(frozen=True)
@@ -143,16 +173,16 @@ class _Fill:
         return False
 
 
-def time_steps_of(
-    model: Any, policy: PagedPolicy, trace: RequestTrace, prompts: Sequence[Sequence[int]]
+def serve_all(
+    model: Any, policy: PagedPolicy, trace: RequestTrace, prompts: Sequence[Sequence[int]], clock: Any = None
 ) -> Any:
-    """The steps in which a policy serves ``trace`` from blocks enough for all of it."""
+    """Serve ``trace`` from blocks enough for all of it; return the executor, which timed its steps."""
     live = importlib.import_module("experiments.serving.live")
     size = policy.block_size
     blocks = int(np.sum(-(-(trace.prompt + trace.output) // size) + 1))
-    executor = live.TorchSteps(model, blocks, size, prompts)
+    executor = live.TorchSteps(model, blocks, size, prompts, clock)
     run_steps(trace, policy, blocks, executor)
-    return executor.timed
+    return executor
 
 
 def run_steps(trace: RequestTrace, policy: PagedPolicy, blocks: int, executor: StepExecutor) -> ServingPlan:
@@ -163,14 +193,19 @@ def run_steps(trace: RequestTrace, policy: PagedPolicy, blocks: int, executor: S
 def prices_of_engine(engine: LivePaged | LiveBatches, runs: int, seed: int) -> Iterator[EnginePrice]:
     """Yield what steps cost under the policy of ``engine`` by each of ``runs`` short runs on other prompts.
 
-    These are made when they are asked for.
+    These are made when they are asked for. The price is that at the usual pace of the host.
     """
     live, host = importlib.import_module("experiments.serving.live"), engine.host
     nothing = {**host.times.by_sequences, "bookkeeping": Curve((1.0,), (0.0,))}
     layers = ProfilePrice(dataclasses.replace(host.times, by_sequences=nothing), host.served)
     seen = (engine.time_steps, of_one_step(layers.seconds), live.Lengths.of(engine.trace))
+    first = len(host.meter.readings) if host.meter else 0
     for besides in live.measure_bookkeeping(host.model, *seen, runs, seed + 1):
-        yield _price_prompts(engine, EnginePrice(layers, besides), seed + 1)
+        price = _price_prompts(engine, EnginePrice(layers, besides), seed + 1)
+        if host.meter:
+            price = dataclasses.replace(price, pace=host.meter.factor_since(first))
+            first = len(host.meter.readings)
+        yield price
 
 
 def _price_prompts(engine: LivePaged | LiveBatches, price: EnginePrice, seed: int) -> EnginePrice:
@@ -195,5 +230,9 @@ def between(prices: Sequence[EnginePrice]) -> EnginePrice:
     prompts = statistics.fmean(price.prompts for price in prices)
     waking = [price.waking for price in prices if price.waking is not None]
     return dataclasses.replace(
-        prices[0], besides=besides, prompts=prompts, waking=statistics.fmean(waking) if waking else None
+        prices[0],
+        besides=besides,
+        prompts=prompts,
+        waking=statistics.fmean(waking) if waking else None,
+        pace=statistics.fmean(price.pace for price in prices),
     )

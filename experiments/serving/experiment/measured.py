@@ -1,13 +1,15 @@
 """Carries out a run of a policy for real: a GPT of the zoo serves the trace on this host.
 
-Beside it stands what the simulator says, which knows the layer profile of this host that was measured before
-the run, and nothing of the run itself. Both are the same engine: a pass is carried out by torch or priced.
+Next to it stands what the simulator says, which knows the layer profile of this host and short runs of the
+engine from before the run, and of the run itself how fast the host was at each moment, by a meter that knows
+nothing of requests. Both are the same engine: a pass is carried out by torch or priced.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,11 +31,12 @@ from experiments.serving.experiment.live_engines import (
     between,
     layer_price,
     prices_of_engine,
-    time_steps_of,
+    serve_all,
 )
 from experiments.serving.experiment.prediction import foretell, predict
 from experiments.serving.experiment.rates import WHERE, goal_of, objective_of
 from experiments.serving.interface import ServingPlan, ServingPolicy, violations
+from experiments.serving.interface.pace import Pace
 from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.simulator import curves, figures
 from experiments.sources import requests_of
@@ -55,10 +58,16 @@ def prepare(
     model = live.build(source, dtype, seed, device)
     served = served_model(source)
     hardware = resolve("local" if device == "cpu" else live.device_name(device))
+    meter = live.PaceMeter() if device == "cpu" else None
+
+    def serve(trace: RequestTrace, prompts: Sequence[Sequence[int]]) -> Any:
+        return serve_all(model, AllAtOnce(), trace, prompts, live.WallClock(meter=meter)).timed
+
     with live.one_thread():
-        serve = partial(time_steps_of, model, AllAtOnce())
         times = live.measure_layers(model, longest, serve, partial(layer_price, served=served), progress)
-    return LiveHost(model, served, times, hardware)
+    if meter is not None:
+        meter.settle()
+    return LiveHost(model, served, times, hardware, meter)
 
 
 def serve_here(spec: RunSpec, policy: PagedPolicy | ServingPolicy, progress: Progress) -> Result:
@@ -100,9 +109,11 @@ def serve_on(
     trace = dataclasses.replace(trace, measured=None, profiles=None)
     way = engine_of(host, trace, policy)
     with live.one_thread(), freeze_heap():
-        expected = predict(way, prices_of_engine(way, SHORT_RUNS, spec.seed), spec.seed)
+        prices = list(prices_of_engine(way, SHORT_RUNS, spec.seed))
+        before = predict(way, [(price, Pace.steady(price.pace)) for price in prices], spec.seed)
         prompts = live.prompts_of(trace, host.model.vocabulary, spec.seed)
-        plan = way.carry_out(prompts, progress)
+        plan, pace = way.carry_out(prompts, progress)
+        expected = predict(way, [(price, pace) for price in prices], spec.seed)
     document = plan_json(plan, trace)
     if faults := violations(plan, trace, way.slots):
         return Result.from_violations(faults, document, loaded.sha256)
@@ -123,6 +134,12 @@ def serve_on(
                 "cost": "measured; the prediction by a layer profile of this host",
             },
             **expected.describe(list(seen)),
+            "predicted_before": {name: before.middle[name] for name in seen if name in before.middle},
+            "pace": {
+                "before": [price.pace for price in prices],
+                "mean": pace.mean,
+                "range": [float(pace.factors.min()), float(pace.factors.max())],
+            },
             "trace": {
                 "format": loaded.format,
                 "requests": len(trace),
@@ -135,9 +152,15 @@ def serve_on(
 
 @dataclass(frozen=True)
 class Turn:
-    """Figures of a run, foretold by the short runs around it and as they were seen; the rules it broke."""
+    """Figures of a run, foretold by the short runs around it and as they were seen; the rules it broke.
+
+    ``foretold``  at the pace that the host had in the run; ``blind`` at that of the short runs.
+    ``pace``      of the host in the run, next to that of the short runs, in the mean.
+    """
 
     foretold: Mapping[str, float]
+    blind: Mapping[str, float]
+    pace: float
     seen: Mapping[str, float]
     faults: Sequence[str]
 
@@ -150,20 +173,22 @@ def serve_in_turns(
     turns: int,
     progress: Progress,
 ) -> Iterator[Turn]:
-    """Let the same run happen so many times, each foretold by the short runs before and after it alone."""
+    """Let the same run happen so many times between short runs, each foretold by all of these."""
     live = importlib.import_module("experiments.serving.live")
     way = engine_of(host, trace, policy)
     prompts = live.prompts_of(trace, host.model.vocabulary, seed)
     with live.one_thread(), freeze_heap():
-        prices = prices_of_engine(way, turns + 1, seed)
-        before = next(prices)
-        for turn, here in enumerate(weighted_parts(progress, [1.0] * turns)):
-            plan = way.carry_out(prompts, here)
-            after = next(prices)
-            foretold = foretell(way, between([before, after]), seed + turn)
-            faults = violations(plan, trace, way.slots)
-            yield Turn(foretold, _figures_of(plan, trace, policy, host), faults)
-            before = after
+        short_runs = prices_of_engine(way, turns + 1, seed)
+        prices, carried_out = [next(short_runs)], []
+        for here in weighted_parts(progress, [1.0] * turns):
+            carried_out.append(way.carry_out(prompts, here))
+            prices.append(next(short_runs))
+    price = between(prices)
+    for turn, (plan, pace) in enumerate(carried_out):
+        around = statistics.fmean(one.pace for one in prices[turn : turn + 2])
+        foretold, blind = (foretell(way, price, seed + turn, each) for each in (pace, Pace.steady(around)))
+        seen, faults = _figures_of(plan, trace, policy, host), violations(plan, trace, way.slots)
+        yield Turn(foretold, blind, pace.mean / around, seen, faults)
 
 
 def engine_of(

@@ -14,6 +14,7 @@ from experiments.core.errors import BadInput
 from experiments.core.prediction import Prediction
 from experiments.core.units import human
 from experiments.serving.experiment.live_engines import LiveBatches, LivePaged
+from experiments.serving.interface.pace import Pace
 from experiments.serving.interface.step_load import StepPrice
 from experiments.serving.simulator import figures
 
@@ -21,18 +22,23 @@ from experiments.serving.simulator import figures
 MOST_SECONDS = 1800.0
 
 
-def predict(engine: LivePaged | LiveBatches, prices: Iterable[StepPrice], seed: int) -> Prediction:
-    """Simulate the trace of ``engine`` by each of ``prices``, with drafts drawn anew for each.
+def predict(
+    engine: LivePaged | LiveBatches, hosts: Iterable[tuple[StepPrice, Pace | None]], seed: int
+) -> Prediction:
+    """Simulate the trace of ``engine`` by the price and the pace of each of ``hosts``.
 
+    Drafts are drawn anew for each.
     ``BadInput`` where it would take longer than ``MOST_SECONDS``.
     """
-    found = [foretell(engine, price, seed + turn) for turn, price in enumerate(prices)]
+    found = [foretell(engine, price, seed + turn, pace) for turn, (price, pace) in enumerate(hosts)]
     return Prediction.over(found, statistics.median_low)
 
 
-def foretell(engine: LivePaged | LiveBatches, price: StepPrice, seed: int) -> Mapping[str, float]:
+def foretell(
+    engine: LivePaged | LiveBatches, price: StepPrice, seed: int, pace: Pace | None = None
+) -> Mapping[str, float]:
     """Return the figures of one simulation; ``BadInput`` as ``predict``."""
-    plan = engine.simulate(engine.trace, price, seed)
+    plan = engine.simulate(engine.trace, price, seed, pace)
     _refuse_long(max((row.end for row in plan.iterations), default=0.0))
     return figures(plan, engine.trace)
 

@@ -18,6 +18,7 @@ from experiments.serving.live.bookkeeping import (
 from experiments.serving.live.kv import KvMemory
 from experiments.serving.live.layer_profile import measure_layers, write_layers
 from experiments.serving.live.model import PagedGpt, Row, build
+from experiments.serving.live.pace_meter import PaceMeter
 from experiments.serving.live.prompts import prompts_of
 from experiments.serving.live.reference import generate_alone
 from experiments.serving.live.steps import TorchSteps
@@ -27,6 +28,7 @@ from experiments.serving.live.wall_clock import WallClock
 __all__ = [
     "KvMemory",
     "Lengths",
+    "PaceMeter",
     "PagedGpt",
     "Row",
     "TorchBatches",

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from experiments.serving.interface.executor import AWAKE
+from experiments.serving.live.pace_meter import PaceMeter
 
 Clock = Callable[[], float]
 
 
 class WallClock:
-    """``clock`` counts seconds, and ``wait`` lets some pass; it starts when it is first asked."""
+    """``clock`` counts seconds, and ``wait`` lets some pass; it starts when it is first asked.
 
-    def __init__(self, clock: Clock = time.perf_counter, wait: Callable[[float], None] = time.sleep) -> None:
-        self._clock, self._wait = clock, wait
+    ``meter`` reads the host's pace between steps, where there is one.
+    """
+
+    def __init__(
+        self,
+        clock: Clock = time.perf_counter,
+        wait: Callable[[float], None] = time.sleep,
+        meter: PaceMeter | None = None,
+    ) -> None:
+        self._clock, self._wait, self._meter = clock, wait, meter
         self._began: float | None = None
         self._woken = self._ended = 0.0
 
@@ -39,4 +48,14 @@ class WallClock:
     def end_step(self) -> tuple[float, float]:
         """Return when the step that ends now began, as the one before it ended or after a wait, and now."""
         began, self._ended = max(self._ended, self._woken), self.now
+        if self._meter is not None:
+            self._meter.tick()
         return began, self._ended
+
+    @property
+    def readings(self) -> Sequence[tuple[float, float]]:
+        """Moments of this clock at which the meter read the pace, and the seconds that each reading took."""
+        if self._meter is None or self._began is None:
+            return []
+        found = [(moment - self._began, seconds) for moment, seconds in self._meter.readings]
+        return [reading for reading in found if reading[0] >= 0]

@@ -17,6 +17,7 @@ from experiments.serving.interface import Iteration, ServingPlan
 from experiments.serving.interface.blocks import BlockPool, keys_of
 from experiments.serving.interface.executor import StepExecutor
 from experiments.serving.interface.ledger import RequestLedger
+from experiments.serving.interface.pace import Pace
 from experiments.serving.interface.paged import PagedPolicy, PagedView
 from experiments.serving.interface.plan import BlockLog, BlockPass
 from experiments.serving.interface.refusals import over_context, over_memory
@@ -38,13 +39,15 @@ def simulate_paged(
     swap_seconds: float = 0.0,
     progress: Progress = silent,
     seed: int = 0,
+    pace: Pace | None = None,
 ) -> ServingPlan:
     """Serve all requests of ``trace`` from ``blocks`` of KV memory.
 
     Prompts over ``context`` are refused. A step waits ``swap_seconds`` for each block that is copied to or
-    from the host. ``seed`` draws which drafted tokens are right.
+    from the host. ``seed`` draws which drafted tokens are right. ``price`` is at the usual ``pace`` of the
+    host.
     """
-    executor = PricedSteps(price, swap_seconds, policy.speculation, seed, policy.branches)
+    executor = PricedSteps(price, swap_seconds, policy.speculation, seed, policy.branches, pace)
     return PagedEngine(trace, policy, blocks, executor, context, progress).run()
 
 

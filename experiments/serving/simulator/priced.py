@@ -11,6 +11,7 @@ import numpy as np
 from experiments.serving.interface import Batch, Engine, ServingView
 from experiments.serving.interface.branched_view import BranchedView
 from experiments.serving.interface.branches import Branches
+from experiments.serving.interface.pace import Pace
 from experiments.serving.interface.paged import PagedView
 from experiments.serving.interface.speculation import Speculation
 from experiments.serving.interface.step_load import Entry, StepLoad, StepPrice
@@ -18,10 +19,13 @@ from experiments.workloads.step import Floats
 
 
 class PricedBatches:
-    """Batches in a pipeline of stages; ``output`` is the truth that policies may not see."""
+    """Batches in a pipeline of stages; ``output`` is the truth that policies may not see.
 
-    def __init__(self, engine: Engine, output: Sequence[int]) -> None:
-        self.engine, self.output = engine, output
+    ``pace`` of the host, where it is known.
+    """
+
+    def __init__(self, engine: Engine, output: Sequence[int], pace: Pace | None = None) -> None:
+        self.engine, self.output, self.pace = engine, output, pace
         self.beyond: tuple[int, float] | None = (0, 0.0) if engine.cost.is_measured else None
         self.stage_free = [float("-inf")] * engine.stages
 
@@ -36,18 +40,21 @@ class PricedBatches:
         if steps == 1 and not batch.micro_batch:
             seconds = float(cost.pass_seconds(batch.tokens, batch.contexts)) + woken
             for stage, free in enumerate(self.stage_free):
-                now = self.stage_free[stage] = max(now, free) + seconds
+                now = self.stage_free[stage] = self._after(max(now, free), seconds)
             self._count_beyond(batch, view.now, (now,))
             return (now,)
         times = self._pass_times(batch, steps)
         times[0] += woken
-        ends = now + np.cumsum(times)
+        ends = now + np.cumsum(times) if self.pace is None else self.pace.after(now, np.cumsum(times))
         if batch.repeat:
             ends = ends[: int(np.searchsorted(ends, until)) + 1]
         self.stage_free = [float(ends[-1])] * self.engine.stages
         found = tuple(ends.tolist())
         self._count_beyond(batch, now, found)
         return found
+
+    def _after(self, now: float, seconds: float) -> float:
+        return now + seconds if self.pace is None else float(self.pace.after(now, np.array(seconds)))
 
     def _count_beyond(self, batch: Batch, begin: float, ends: Sequence[float]) -> None:
         """Passes, and their seconds, that were priced beyond what was measured: the last of a row."""
@@ -67,8 +74,13 @@ class PricedBatches:
         steps = min(self.output[request] - view.generated[request] for request in batch.requests)
         once = float(self.engine.cost.pass_seconds(batch.tokens, batch.contexts))
         first = self.engine.stages * once
-        passes = (until - view.now) / first if first > 0 else math.inf
+        passes = self._usual_seconds(view.now, until) / first if first > 0 else math.inf
         return max(1, min(steps, math.ceil(passes) + 1 if passes < steps else steps))
+
+    def _usual_seconds(self, now: float, until: float) -> float:
+        if self.pace is None or math.isinf(until):
+            return until - now
+        return self.pace.done(until) - self.pace.done(now)
 
     def _pass_times(self, batch: Batch, steps: int) -> Floats:
         """A pass split into m micro-batches fills and drains the pipeline: (stages + m - 1) x the slowest
@@ -86,7 +98,8 @@ class PricedBatches:
 class PricedSteps:
     """Steps over KV blocks, each ``swap_seconds`` longer for every block that is copied to or from the host.
 
-    ``seed`` draws which drafted tokens are right, and which beams go on of ``branches``.
+    ``seed`` draws which drafted tokens are right, and which beams go on of ``branches``. ``pace`` of the
+    host, where it is known.
     """
 
     def __init__(
@@ -96,8 +109,9 @@ class PricedSteps:
         speculation: Speculation | None = None,
         seed: int = 0,
         branches: Branches | None = None,
+        pace: Pace | None = None,
     ) -> None:
-        self.price, self.swap_seconds = price, swap_seconds
+        self.price, self.swap_seconds, self.pace = price, swap_seconds, pace
         self.speculation, self.branches = speculation, branches
         self.rng = np.random.default_rng(seed)
         self._until = float("-inf")
@@ -115,7 +129,8 @@ class PricedSteps:
         times[0] += self.swap_seconds * view.swapped_blocks + self._draft_seconds(view)
         if now > self._until:
             times[0] += self.price.wake_seconds(now - self._until)
-        ends: Floats = now + np.cumsum(times)
+        seconds = np.cumsum(times)
+        ends: Floats = now + seconds if self.pace is None else self.pace.after(now, seconds)
         self._until = float(ends[-1])
         return ends
 

@@ -186,12 +186,14 @@ class EnginePrice:
     layers were timed. No more than ``1 - LEAST_SHARE`` of them is taken off.
     ``prompts``  how many times what they add to the layers of a step prompts take.
     ``waking``   seconds by which a step is longer that the engine waited for; ``None``: as layers have it.
+    ``pace``     of the host as its steps were timed: how many times as long as here everything took.
     """
 
     layers: ProfilePrice
     besides: Curve
     prompts: float = 1.0
     waking: float | None = None
+    pace: float = 1.0
 
     def seconds(self, load: StepLoad, steps: int = 1) -> Floats:
         layers = self.layers.seconds(load, steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from experiments.core.spec import load_spec
 from experiments.models.served import served_model
 from experiments.readers.job_profiles import open_profiles
 from experiments.run import run
-from experiments.serving.experiment.live_engines import AllAtOnce, layer_price, time_steps_of
+from experiments.serving.experiment.live_engines import AllAtOnce, layer_price, serve_all
 from experiments.serving.interface import ServingPlan, ServingPolicy, violations
 from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.interface.step_load import StepLoad
@@ -245,7 +246,10 @@ def test_blocks_are_those_of_the_simulator_when_steps_take_what_they_took(name: 
 def test_a_profile_of_this_host_is_read_back(tmp_path: Path) -> None:
     model = live.build("zoo:gpt2-tiny", "float32", 0)
     price_by = functools.partial(layer_price, served=served_model("zoo:gpt2-tiny"))
-    serve = functools.partial(time_steps_of, model, AllAtOnce())
+
+    def serve(trace: RequestTrace, prompts: Sequence[Sequence[int]]) -> Any:
+        return serve_all(model, AllAtOnce(), trace, prompts).timed
+
     times = live.measure_layers(model, 64, serve, price_by)
     live.write_layers(times, tmp_path)
     again = open_profiles(tmp_path / "tp1")

@@ -42,16 +42,16 @@ class MadeUp:
     def __init__(self) -> None:
         self.seeds: list[int] = []
 
-    def simulate(self, trace: Any, price: Any, seed: int) -> ServingPlan:
+    def simulate(self, trace: Any, price: Any, seed: int, pace: Any = None) -> ServingPlan:
         self.seeds.append(seed)
         policy = registry.create("serving", "vllm_v1", {})
         assert isinstance(policy, PagedPolicy)
-        return simulate_paged(trace, policy, 10, price)
+        return simulate_paged(trace, policy, 10, price, pace=pace)
 
 
 def foretell(*steps: float) -> tuple[Any, Sequence[int]]:
     engine = MadeUp()
-    return predict(engine, [Constant(step) for step in steps], 7), engine.seeds  # type: ignore[arg-type, list-item]
+    return predict(engine, [(Constant(step), None) for step in steps], 7), engine.seeds  # type: ignore[arg-type, list-item]
 
 
 def test_each_figure_is_the_middle_one_and_its_range_is_told() -> None:

@@ -131,10 +131,14 @@ def serve_on(
                 "dtype": str(host.model.dtype).removeprefix("torch."),
                 "tensor_parallel": 1,
                 **way.told,
-                "cost": "measured; the prediction by a layer profile of this host",
+                "cost": "measured; the prediction by a layer profile of this host at the pace that it had",
             },
             **expected.describe(list(seen)),
-            "predicted_before": {name: before.middle[name] for name in seen if name in before.middle},
+            "predicted_before": {
+                f"{name}_mean": before.middle[f"{name}_mean"]
+                for name in COMPARED
+                if f"{name}_mean" in before.middle
+            },
             "pace": {
                 "before": [price.pace for price in prices],
                 "mean": pace.mean,

@@ -15,7 +15,7 @@ import torch
 from experiments.models.gpt import Gpt
 from experiments.serving.live.model import PagedGpt, Row, choose
 
-#: Seconds between two readings at least: they take a few hundredths of the time.
+#: Seconds between two readings at least: they take some hundredths of the time.
 EVERY = 0.02
 WIDTH, HEADS, VOCABULARY, POSITIONS, CONTEXT = 128, 4, 512, 64, 48
 SIZE = 16

@@ -21,7 +21,7 @@ from experiments.serving.experiment.live_engines import AllAtOnce, layer_price, 
 from experiments.serving.interface import ServingPlan, ServingPolicy, violations
 from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.interface.step_load import StepLoad
-from experiments.serving.simulator import simulate
+from experiments.serving.simulator import figures, simulate
 from experiments.serving.simulator.paged import PagedEngine, simulate_paged
 from experiments.workloads.ragged import Ragged
 from experiments.workloads.requests import RequestTrace
@@ -229,9 +229,49 @@ class Replayed:
 def test_blocks_are_those_of_the_simulator_when_steps_take_what_they_took(name: str) -> None:
     """All requests are there at the start: what happens between two steps takes the simulator no time."""
     trace = requests(*[(0, 5 + 3 * row, 4 + row) for row in range(5)])
-    lived = serve(trace, name, 11)[0]
+    check_blocks(trace, name, 11, serve(trace, name, 11)[0])
+
+
+class Stepping(Ticks):
+    """Time passes in the steps of a model, each as long as is drawn, and hardly anywhere else."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.drawn = np.random.default_rng(seed)
+
+    def __call__(self) -> float:
+        self.now += 1e-7
+        return self.now
+
+    def step(self) -> None:
+        self.now += self.drawn.uniform(0.001, 0.020)
+
+
+@pytest.mark.parametrize("name", sorted(set(TIGHT) - {"speculative"}))
+@settings(max_examples=20, deadline=None)
+@given(rows=rows, blocks=st.integers(11, 20), seed=st.integers(0, 100))
+def test_blocks_are_those_of_the_simulator_while_requests_come(
+    name: str, rows: list[tuple[int, int, int]], blocks: int, seed: int
+) -> None:
+    """Moments of requests are whole milliseconds, which steps end at by no chance."""
+    clock, trace, run = Stepping(seed), requests(*rows), live.PagedGpt.run
+
+    def timed(*arguments: Any) -> Any:
+        clock.step()
+        return run(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(live.PagedGpt, "run", timed)
+        made, prompts = policy(name), live.prompts_of(trace, model().vocabulary, 0)
+        wall = live.WallClock(clock, clock.wait)
+        executor = live.TorchSteps(model(), blocks, made.block_size, prompts, wall)
+        check_blocks(trace, name, blocks, PagedEngine(trace, made, blocks, executor).run())
+
+
+def check_blocks(trace: RequestTrace, name: str, blocks: int, lived: ServingPlan) -> None:
+    """Step for step, and at their peak, those of a simulation whose steps take what they took."""
     seconds = [row.end - row.start for row in lived.iterations]
-    plan = simulate_paged(trace, policy(name), 11, Replayed(seconds + [1e-3] * 10**4))
+    plan = simulate_paged(trace, policy(name), blocks, Replayed(seconds + [1e-3] * 10**4))
     assert plan.memory is not None and lived.memory is not None
     simulated = [
         (row.prefill, row.decode)
@@ -241,6 +281,8 @@ def test_blocks_are_those_of_the_simulator_when_steps_take_what_they_took(name: 
     assert simulated == [(row.prefill, row.decode) for row in lived.memory.passes]
     assert plan.memory.preemptions == lived.memory.preemptions
     assert plan.memory.swapped_blocks == lived.memory.swapped_blocks
+    peaks = [figures(each, trace)["peak_kv_tokens"] for each in (plan, lived)]
+    assert peaks[0] == peaks[1]
 
 
 def test_a_profile_of_this_host_is_read_back(tmp_path: Path) -> None:

@@ -162,7 +162,8 @@ def test_a_run_on_a_host_that_slows_down_is_foretold_by_its_meter(host: Host) ->
     seen = mean_latency(PagedEngine(trace, policy, 400, executor).run(), trace)
     pace = Pace.of(clock.readings, meter.usual)
     foretold, blind = (
-        mean_latency(simulate_paged(trace, policy, 400, Constant(), pace=each), trace) for each in (pace, None)
+        mean_latency(simulate_paged(trace, policy, 400, Constant(), pace=each), trace)
+        for each in (pace, None)
     )
     assert foretold == pytest.approx(seen, rel=0.03)
     assert blind < 0.75 * seen

@@ -34,8 +34,9 @@ class Pace:
 
     @classmethod
     def of(cls, readings: Sequence[tuple[float, float]], usual: float) -> Pace:
-        """By ``readings`` of a meter, each a moment and the seconds that it took, ``usual`` ones at the usual
-        pace; steady and usual without any.
+        """By ``readings`` of a meter, each a moment and the seconds that it took; the usual one without any.
+
+        A reading takes ``usual`` seconds at the usual pace.
         """
         if not readings:
             return cls.steady(1.0)

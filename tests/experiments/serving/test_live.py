@@ -19,13 +19,14 @@ from experiments.readers.job_profiles import open_profiles
 from experiments.run import run
 from experiments.serving.experiment.live_engines import AllAtOnce, layer_price, serve_all
 from experiments.serving.interface import ServingPlan, ServingPolicy, violations
-from experiments.serving.interface.paged import PagedPolicy
+from experiments.serving.interface.paged import PagedPolicy, PagedView
 from experiments.serving.interface.step_load import StepLoad
 from experiments.serving.simulator import figures, simulate
-from experiments.serving.simulator.paged import PagedEngine, simulate_paged
+from experiments.serving.simulator.paged import PagedEngine
+from experiments.serving.simulator.priced import PricedSteps
 from experiments.workloads.ragged import Ragged
 from experiments.workloads.requests import RequestTrace
-from tests.experiments.serving.traces import engine, policies_of, requests
+from tests.experiments.serving.traces import ToyPrice, engine, policies_of, requests
 
 pytestmark = pytest.mark.torch
 live = pytest.importorskip("experiments.serving.live")
@@ -209,7 +210,7 @@ def test_attention_of_all_rows_in_one_kernel_is_that_of_each_by_itself() -> None
         assert (one.float() - other.float()).abs().max() < 0.03 * other.float().abs().max()
 
 
-class Replayed:
+class Replayed(ToyPrice):
     """Steps take what they took."""
 
     def __init__(self, seconds: list[float]) -> None:
@@ -218,11 +219,12 @@ class Replayed:
     def seconds(self, load: StepLoad, steps: int = 1) -> Any:
         return np.array([next(self.left) for _ in range(steps)])
 
-    def steps_beyond(self, load: StepLoad, steps: int = 1) -> int:
-        return 0
 
-    def wake_seconds(self, idle: float) -> float:
-        return 0.0
+class OneByOne(PricedSteps):
+    """Prices no step that may never be made."""
+
+    def carry_out(self, view: PagedView, load: StepLoad, now: float, most: int) -> Any:
+        return super().carry_out(view, load, now, 1)
 
 
 @pytest.mark.parametrize("name", sorted(set(TIGHT) - {"speculative"}))
@@ -271,7 +273,8 @@ def test_blocks_are_those_of_the_simulator_while_requests_come(
 def check_blocks(trace: RequestTrace, name: str, blocks: int, lived: ServingPlan) -> None:
     """Step for step, and at their peak, those of a simulation whose steps take what they took."""
     seconds = [row.end - row.start for row in lived.iterations]
-    plan = simulate_paged(trace, policy(name), blocks, Replayed(seconds + [1e-3] * 10**4))
+    steps = OneByOne(Replayed(seconds + [1e-3] * 10**4))
+    plan = PagedEngine(trace, policy(name), blocks, steps).run()
     assert plan.memory is not None and lived.memory is not None
     simulated = [
         (row.prefill, row.decode)

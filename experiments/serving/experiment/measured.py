@@ -39,6 +39,7 @@ from experiments.serving.interface import ServingPlan, ServingPolicy, violations
 from experiments.serving.interface.pace import Pace
 from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.simulator import curves, figures
+from experiments.serving.simulator.step_prices import EnginePrice
 from experiments.sources import requests_of
 from experiments.workloads.requests import RequestTrace
 
@@ -134,16 +135,7 @@ def serve_on(
                 "cost": "measured; the prediction by a layer profile of this host at the pace that it had",
             },
             **expected.describe(list(seen)),
-            "predicted_before": {
-                f"{name}_mean": before.middle[f"{name}_mean"]
-                for name in COMPARED
-                if f"{name}_mean" in before.middle
-            },
-            "pace": {
-                "before": [price.pace for price in prices],
-                "mean": pace.mean,
-                "range": [float(pace.factors.min()), float(pace.factors.max())],
-            },
+            **(_describe_pace(pace, prices, before.middle) if host.meter else {}),
             "trace": {
                 "format": loaded.format,
                 "requests": len(trace),
@@ -154,11 +146,26 @@ def serve_on(
     )
 
 
+def _describe_pace(
+    pace: Pace, prices: Sequence[EnginePrice], before: Mapping[str, float]
+) -> dict[str, Mapping[str, object]]:
+    """The pace in short runs and in the run, and what was foretold by the first alone."""
+    means = [f"{name}_mean" for name in COMPARED]
+    return {
+        "predicted_before": {name: before[name] for name in means if name in before},
+        "pace": {
+            "before": [price.pace for price in prices],
+            "mean": pace.mean,
+            "range": [float(pace.factors.min()), float(pace.factors.max())],
+        },
+    }
+
+
 @dataclass(frozen=True)
 class Turn:
-    """Figures of a run, foretold by the short runs around it and as they were seen; the rules it broke.
+    """Figures of a run, foretold by all short runs of its cell and as they were seen; the rules it broke.
 
-    ``foretold``  at the pace that the host had in the run; ``blind`` at that of the short runs.
+    ``foretold``  at the pace that the host had in the run; ``blind`` at that of the short runs around it.
     ``pace``      of the host in the run, next to that of the short runs, in the mean.
     """
 

@@ -258,12 +258,12 @@ def test_blocks_are_those_of_the_simulator_while_requests_come(
     """Moments of requests are whole milliseconds, which steps end at by no chance."""
     clock, trace, run = Stepping(seed), requests(*rows), live.PagedGpt.run
 
-    def timed(*arguments: Any) -> Any:
+    def run_by_the_clock(*arguments: Any) -> Any:
         clock.step()
         return run(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(live.PagedGpt, "run", timed)
+        patch.setattr(live.PagedGpt, "run", run_by_the_clock)
         made, prompts = policy(name), live.prompts_of(trace, model().vocabulary, 0)
         wall = live.WallClock(clock, clock.wait)
         executor = live.TorchSteps(model(), blocks, made.block_size, prompts, wall)

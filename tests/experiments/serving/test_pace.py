@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,18 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.core import registry
-from experiments.serving.interface import ServingPlan, ServingPolicy
+from experiments.serving.experiment.live_engines import LiveHost
+from experiments.serving.interface import Batch, ServingPlan, ServingPolicy, ServingView
 from experiments.serving.interface.pace import Pace
 from experiments.serving.interface.paged import PagedPolicy
 from experiments.serving.simulator import simulate
 from experiments.serving.simulator.paged import PagedEngine, simulate_paged
 from experiments.serving.simulator.priced import PricedBatches
+from experiments.workloads.requests import RequestTrace
 from tests.experiments.serving.traces import ToyPrice, engine, policies_of, requests
 
 live = pytest.importorskip("experiments.serving.live")
 pace_meter = pytest.importorskip("experiments.serving.live.pace_meter")
 
 AT_ONCE = requests((0, 30, 12), (0, 5, 20), (0, 12, 3), (0, 40, 8), (0, 7, 1))
+COMING = requests((0, 30, 12), (33.3, 5, 20), (71.7, 12, 3), (150.1, 40, 8), (900.9, 7, 6), (1000.3, 9, 2))
 KNOBS: dict[str, dict[str, Any]] = {"static_batching": {"max_batch": 2}, "dynamic_batching": {"max_batch": 2}}
 LIVE = sorted({"orca", *KNOBS} | set(policies_of(PagedPolicy)))
 
@@ -34,17 +39,19 @@ paces = st.lists(st.tuples(st.floats(0.01, 0.5), st.floats(0.3, 4.0)), min_size=
 )
 
 
-def times_at(pace: Pace | None, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """First tokens and answers of requests that come at once."""
+def times_at(
+    pace: Pace | None, name: str, trace: RequestTrace = AT_ONCE
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """First tokens and answers of requests."""
     policy = registry.create("serving", name, KNOBS.get(name, {}))
     plan: ServingPlan
     if isinstance(policy, PagedPolicy):
-        settled = policy.settle(ToyPrice(), AT_ONCE.prompt.tolist())
-        plan = simulate_paged(AT_ONCE, settled, 10**4, ToyPrice(), pace=pace)
+        settled = policy.settle(ToyPrice(), trace.prompt.tolist())
+        plan = simulate_paged(trace, settled, 10**4, ToyPrice(), pace=pace)
     else:
         assert isinstance(policy, ServingPolicy)
-        executor = PricedBatches(engine(), AT_ONCE.output.tolist(), pace)
-        plan = simulate(AT_ONCE, engine(), policy, executor=executor)
+        executor = PricedBatches(engine(), trace.output.tolist(), pace)
+        plan = simulate(trace, engine(), policy, executor=executor)
     return np.array([[one.first_token, one.answered] for one in plan.served])
 
 
@@ -62,6 +69,53 @@ def test_whatever_the_pace_a_moment_is_that_of_the_usual_pace_on_a_changed_clock
     usual = times_at(None, name)
     changed = [pace.after(0.0, row) for row in usual]
     assert times_at(pace, name) == pytest.approx(np.array(changed), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", sorted(set(LIVE) - {"dynamic_batching"}))
+@given(pace=paces)
+def test_requests_that_come_on_the_changed_clock_are_served_on_it(name: str, pace: Pace) -> None:
+    """All but ``dynamic_batching``, whose time-out is one of the wall's."""
+    usual = times_at(None, name, COMING)
+    arrival = pace.after(0.0, COMING.arrival)
+    found = times_at(pace, name, replace(COMING, arrival=arrival))
+    assert found == pytest.approx(np.array([pace.after(0.0, row) for row in usual]), rel=1e-9)
+
+
+class Checked(PricedBatches):
+    """Repeats a batch until a request of it ends, or a pass ends when the next event is due or later."""
+
+    repeated = 0
+
+    def ends(self, view: ServingView, batch: Batch, until: float) -> tuple[float, ...]:
+        found = super().ends(view, batch, until)
+        if batch.repeat:
+            left = min(self.output[request] - view.generated[request] for request in batch.requests)
+            assert len(found) == left or found[-1] >= until > max(found[:-1], default=view.now)
+            self.repeated += 1
+        return found
+
+
+@pytest.mark.parametrize("factor", [0.1, 1.0, 3.0])
+def test_at_any_pace_a_batch_is_repeated_until_the_next_event(factor: float) -> None:
+    policy = registry.create("serving", "orca", {})
+    assert isinstance(policy, ServingPolicy)
+    trace = requests((0, 5, 60), (500.3 * factor, 5, 5))
+    executor = Checked(engine(), trace.output.tolist(), Pace.steady(factor))
+    simulate(trace, engine(), policy, executor=executor)
+    assert executor.repeated > 0
+
+
+def test_steps_are_told_at_the_usual_pace_of_their_host() -> None:
+    """Readings of 2 ms where 1 is usual: a step of 60 ms takes 30 there."""
+    clock = SimpleNamespace(readings=[(place / 50, 2e-3) for place in range(50)])
+    executor = SimpleNamespace(clock=clock, timed=[("load", 0.1, 0.16), ("other", 0.16, 0.2)])
+    nothing: Any = None
+    host = LiveHost(nothing, nothing, nothing, nothing, SimpleNamespace(usual=1e-3))
+    told = host.at_usual_pace(executor)
+    assert [str(load) for load, *_ in told] == ["load", "other"]
+    assert [end - began for _, began, end in told] == pytest.approx([0.03, 0.02])
+    bare = replace(host, meter=None).at_usual_pace(executor)
+    assert [end - began for _, began, end in bare] == pytest.approx([0.06, 0.04])
 
 
 def test_a_host_that_halves_its_speed_after_a_second() -> None:
@@ -94,7 +148,7 @@ class Host:
     """A clock by which a model's step takes its seconds, and from ``slow`` on twice as many."""
 
     def __init__(self, slow: float = float("inf")) -> None:
-        self.now, self.slow = 0.0, slow
+        self.now, self.slow, self.steps = 0.0, slow, 0
 
     def __call__(self) -> float:
         self.now += 1e-6
@@ -104,6 +158,7 @@ class Host:
         self.now += seconds
 
     def work(self, seconds: float) -> None:
+        self.steps += 1
         self.now += seconds * (2.0 if self.now >= self.slow else 1.0)
 
 
@@ -115,11 +170,11 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     """An engine's step takes 10 ms there, and a reading of the meter a tenth."""
     host, run = Host(), live.PagedGpt.run
 
-    def timed(model: Any, rows: Any, memory: Any) -> Any:
+    def run_by_the_clock(model: Any, rows: Any, memory: Any) -> Any:
         host.work(READING if model.vocabulary == pace_meter.VOCABULARY else STEP)
         return run(model, rows, memory)
 
-    monkeypatch.setattr(live.PagedGpt, "run", timed)
+    monkeypatch.setattr(live.PagedGpt, "run", run_by_the_clock)
     return host
 
 
@@ -129,6 +184,7 @@ def test_a_meter_reads_no_oftener_than_it_may(host: Host) -> None:
         meter.tick()
         host.wait(0.001)
     apart = np.diff([moment for moment, _ in meter.readings])
+    assert host.steps == 2 * len(meter.readings), "the first finds the caches as an engine left them"
     assert len(meter.readings) >= 4 and apart.min() >= pace_meter.EVERY
     meter.settle()
     assert meter.usual == pytest.approx(READING, rel=0.05)

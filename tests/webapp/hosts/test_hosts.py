@@ -165,6 +165,7 @@ def test_a_cell_of_jobs_or_of_requests_has_its_time_in_the_table(
         "turns": 5,
         "measured_range": {metric: [8.0, 12.0], other: [3.0, 30.0]},
         "error_interval": {metric: [-0.31, 0.04], other: [0.0, 0.0]},
+        "blind_error": {metric: -0.37, other: 0.0},
     }
     cells = [{**about, "figures": figures, "facts": facts}]
     Validation.objects.create(device="cpu", measured_at=timezone.now(), evidence={"cells": cells}, sha256="d")
@@ -172,7 +173,7 @@ def test_a_cell_of_jobs_or_of_requests_has_its_time_in_the_table(
     table = page.split('aria-label="By model and policy"')[1].split("</section>")[0]
     assert table.count(f'class="change worse" title="beyond {goal} %, -0.2"') == 1
     assert "8 s" in table and "10 s" in table and "3 s" not in table
-    assert "5 runs, 50 % apart; -31 to +4 % (90 %)" in table
+    assert "5 runs, 50 % apart; -31 to +4 % (90 %); -37 % without the meter" in table
 
 
 def test_a_grid_of_sixty_cells_is_one_table_with_memory_and_time_side_by_side(cast: Cast) -> None:
